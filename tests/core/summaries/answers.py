@@ -1,3 +1,4 @@
+# ruff: noqa: E501, ISC004, RUF001  # answers as models write them, in several languages
 """Records and answers to them, good and bad, by which the checks of answers are measured.
 
 All of it was written for these tests. Each bad answer has a fault that small models have produced,
@@ -138,7 +139,7 @@ RECORDS = {
     ),
 }  # fmt: skip
 
-TARGETS = {name: 0 for name in RECORDS} | {"friends": 150, "plan": 260}
+TARGETS = dict.fromkeys(RECORDS, 0) | {"friends": 150, "plan": 260}
 
 #: (record, what is wrong, answer). The first thirty are the faults of a real small model.
 BAD = [

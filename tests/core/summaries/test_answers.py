@@ -1,7 +1,7 @@
 """Which answers become memory, measured on answers that were written before the checks were.
 
-The bad ones are the faults of real small models, the good ones the forms of a fair summary. How many
-of each are caught and kept is a promise, so the numbers stand here.
+The bad ones are the faults of real small models, the good ones the forms of a fair summary. How
+many of each are caught and kept is a promise, so the numbers stand here.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ def test_good_answers_cost_little_more_than_one_call():
 
 LINES = "## Overview\nNadia and Ruth talk about pottery.\n## Key points\n" + "\n".join(
     f"- Ruth {fact}, and Nadia listens and tells of her own first year."
-    for fact in ("took a class", "broke a bowl", "plays the cello", "needs shelves", "wants a table",
-                 "feels mad", "sells bowls", "has children", "fires a kiln", "thanks Nadia")
+    for fact in ("took a class", "broke a bowl", "plays the cello", "needs shelves",
+                 "wants a table", "feels mad", "sells bowls", "has children", "fires a kiln",
+                 "thanks Nadia")
 )  # fmt: skip
 
 
@@ -176,8 +177,8 @@ def test_an_answer_that_spent_its_limit_is_cut_though_the_server_says_stop():
 
 def test_a_figure_without_support_is_fed_back_once_and_named():
     answer = (
-        "## Overview\nThe app is due by May 15, 2024.\n## Key points\n- Budget 9,600 euros, hosting 45 "
-        "euros a month, 77 customers."
+        "## Overview\nThe app is due by May 15, 2024.\n## Key points\n- Budget 9,600 euros, "
+        "hosting 45 euros a month, 77 customers."
     )
     found = verdict("plan", answer)
     assert (found.taken, found.calls) == (True, 2)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # figures in other alphabets are meant
 """Which facts are anchors, and which of them a summary is held to have kept."""
 
 import pytest
@@ -111,7 +112,7 @@ def test_required_are_the_inputs_anchors_and_the_value_counts_them(text, output)
         ("截止日期是四月十五日", "4月15日前"),
         ("by December 15, 2023 and January 15, 2024", "Dec 15 and Jan 15 (2023, 2024)"),
         ("by March 15, 2024", "by mid-March 2024"),
-        ('the page "Design," comes first', 'Design comes first'),
+        ('the page "Design," comes first', "Design comes first"),
         ("call get_user()", "get_user is called"),
     ],
 )

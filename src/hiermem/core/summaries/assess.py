@@ -40,7 +40,7 @@ class Draft:
     tokens: int
     units: tuple[Unit, ...]
     problems: tuple[Problem, ...]
-    fidelity: float
+    fidelity: float | None
     missing: tuple[str, ...]
     unsupported: tuple[str, ...]
     model: str

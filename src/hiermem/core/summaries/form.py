@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides whether a written answer has the form of a summary at all.
 
 A refusal, an error message, data, code, a text that repeats itself, the conversation continued and
@@ -17,7 +18,14 @@ from hiermem.core.text.lexicon import words
 from hiermem.protocols import LLMRequest
 
 FormKind: TypeAlias = Literal[
-    "empty", "truncated", "refused", "error_text", "not_prose", "repetitive", "continuation", "reply"
+    "empty",
+    "truncated",
+    "refused",
+    "error_text",
+    "not_prose",
+    "repetitive",
+    "continuation",
+    "reply",
 ]
 
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
@@ -25,22 +33,22 @@ _SHORT: Final = 600
 
 _REFUSAL: Final = re.compile(
     r"[\"'*]*(?:"
-    r"(?:(?:i[’']?m|i am|we[’']?re)?\s*(?:very |so |truly )?sorry\b"  # noqa: RUF001
+    r"(?:(?:i[’']?m|i am|we[’']?re)?\s*(?:very |so |truly )?sorry\b"
     r"|i apologi[sz]e\b|unfortunately\b)"
-    r"[^.\n]{0,60}?\bi\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able)"  # noqa: RUF001
+    r"[^.\n]{0,60}?\bi\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able)"
     r"|am (?:unable|not able))\b"
-    r"|i\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able) to"  # noqa: RUF001
+    r"|i\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able) to"
     r"|am (?:unable|not able) to)\s+"
     r"(?:help|assist|comply|provide|fulfil|fulfill|summari[sz]e|process|do that|do this|continue"
     r"|engage|create|generate|complete)\b"
     r"|as an? (?:ai|artificial intelligence|large language model|language model)\b[^.\n]{0,80}?"
-    r"\b(?:can[’']?t|cannot|unable|not able|won[’']?t)\b"  # noqa: RUF001
+    r"\b(?:can[’']?t|cannot|unable|not able|won[’']?t)\b"
     r"|(?:lo siento|désolée?|je suis désolée?|es tut mir leid|mi dispiace|desculpe)\b[^.\n]{0,40}?"
     r"\b(?:no puedo|je ne (?:peux|puis)|kann ich|ich kann|non posso|não posso)\b"
     r"|(?:the|this|your) (?:given |provided )?(?:conversation|chat|text|transcript|record|input"
-    r"|content|request)\s(?:can[’']?t|cannot|can not|could not|couldn[’']?t) be "  # noqa: RUF001
+    r"|content|request)\s(?:can[’']?t|cannot|can not|could not|couldn[’']?t) be "
     r"(?:summari[sz]ed|processed|completed|fulfilled)\b"
-    r"|i (?:do not|don[’']?t|did not|didn[’']?t) have (?:enough|sufficient|any|the)\b"  # noqa: RUF001
+    r"|i (?:do not|don[’']?t|did not|didn[’']?t) have (?:enough|sufficient|any|the)\b"
     r"[^.\n]{0,60}?\bto (?:summari[sz]e|provide|write|create|generate|complete|answer)\b"
     r"|(?:leider )?(?:kann ich|ich kann)\b[^.\n]{0,60}?\bnicht "
     r"(?:bearbeiten|beantworten|zusammenfassen|helfen|erfüllen|verarbeiten)\b"
@@ -77,13 +85,13 @@ _CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay e
 #: An announcement of a summary.
 ANNOUNCED: Final = re.compile(
     r"[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
-    r"(?:(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}"  # noqa: RUF001
+    r"(?:(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}"
     r"|(?:klar|gerne|natürlich|selbstverständlich)?[!,. ]*"
     r"(?:hier (?:ist|folgt|kommt)|nachfolgend|im folgenden)\b[^\n]{0,80}"
     r"|(?:bien sûr|d'accord|voici|volontiers)\b[^\n]{0,80}"
     r"|(?:claro|por supuesto|aquí (?:está|tienes?|va)|a continuación)\b[^\n]{0,80}"
-    r"|(?:好的|当然)?[，,。！! ]*(?:以下是?|下面是)[^\n]{0,30}"  # noqa: RUF001
-    r"|summary(?: of the (?:record|conversation))?)[:：][*_]{0,2}\s*$",  # noqa: RUF001
+    r"|(?:好的|当然)?[，,。！! ]*(?:以下是?|下面是)[^\n]{0,30}"
+    r"|summary(?: of the (?:record|conversation))?)[:：][*_]{0,2}\s*$",
     re.IGNORECASE,
 )
 _JSON_START: Final = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"|\[\s*[{\"])", re.IGNORECASE)
@@ -184,9 +192,7 @@ def _is_code(answer: str) -> bool:
 # ---------------------------------------------------------------------------------------------
 # Repetition
 
-_STATEMENT: Final = re.compile(
-    r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+"  # noqa: RUF001
-)
+_STATEMENT: Final = re.compile(r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+")
 _TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
 #: Repeated statements are too many from this number and this share of the text on.
 _FEWEST_REPEATS: Final = 3
@@ -258,7 +264,7 @@ _NAMES: Final = (
 _FEWEST_TURNS: Final = 3
 #: Words of somebody who speaks or is spoken to.
 _TALK: Final = re.compile(
-    r"[?!？！]|\b(?:i|i'm|i'll|i've|i'd|my|me|you|your|you're|mine"  # noqa: RUF001
+    r"[?!？！]|\b(?:i|i'm|i'll|i've|i'd|my|me|you|your|you're|mine"
     r"|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|ihnen|je|j'\w+|moi|mon|ma|mes|tu|toi|ton|vous|votre"
     r"|yo|mi|mis|tú|te|tus|usted|me|я|мне|меня|мой|ты|вы|вам|тебе)\b|[我你您]",
     re.IGNORECASE,
@@ -293,7 +299,7 @@ def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
     names = [name for name in sorted(named) if name][:_SPEAKERS]
     label = "|".join(map(re.escape, (*names, *_NAMES)))
     opening = re.compile(
-        rf"(?:^|\n|(?<=[.!?…。！？])\s?)[\s>*-]*(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",  # noqa: RUF001
+        rf"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{{0,8}}(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
         re.IGNORECASE,
     )
     found = list(opening.finditer(answer))
@@ -326,35 +332,36 @@ _WORK: Final = (
 _HAN_WORK: Final = "总结|摘要|概括|帮助|帮您|帮你|协助|请求|内容|对话|处理|提供|回答"
 #: Somebody who speaks for himself and will or can not do what was asked.
 _DECLINES: Final = re.compile(
-    r"\b(?:i|we)(?:['’]m| am|['’]re| are|['’]d| would)?\b[^.!?\n]{0,60}?"  # noqa: RUF001
-    r"\b(?:can(?:['’]t|not| not)|could(?:n['’]t| not)|won['’]t|will not|unable|not able|declin\w+"  # noqa: RUF001
+    r"\b(?:i|we)(?:['’]m| am|['’]re| are|['’]d| would)?\b[^.!?\n]{0,60}?"
+    r"\b(?:can(?:['’]t|not| not)|could(?:n['’]t| not)|won['’]t|will not|unable|not able|declin\w+"
     r"|refus\w+|(?:rather|prefer) not|not (?:feel )?comfortable|not (?:permitted|allowed)"
-    r"|uncomfortable|do(?:n['’]t| not) (?:feel|think|want|have))\b"  # noqa: RUF001
-    r"|(?:n['’]t|not) something (?:that )?(?:i|we)\b"  # noqa: RUF001
+    r"|uncomfortable|do(?:n['’]t| not) (?:feel|think|want|have))\b"
+    r"|(?:n['’]t|not) something (?:that )?(?:i|we)\b"
     r"|(?:against|violat\w+|outside) (?:my|our|the) (?:\w+ )?(?:guidelines|polic\w+|rules|scope)"
     r"|\bich\b[^.!?\n]{0,80}\b(?:nicht|ablehnen|keine?n?)\b|\b(?:kann|darf|möchte|werde) ich\b"
     r"[^.!?\n]{0,80}\b(?:nicht|keine?n?)\b|\bmuss ich\b[^.!?\n]{0,60}\bablehnen\b"
-    r"|\bje (?:ne|n['’]|refuse|regrette|préfère ne)|\bil m['’]est impossible"  # noqa: RUF001
+    r"|\bje (?:ne|n['’]|refuse|regrette|préfère ne)|\bil m['’]est impossible"
     r"|\bno (?:puedo|podemos|me es posible|estoy|debo|quiero|me siento)\b|\bme niego\b"
     r"|\bprefiero no\b"
     r"|\bя (?:\w+ ){0,3}не\b|\bне (?:могу|можем|буду|вправе)\b"
-    r"|我[^。！？\n]{0,20}(?:无法|不能|不便|不会|拒绝|不愿|没办法)"  # noqa: RUF001
-    r"|(?:抱歉|对不起|很遗憾|不好意思)[^。！？\n]{0,30}(?:无法|不能|不便)",  # noqa: RUF001
+    r"|我[^。！？\n]{0,20}(?:无法|不能|不便|不会|拒绝|不愿|没办法)"
+    r"|(?:抱歉|对不起|很遗憾|不好意思)[^。！？\n]{0,30}(?:无法|不能|不便)",
     re.IGNORECASE,
 )
 _WORK_NAMED: Final = re.compile(rf"\b(?:{_WORK})\b|{_HAN_WORK}", re.IGNORECASE)
 #: Who says it, where it is reported: "Ann said: I cannot help".
 _REPORTED: Final = re.compile(
-    r"^(?:\S+ ){0,2}\S+:|^[^.!?]{1,60}?(?:\b(?:said|says|told|asked|wrote|replied|sagte|sagt|dit|dijo)\b)"
+    r"^(?:\S+ ){0,2}\S+:"
+    r"|^[^.!?]{1,60}?\b(?:said|says|told|asked|wrote|replied|sagte|sagt|dit|dijo)\b"
     r"|\b(?:said|says|replied|sagte|dijo) (?:the|der|die|el|la|[A-Z])",
 )
 #: Courtesies, and the praise and the offers of somebody who answers.
 _COURTESY: Final = re.compile(
-    r"(?:thank(?:s| you)|i appreciate|i understand|i[’']m (?:glad|happy|sorry|here)|sure|certainly"  # noqa: RUF001
-    r"|of course|absolutely|great|wow|hello|hi|hey|congratulations|that[’']s|that is|what a|how "  # noqa: RUF001
-    r"|good luck|here are some|you[’']re welcome|i hope|i apologi[sz]e|sorry|welcome|it sounds like"  # noqa: RUF001
+    r"(?:thank(?:s| you)|i appreciate|i understand|i[’']m (?:glad|happy|sorry|here)|sure|certainly"
+    r"|of course|absolutely|great|wow|hello|hi|hey|congratulations|that[’']s|that is|what a|how "
+    r"|good luck|here are some|you[’']re welcome|i hope|i apologi[sz]e|sorry|welcome|it sounds like"
     r"|danke|vielen dank|gerne|hallo|das ist (?:ja )?(?:toll|schön|wunderbar|großartig)|viel erfolg"
-    r"|merci|bonjour|bravo|c['’]est (?:merveilleux|super|formidable)|bonne chance|je comprends"  # noqa: RUF001
+    r"|merci|bonjour|bravo|c['’]est (?:merveilleux|super|formidable)|bonne chance|je comprends"
     r"|gracias|hola|claro|qué |felicidades|es maravilloso|buena suerte|entiendo"
     r"|спасибо|здравствуйте|конечно"
     r"|谢谢|感谢|您好|你好|好的|当然|太好了|加油|祝)",
@@ -362,14 +369,15 @@ _COURTESY: Final = re.compile(
 )
 _TO_READER: Final = re.compile(
     r"\b(?:let me know|please (?:share|provide|paste|send|tell|specify|confirm|clarify)|feel free"
-    r"|don[’']t hesitate|(?:would|do|did|are|can|could|have|is there) you\b|would you like"  # noqa: RUF001
+    r"|don[’']t hesitate|(?:would|do|did|are|can|could|have|is there) you\b|would you like"
     r"|(?:shall|should|can|may|could|do) i\b|how (?:can|may) i|anything else|you (?:can|could"
-    r"|should|might|may|will|need|must|are|want to|have to)\b|you[’'](?:re|ll|ve)\b|your"  # noqa: RUF001
-    r"|i[’']?(?:ll| will| can| could|m here|m happy|d be (?:happy|glad))\b[^.]*\b(?:you|help|summar)"  # noqa: RUF001
-    r"|soll ich|möchten sie|möchtest du|wünschen sie|brauchen sie|kann ich (?:ihnen|dir)"
+    r"|should|might|may|will|need|must|are|want to|have to)\b|you[’'](?:re|ll|ve)\b|your"
+    r"|i[’']?(?:ll| will| can| could|m here|m happy|d be (?:happy|glad))\b[^.]*\b"
+    r"(?:you|help|summar)|soll ich|möchten sie|möchtest du|wünschen sie|brauchen sie"
+    r"|kann ich (?:ihnen|dir)"
     r"|bitte (?:teilen|senden|geben|schicken|stellen)|lassen sie mich|sagen sie mir|haben sie"
     r"|hast du|ihnen|dir"
-    r"|souhaitez[- ]vous|voulez[- ]vous|veux-tu|puis-je|dois-je|avez[- ]vous|n['’]hésitez"  # noqa: RUF001
+    r"|souhaitez[- ]vous|voulez[- ]vous|veux-tu|puis-je|dois-je|avez[- ]vous|n['’]hésitez"
     r"|dites[- ]moi|faites[- ]moi|veuillez|souhaiteriez|votre|vos"
     r"|(?:te|le|les) gustaría|quieres?|quiere que|desea[s]?|puedo ayudar\w*|necesitas?|dime"
     r"|avísame|no dudes?|por favor|debo|tienes|tiene (?:alguna|preguntas)|podrías?"

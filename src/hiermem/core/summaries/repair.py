@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides which part of an answer is the summary: without its wrapping, and cut to whole lines.
 
 A fence around the whole, an announcement before it and an offer after it are no part of a summary.
@@ -21,35 +22,39 @@ from hiermem.protocols import LLMRequest, LLMResponse
 LEAST_LEFT: Final = 0.6
 
 _FENCE: Final = re.compile(
-    r"\A```[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE
+    r"\A```[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(.*?)\n?```\Z",
+    re.DOTALL | re.IGNORECASE,
 )
 _TAGGED: Final = re.compile(r"\A<(summary|answer|output|result)>(.*?)(?:</\1>)?\Z", re.DOTALL)
+#: An offer at the end of an answer is no longer than this.
+_REMARK: Final = 400
 #: What a reasoning model writes before its answer.
 _THOUGHT: Final = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
 _ROW: Final = re.compile(r"\s*\|")
+_CODE: Final = re.compile(r"\s*```")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 #: Scripts whose sentences have no mark at their end.
 _UNMARKED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 #: What stands at the end of a sentence that goes on.
-_OPEN: Final = ",，、;；(（[{-–—/&"  # noqa: RUF001
+_OPEN: Final = ",，、;；(（[{-–—/&"
 #: A line of more words than this, or of more characters of a script without spaces, is a sentence.
 _LONG_LINE: Final = 12
 _LONG_UNSPACED: Final = 30
 #: Words that no sentence of the language ends with.
 _DANGLING: Final = {
     "en": words(
-        "a an the and or but nor of to than which whose because very its their our your my into onto"
-        " between among during whether if although unless while"
+        "a an the and or but nor of to than which whose because very its their our your my into"
+        " onto between among during whether if although unless while"
     ),
     "de": words(
         "der dem des ein eine einen einem einer eines und oder aber von zum zur für weil dass wenn"
         " sehr ihre ihren seine seinen beim vom als ob"
     ),
     "fr": words(
-        "le la les un une des du de et ou mais donc qui dont au aux pour avec dans sur très ses leur"
-        " leurs cette ces parce si"
+        "le la les un une des du de et ou mais donc qui dont au aux pour avec dans sur très ses"
+        " leur leurs cette ces parce si"
     ),
     "es": words(
         "el la los las un una unos unas de del y o pero que a al con para por en su sus muy porque"
@@ -69,7 +74,7 @@ _ENDINGS: Final = words(
 _SHORTEST_CUT: Final = 4
 #: The words at the end of a line by which it is recognised.
 _TAIL: Final = 3
-_SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")  # noqa: RUF001
+_SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -78,7 +83,11 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
 
     The finish reason of a trimmed answer says whether enough is left: "stop" or "length".
     """
-    if request.schema is not None or response.units or response.finish_reason not in ("stop", "length"):
+    if (
+        request.schema is not None
+        or response.units
+        or response.finish_reason not in ("stop", "length")
+    ):
         return response
     text = unwrapped(response.text)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
@@ -91,10 +100,10 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
 
 
 def unwrapped(text: str) -> str:
-    """Return an answer without a fence or tag around it, an announcement, or an offer at its end.
+    r"""Return an answer without its fence or tag, an announcement, or an offer at its end.
 
-    >>> unwrapped("Here is the summary:\\n\\n## Overview\\nThey rent.\\n\\nLet me know if it helps!")
-    '## Overview\\nThey rent.'
+    >>> unwrapped("Here is the summary:\n\n## Overview\nThey rent.\n\nLet me know!")
+    '## Overview\nThey rent.'
     """
     text = _THOUGHT.sub("", text).strip()
     for pattern, group in ((_TAGGED, 2), (_FENCE, 1)):
@@ -107,7 +116,8 @@ def unwrapped(text: str) -> str:
             text = match.group(1).strip()
     body, gap, last = text.rpartition("\n\n")
     marked = _HEADING.match(last) or _ITEM.match(last) or _ROW.match(last)
-    if gap and body.strip() and not marked and all(map(is_remark, statements(last))):
+    short = len(last) <= _REMARK
+    if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
         text = body.rstrip().removesuffix("---").rstrip()
     return text
 
@@ -132,17 +142,25 @@ def _whole_lines(text: str, *, flagged: bool) -> str:
 def _is_cut(text: str, response: LLMResponse, *, request: LLMRequest) -> bool:
     """Return whether an answer that claims to be whole ends in the middle of a sentence."""
     last = text.rstrip().rpartition("\n")[2].strip()
-    if not last or _HEADING.match(last) or _ROW.match(last) or last.startswith("```"):
+    if not last or any(form.match(last) for form in (_HEADING, _ROW, _CODE)):
         return False
     if _ends_sentence(last) or _UNMARKED.search(last) or _ends_as_told(last, request=request):
         return False
     tokens = request.counter.count(text)
-    if tokens > request.max_tokens:
-        return False  # no server stopped it there: it is too long
+    # No server stops an answer beyond its limit: it is too long, and whole.
+    return tokens <= request.max_tokens and _is_open(
+        last, text, response, tokens=tokens, request=request
+    )
+
+
+def _is_open(
+    last: str, text: str, response: LLMResponse, *, tokens: int, request: LLMRequest
+) -> bool:
+    """Return whether the last line of an answer, which has no mark at its end, goes on."""
     spent = response.usage.output_tokens or 0
     if tokens == request.max_tokens or spent >= request.max_tokens * request.margin:
         return True
-    if last[-1] in _OPEN or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）")):  # noqa: RUF001
+    if last[-1] in _OPEN or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）")):
         return True
     if _dangles(last, text, request=request):
         return True
@@ -185,7 +203,7 @@ def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
     if len(word) < _SHORTEST_CUT or not word.isalpha():
         return False
     lower = word.lower()
-    longer = [each for each in _longer_words(lower, record)]
+    longer = list(_longer_words(lower, record))
     whole = re.search(rf"\b{re.escape(lower)}\b", f"{record}\n{text[: -len(word)]}", re.IGNORECASE)
     return bool(longer) and not whole and not any(rest in _ENDINGS for rest in longer)
 

@@ -135,8 +135,8 @@ def check(
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``response`` has been repaired (``repair``). ``input_tokens`` counts the summarised inputs, without the prompt. ``sections`` are the
-    requested headings.
+    ``response`` has been repaired (``repair``). ``input_tokens`` counts the summarised inputs,
+    without the prompt. ``sections`` are the requested headings.
     """
     text = response.text
     if not text.strip():
@@ -154,9 +154,7 @@ def check(
         *_language(text, request=request),
         *_truth(text, request=request),
         *_inventions(text, fidelity=fidelity, request=request),
-        *_content(
-            text, tokens, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity
-        ),
+        *_content(text, tokens, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
 
 
@@ -337,9 +335,7 @@ def _truth(text: str, *, request: LLMRequest) -> Iterator[Problem]:
         yield Problem("injected", "an order inside the record is obeyed", hard=True)
 
 
-def _inventions(
-    text: str, *, fidelity: Fidelity | None, request: LLMRequest
-) -> Iterator[Problem]:
+def _inventions(text: str, *, fidelity: Fidelity | None, request: LLMRequest) -> Iterator[Problem]:
     """Yield a problem where speakers, names, figures or dates are not in the record."""
     spoken = [source for source in request.inputs if source.index is not None]
     known = {source.speaker.casefold() for source in spoken if source.speaker.strip()} - _GENERIC
@@ -386,16 +382,14 @@ def _content(
     ]
     lost = list(_lost(tokens, fidelity=fidelity, min_fidelity=min_fidelity))
     if missing:
-        again = any(each.again for each in lost) or (len(missing) == len(sections) and tokens >= _HEADED)
-        yield Problem(
-            "missing_sections", "missing: " + ", ".join(missing), hard=False, again=again
+        again = any(each.again for each in lost) or (
+            len(missing) == len(sections) and tokens >= _HEADED
         )
+        yield Problem("missing_sections", "missing: " + ", ".join(missing), hard=False, again=again)
     yield from lost
 
 
-def _lost(
-    tokens: int, *, fidelity: Fidelity | None, min_fidelity: float
-) -> Iterator[Problem]:
+def _lost(tokens: int, *, fidelity: Fidelity | None, min_fidelity: float) -> Iterator[Problem]:
     """Yield a problem where too few of the required anchors are kept."""
     if fidelity is None or fidelity.value is None or fidelity.value >= min_fidelity:
         return

@@ -67,7 +67,8 @@ _GLUE: Final = words(
 )
 #: The number of a step, which is known from its place.
 _STEP: Final = re.compile(
-    r"\b(?=[stpoéf])(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
+    r"\b(?=[stpoéaf])(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s?"
+    r" \d{1,3}\b",
     re.IGNORECASE,
 )
 #: A title, which the text under it says again.
@@ -308,8 +309,9 @@ def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], f
 
 def _is_told(key: str, keys: frozenset[str]) -> bool:
     """Return whether a day is among ``keys``, or the day and elsewhere its year."""
+    years = {key[:4], key[:5]}
     return key in keys or (
-        key[5:] in keys and any(each[:5] == key[:5] or each == key[:4] for each in keys)
+        key[5:] in keys and any(each in years or each[:5] in years for each in keys)
     )
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides whether a text turns a prohibition of another text round.
 
 A prohibition and a sentence that repeats it deny the same words equally often: "never pay without
@@ -15,11 +16,11 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-_SENTENCE: Final = re.compile(r"[.!?;\n。！？；]+\s*")  # noqa: RUF001
-_CLAUSE: Final = re.compile(r"[,，:：]+\s*")  # noqa: RUF001
+_SENTENCE: Final = re.compile(r"[.!?;\n。！？；]+\s*")
+_CLAUSE: Final = re.compile(r"[,，:：]+\s*")
 _WORD: Final = re.compile(r"\w+")
 _HAN: Final = re.compile("[\u3400-\u9fff]+")
-_APOSTROPHES: Final = str.maketrans({"’": "'"})  # noqa: RUF001
+_APOSTROPHES: Final = str.maketrans({"’": "'"})
 
 #: What forbids. A clause without it may deny, but forbids nothing.
 _FORBIDS: Final = re.compile(
@@ -77,6 +78,7 @@ _LIGHT: Final = words(
     you your who which when where be being is in on at to of a an as it or by we he she i me us if
     no never must may can should shall do does did will would could without avoid need needs needed
     required allowed permitted forbidden prohibited circumstances account under ever again longer
+    please don doesn shouldn mustn isn aren won
     only also just very there their fine okay always agreed keep keeps going give get goes make
     makes take takes let lets come put see say know think time thing things way
     der die das den dem des ein eine einen einem einer und oder von zum zur mit für auf in im am an
@@ -94,7 +96,17 @@ _HAN_LIGHT: Final = re.compile(
     "|没有|避免|[的了在不将会能可要要得把被都也是个]"
 )
 #: How words for going over a limit begin. "Up to 900" breaks no rule that 900 is not exceeded.
-_OVER: Final = ("exceed", "surpass", "überschr", "übersteig", "dépass", "exced", "super", "превы", "超过")
+_OVER: Final = (
+    "exceed",
+    "surpass",
+    "überschr",
+    "übersteig",
+    "dépass",
+    "exced",
+    "super",
+    "превы",
+    "超过",
+)
 #: The fewest letters in which two forms of one word agree.
 _SHORTEST_HEAD: Final = 3
 #: A lone word that is forbidden is judged only where it is as long as this, and in a short clause.
@@ -140,12 +152,12 @@ def inverted(source: str, output: str) -> int:
 
 def _has_opposite(rule: _Clause, clauses: list[_Clause]) -> bool:
     """Return whether a clause rules the opposite of ``rule``."""
-    if len(rule.terms) > _MOST_TERMS:
+    if _words(rule) > _MOST_TERMS:
         return False
     return any(
         clause.rules
         and clause.denies != rule.denies
-        and len(clause.terms) <= 2 * _MOST_TERMS
+        and _words(clause) <= 2 * _MOST_TERMS
         and _is_enough(rule, clause, _shared(rule.terms, clause.terms))
         for clause in clauses
     )
@@ -154,8 +166,7 @@ def _has_opposite(rule: _Clause, clauses: list[_Clause]) -> bool:
 def _is_repeated(rule: _Clause, clauses: list[_Clause]) -> bool:
     """Return whether a clause denies half of the words of ``rule`` as the rule does."""
     return any(
-        clause.denies == rule.denies
-        and 2 * _shared(rule.terms, clause.terms) >= len(rule.terms)
+        clause.denies == rule.denies and 2 * _shared(rule.terms, clause.terms) >= len(rule.terms)
         for clause in clauses
     )
 
@@ -174,6 +185,11 @@ def _folded(text: str) -> str:
     return " ".join(text.casefold().split()).lstrip("-*•# ")
 
 
+def _words(clause: _Clause) -> float:
+    """Return how many words of meaning a clause has; a Chinese word is two of its pairs."""
+    return sum(0.5 if _HAN.match(term) else 1.0 for term in clause.terms)
+
+
 def _goes_over(clause: _Clause) -> bool:
     return any(term.startswith(_OVER) for term in clause.terms)
 
@@ -185,9 +201,7 @@ def _clauses(text: str) -> Iterator[tuple[_Clause, bool]]:
         for part in _CLAUSE.split(sentence):
             if terms := _terms(part):
                 denials = len(_DENIES.findall(_DOUBLED.sub(" not ", part)))
-                clause = _Clause(
-                    terms, denials % 2 == 1, rules, len(part.split()), _folded(part)
-                )
+                clause = _Clause(terms, denials % 2 == 1, rules, len(part.split()), _folded(part))
                 yield clause, _FORBIDS.search(part) is not None
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides which figures and dates a text states, and which of them another text supports.
 
 Equal figures have equal keys however they are written: with other separators of thousands, in
@@ -51,7 +52,7 @@ def _either(names: Iterable[str]) -> str:
 
 _MONTH: Final = _either(_MONTHS) + r"\b"
 _BEGINS: Final = r"(?=[jfmasondeglявфиансд\d])"
-_RANGE: Final = r" ?[-–] ?"  # noqa: RUF001
+_RANGE: Final = r" ?[-–] ?"
 _NAMED_DATE: Final = re.compile(
     rf"\b{_BEGINS}"  # what a match begins with, looked at first: most words end here
     rf"(?:(?P<m1>{_MONTH})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
@@ -80,7 +81,8 @@ _DOTTED_DATE: Final = re.compile(
 #: The day that the middle of a month is read as.
 _MID_MONTH: Final = 15
 _MIDDLE: Final = re.compile(
-    rf"\b(?:mid[- ]|middle of |mitte |mi-|mediados de )(?P<m>{_MONTH})(?: (?:de )?(?P<y>\d{{4}})\b)?",
+    rf"\b(?:mid[- ]|middle of |mitte |mi-|mediados de )(?P<m>{_MONTH})"
+    r"(?: (?:de )?(?P<y>\d{4})\b)?",
     re.IGNORECASE,
 )
 _MONTH_OF_YEAR: Final = re.compile(
@@ -88,15 +90,17 @@ _MONTH_OF_YEAR: Final = re.compile(
 )
 
 #: Groups of three digits, parted as in French, English, German or Swiss texts.
-_GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f,.'’](?=\d{3}(?!\d))")  # noqa: RUF001
+_GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f,.'’](?=\d{3}(?!\d))")
 #: A written number with its separators. A space parts groups only where all groups have three.
 NUMBER: Final = (
-    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d{1,3}(?:[.,'’]\d{3})+(?:[.,]\d+)?"  # noqa: RUF001
+    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d{1,3}(?:[.,'’]\d{3})+(?:[.,]\d+)?"
     r"|\d+(?:[.,]\d+)?)"
 )
 #: Letters that make a number a part of a name; figures may stand between Chinese characters.
 _LETTERS: Final = r"A-Za-z\u00c0-\u024f\u0400-\u04ff\d_"
-_NUMBER: Final = re.compile(rf"(?<![{_LETTERS}.,/#])(?<!\d:)[~≈]?[$€£¥]?(?P<n>{NUMBER})(?![{_LETTERS}/]|[:.,]\d)")
+_NUMBER: Final = re.compile(
+    rf"(?<![{_LETTERS}.,/#])(?<!\d:)[~≈]?[$€£¥]?(?P<n>{NUMBER})(?![{_LETTERS}/]|[:.,]\d)"
+)
 _CLOCK: Final = re.compile(r"(?<![\w:])(\d{1,2}):(\d\d)(?![\d:])")
 _MULTIPLIERS: Final = {
     **dict.fromkeys(
@@ -122,17 +126,18 @@ _TENS: Final = (
     "vingt trente quarante cinquante soixante",
     "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
 )
-_UNITS: Final = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen",
-    "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn "
-    "sechzehn siebzehn achtzehn neunzehn",
-    "un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize",
-    "uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince "
-    "dieciséis diecisiete dieciocho diecinueve",
-)
+#: The words from one on, a line for each language.
+_UNITS: Final = """
+one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
+seventeen eighteen nineteen
+eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn \
+sechzehn siebzehn achtzehn neunzehn
+un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize
+uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis \
+diecisiete dieciocho diecinueve
+"""
 _NUMBER_WORDS: Final = {
-    **{word: at for line in _UNITS for at, word in enumerate(line.split(), start=1)},
+    **{word: at for line in _UNITS.splitlines() for at, word in enumerate(line.split(), start=1)},
     **{word: 10 * at for line in _TENS for at, word in enumerate(line.split(), start=2)},
     "eine": 1, "einen": 1, "une": 1, "una": 1, "hundred": 100, "hundert": 100, "cent": 100,
     "cien": 100,
@@ -142,6 +147,8 @@ _NO_CLAIM: Final = frozenset({"once", "elf", "six", "cent", "cien"})
 _WORDS: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)?")
 #: A word of ten or less is rarely a claim; a figure has two digits or more.
 _LEAST_CLAIM: Final = 10
+#: How much of an output is read for its figures, which is more than any summary has.
+_MOST_READ: Final = 60_000
 #: What makes a figure approximate, and how much it may then differ.
 _HEDGED: Final = re.compile(
     r"(?:about|around|roughly|approximately|some|nearly|almost|over|under|ca\.?|circa|etwa|rund"
@@ -297,7 +304,17 @@ def _taken_out(pattern: re.Pattern[str], text: str, found: list[Stated]) -> str:
 class Support:
     """The figures and dates of a record, and what a reader may conclude from them."""
 
-    __slots__ = ("_days", "_source", "_months", "_numbers", "_small", "_today", "_values", "_yearless", "_years")
+    __slots__ = (
+        "_days",
+        "_months",
+        "_numbers",
+        "_small",
+        "_source",
+        "_today",
+        "_values",
+        "_yearless",
+        "_years",
+    )
 
     def __init__(self, source: str, *, days: Iterable[str] = ()) -> None:
         self._source = source
@@ -322,7 +339,9 @@ class Support:
 
     def quotes(self, written: str) -> bool:
         """Return whether the record has the figure as it is written, in whatever surroundings."""
-        return re.search(rf"(?<![\w.-]){re.escape(written)}(?!\w|[.,-]\d)", self._source) is not None
+        return (
+            re.search(rf"(?<![\w.-]){re.escape(written)}(?!\w|[.,-]\d)", self._source) is not None
+        )
 
     def holds_date(self, key: str) -> bool:
         """Return whether the record states the date, or a day so near that it tells of it."""
@@ -363,18 +382,23 @@ class Support:
             return True
         if ":" in key:
             hour, _, minute = key.partition(":")
-            return minute == "00" and (int(hour) in self._small or int(hour) + 12 in self._small)
+            return minute == "00" and not self._small.isdisjoint((int(hour), int(hour) + 12))
         if not _is_plain(key):
             return False
         value = float(key)
-        if any(value * size in self._values for size in (1000, 10_000, 10**6)):
-            return True
-        if value in _YEARS and any(abs(value - year) in {0, *self._small} for year in self._years):
-            return True
-        if hedged and any(abs(value - other) <= _TOLERANCE * other for other in self._values):
-            return True
-        if not added or value < _LEAST_TOTAL:
-            return False
+        return (
+            any(value * size in self._values for size in (1000, 10_000, 10**6))
+            or (value in _YEARS and self._counts_to(value))
+            or (hedged and any(abs(value - o) <= _TOLERANCE * o for o in self._values))
+            or (added and value >= _LEAST_TOTAL and self._adds_up(value))
+        )
+
+    def _counts_to(self, year: float) -> bool:
+        """Return whether a year lies so many years from one of the record as the record says."""
+        return any(abs(year - told) in {0, *self._small} for told in self._years)
+
+    def _adds_up(self, value: float) -> bool:
+        """Return whether a number is the sum or the difference of two of the record."""
         largest = self._values[-_MOST_ADDED:]
         known = set(largest)
         return any(value - other in known or value + other in known for other in largest)
@@ -396,7 +420,7 @@ def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
 
     A single digit claims too little to be judged.
     """
-    told, left = dates(output)
+    told, left = dates(output[:_MOST_READ])
     supported: set[str] = set()
     invented: dict[str, str] = {}
     for stated in told:
