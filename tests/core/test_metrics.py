@@ -39,7 +39,8 @@ def tallies(draw):
                     made_tokens=draw(st.integers(0, made_in)),
                     reused=draw(st.integers(0, made)),
                     duration_ms=draw(st.integers(0, 10_000)),
-                    fidelity=made * draw(st.floats(0, 1)),
+                    measured=(measured := draw(st.integers(0, made))),
+                    fidelity=measured * draw(st.floats(0, 1)),
                 )
             )
     return found
@@ -86,6 +87,18 @@ def test_nothing_on_record_gives_no_figure():
     assert (figures.queue, figures.dirty_share) == (0, 0.0)
     (level,) = level_metrics([NodeTally(1, "pending", count=3, input_tokens=90)])
     assert (level.compression, level.seconds, level.fidelity) == (None, None, None)
+
+
+def test_the_score_hides_no_level():
+    """Broken if many good summaries of level 1 would make a bad level 3 look well."""
+    tallies = [
+        NodeTally(1, "active", count=90, made=90, measured=80, fidelity=80.0),
+        NodeTally(2, "active", count=9, made=9, measured=9, fidelity=4.5),
+        NodeTally(3, "active", count=2, made=2, measured=0),
+    ]
+    found = measure("s", messages=1, open_tokens=0, cover_tokens=0, tallies=tallies)
+    assert [level.fidelity for level in found.levels] == [1.0, 0.5, None]
+    assert (found.summary_quality_score, found.information_loss) == (0.75, 0.25)
 
 
 def test_what_was_reused_does_not_shorten_the_time():

@@ -89,11 +89,17 @@ def summary(session: Session, node: str) -> None:
         facts += [
             f"made       by {clean(made.model)}",
             f"size       {plural(made.tokens, 'token')}, made from {given:,}",
-            f"fidelity   {share(round(made.fidelity * 10_000), 10_000)} of the anchors kept",
+            f"fidelity   {_kept(made.fidelity)}",
         ]
     console.print("\n".join(facts), style="bright_black")
     console.print()
     console.print(clean(found.text) if found.made else "(not made yet: hiermem update)")
+
+
+def _kept(fidelity: float | None) -> str:
+    if fidelity is None:
+        return "nothing to keep word for word"
+    return f"{share(round(fidelity * 10_000), 10_000)} of the anchors kept"
 
 
 def _heading(status: SessionStatus) -> Text:

@@ -51,7 +51,8 @@ class LevelMetrics:
     ``input_tokens`` and ``output_tokens`` are those of the made summaries; ``compression`` is their
     (input - output) / input. ``seconds`` is the mean time that making one took, without reused
     ones. ``tokens_in``, ``tokens_out`` and ``calls`` are the cost of the serving texts; the cost of
-    failures is in ``Metrics.spent``. ``fidelity`` is the mean of kept / required anchors.
+    failures is in ``Metrics.spent``. ``fidelity`` is the mean of kept / required anchors, without
+    the summaries of which none was required.
     """
 
     level: int
@@ -86,7 +87,8 @@ class Metrics:
     ``cost_spent`` is the cost of all journalled calls, those of unknown outcome included: at the
     given prices or, if none are given, at those that the models had. ``cost_saved`` is None without
     prices, ``cost_spent`` if neither is known. ``summary_quality_score`` is the mean fidelity of
-    the made summaries, all with the same weight, and ``information_loss`` the difference to 1.
+    the levels, all with the same weight: the many summaries of level 1 hide no level above.
+    ``information_loss`` is the difference to 1.
     ``prefix_reuse`` is the share of the contexts' tokens that were in the context before.
     """
 
@@ -174,7 +176,7 @@ def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
         output_tokens=came_out,
         compression=_share(came_in - came_out, came_in),
         seconds=_share(total("duration_ms") / 1000, made - reused),
-        fidelity=_share(sum(tally.fidelity for tally in tallies), made),
+        fidelity=_share(sum(tally.fidelity for tally in tallies), total("measured")),
         calls=total("calls"),
         tokens_in=total("tokens_in"),
         tokens_out=total("tokens_out"),
@@ -198,8 +200,8 @@ def measure(
     levels = level_metrics(found)
     sealed = sum(tally.input_tokens for tally in found if tally.level == 1)
     saved = sealed - cover_tokens
-    made = sum(level.made for level in levels)
-    quality = _share(sum(tally.fidelity for tally in found), made)
+    kept = [level.fidelity for level in levels if level.fidelity is not None]
+    quality = _share(sum(kept), len(kept))
     cost_saved, cost_spent = None, spent.cost
     if prices is not None:
         shown = prices.input if prices.context is None else prices.context

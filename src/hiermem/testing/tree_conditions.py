@@ -223,7 +223,7 @@ class TreeConditions(Conditions):
         active = NodeTally(
             1, "active", 4, made=4, degraded=1, dirty=1, stale=1, input_tokens=406,
             made_input_tokens=406, made_tokens=30, tokens_in=40, tokens_out=16, calls=8, reused=1,
-            duration_ms=120, fidelity=1.75, since=NOW - timedelta(days=1),
+            duration_ms=120, fidelity=1.75, measured=4, since=NOW - timedelta(days=1),
         )  # fmt: skip
         assert [rounded(one) for one in await tenant.tree("s").tally()] == [
             active,

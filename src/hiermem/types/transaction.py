@@ -256,8 +256,8 @@ class NodeTally:
     """The sealed nodes of one level and status, added up.
 
     ``made`` are those with a serving revision; ``made_input_tokens`` is the size of their inputs,
-    and the following fields sum up their serving revisions, ``fidelity`` too. ``since`` is the
-    earliest.
+    and the following fields sum up their serving revisions. ``fidelity`` is the sum over the
+    ``measured`` ones, of which facts were required. ``since`` is the earliest.
     """
 
     level: int
@@ -276,6 +276,7 @@ class NodeTally:
     reused: int = 0
     duration_ms: int = 0
     fidelity: float = 0.0
+    measured: int = 0
     since: datetime | None = None
 
 

@@ -207,7 +207,7 @@ class Revision:
     """The text of a node, with the record of how it was made.
 
     ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``), "" if the
-    text was not extracted. ``fidelity`` is kept / required anchors, 1.0 if none were required.
+    text was not extracted. ``fidelity`` is kept / required anchors, None if none were required.
     """
 
     node_id: str
@@ -224,7 +224,7 @@ class Revision:
     anchors: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
-    fidelity: float = 1.0
+    fidelity: float | None = None
     unsupported: tuple[str, ...] = ()
     trust: Trust = "conversation"
     degraded: bool = False

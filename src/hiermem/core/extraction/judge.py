@@ -15,6 +15,9 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
 from hiermem.core.summaries import validate
+from hiermem.core.summaries.assess import MOST_ANCHORS, seen_beside
+from hiermem.core.summaries.repair import repair
+from hiermem.core.text.anchors import fidelity
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -51,13 +54,17 @@ def judge_joined(
     limit: int | None,
 ) -> Verdict[str]:
     """Judge one summary in place of several, of ``input_tokens`` together."""
+    response = repair(response, request=request)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    problems = tuple(
-        problem
-        for problem in validate.check(response, request=request, input_tokens=input_tokens)
-        if problem.hard
+    kept = fidelity(
+        inputs=[source.text for source in request.inputs],
+        output=response.text,
+        limit=MOST_ANCHORS,
+        beside=seen_beside(request),
     )
+    found = validate.check(response, request=request, input_tokens=input_tokens, fidelity=kept)
+    problems = tuple(problem for problem in found if problem.hard)
     if not problems:
         return Accepted(response.text.strip(), response.model)
     reason = ",".join(problem.kind for problem in problems)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hiermem.core.summaries.prompt import before_record
+from hiermem.core.summaries.repair import repair
 from hiermem.core.summaries.validate import Problem, check_extract
 from hiermem.core.summaries.validate import check as problems_of
 from hiermem.core.text import units
@@ -30,18 +32,20 @@ class Draft:
     """A text that may become a revision, and the measures of its worth.
 
     ``units`` are () where the text was written and not extracted; ``missing`` are the inputs' lost
-    anchors, ``anchors`` the text's own.
+    anchors, ``anchors`` the text's own. ``fidelity`` is None where no anchor was required.
+    ``invented`` are the figures and dates of the text that its inputs do not have.
     """
 
     text: str
     tokens: int
     units: tuple[Unit, ...]
     problems: tuple[Problem, ...]
-    fidelity: float
+    fidelity: float | None
     missing: tuple[str, ...]
     unsupported: tuple[str, ...]
     model: str
     anchors: tuple[str, ...]
+    invented: tuple[str, ...] = ()
 
     @property
     def fit(self) -> bool:
@@ -51,7 +55,7 @@ class Draft:
     @property
     def worth(self) -> tuple[float, int]:
         """Return the key by which two fit drafts are compared."""
-        return self.fidelity, len(self.problems)
+        return _kept(self.fidelity), len(self.problems)
 
 
 def assess(
@@ -63,11 +67,17 @@ def assess(
     min_fidelity: float,
     limit: int,
 ) -> Draft:
-    """Check one written answer; it is held to ``limit`` anchors of its inputs."""
+    """Repair and check one written answer; it is held to ``limit`` anchors of its inputs."""
+    response = repair(response, request=request)
     text = check(
         response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )
-    found = fidelity(inputs=[source.text for source in request.inputs], output=text, limit=limit)
+    found = fidelity(
+        inputs=[source.text for source in request.inputs],
+        output=text,
+        limit=limit,
+        beside=seen_beside(request),
+    )
     return Draft(
         text=text,
         tokens=request.counter.count(text),
@@ -85,7 +95,19 @@ def assess(
         unsupported=found.unsupported[:MOST_ANCHORS],
         model=response.model,
         anchors=find(text, limit=MOST_ANCHORS),
+        invented=found.invented[:MOST_ANCHORS],
     )
+
+
+def seen_beside(request: LLMRequest) -> tuple[str, ...]:
+    """Return what a writer saw besides the texts: days, speakers, title, people and overlap.
+
+    What a prompt says after the record may name figures that an earlier answer invented.
+    """
+    days = dict.fromkeys(source.date for source in request.inputs)
+    speakers = dict.fromkeys(source.speaker for source in request.inputs)
+    asked = (message.content for message in request.messages if message.role != "system")
+    return (*days, *speakers, *(before_record(content) for content in asked))
 
 
 def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
@@ -157,7 +179,7 @@ def assess_extract(
         tokens=tokens,
         units=response.units,
         problems=check_extract(response, request=request, tokens=tokens, input_tokens=input_tokens),
-        fidelity=1.0 - len(missing) / required if required else 1.0,
+        fidelity=1.0 - len(missing) / required if required else None,
         missing=missing,
         unsupported=(),
         model=response.model,
@@ -182,21 +204,28 @@ def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
         return drafts[0]
     kept = tuple(unit for draft in drafts for unit in draft.units)
     whole = all(draft.units or not draft.text for draft in drafts)
+    measured = [draft.fidelity for draft in drafts if draft.fidelity is not None]
     text = units.render(kept) if whole else "\n".join(draft.text for draft in drafts)
     return Draft(
         text=text,
         tokens=count(text),
         units=kept if whole else (),
         problems=tuple(problem for draft in drafts for problem in draft.problems),
-        fidelity=sum(draft.fidelity for draft in drafts) / len(drafts),
+        fidelity=sum(measured) / len(measured) if measured else None,
         missing=tuple(name for draft in drafts for name in draft.missing)[:MOST_ANCHORS],
         unsupported=tuple(name for d in drafts for name in d.unsupported)[:MOST_ANCHORS],
         model=drafts[0].model,
         anchors=find(text, limit=MOST_ANCHORS),
+        invented=tuple(name for d in drafts for name in d.invented)[:MOST_ANCHORS],
     )
 
 
 def weigh_against(draft: Draft, texts: Sequence[str], *, limit: int) -> tuple[float, int]:
     """Return a draft's worth measured on ``texts``, to compare two ways of making a node."""
     found = fidelity(inputs=texts, output=draft.text, limit=limit)
-    return found.value, sum(not problem.hard for problem in draft.problems)
+    return _kept(found.value), sum(not problem.hard for problem in draft.problems)
+
+
+def _kept(fidelity: float | None) -> float:
+    """Return a fidelity for a comparison: where nothing was required, nothing was lost."""
+    return 1.0 if fidelity is None else fidelity

@@ -51,7 +51,9 @@ def judge(
     )
     reason = ",".join(problem.kind for problem in draft.problems)
     if step == "again":
-        messages = stricter(request.messages, draft.problems, missing=draft.missing)
+        messages = stricter(
+            request.messages, draft.problems, missing=draft.missing, invented=draft.invented
+        )
         again = replace(request, messages=messages)
         following = partial(judge, again, standard, tried=tried + 1, best=best)
         return Retry(again, reason, following, usable=best)

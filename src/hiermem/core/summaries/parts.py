@@ -19,7 +19,7 @@ from hiermem.protocols import SourceText
 
 #: The kind of the records that hold parts; their scope is the session.
 PART: Final = "part"
-_LISTS: Final = ("missing", "unsupported", "anchors")
+_LISTS: Final = ("missing", "unsupported", "anchors", "invented")
 
 
 def key_of(
@@ -56,7 +56,7 @@ def to_json(draft: Draft) -> str | None:
 def from_json(body: str) -> Draft:
     """Read a draft."""
     values: dict[str, Any] = json.loads(body)
-    values |= {name: tuple(values[name]) for name in _LISTS}
+    values |= {name: tuple(values.get(name, ())) for name in _LISTS}
     values["problems"] = tuple(Problem(**each) for each in values["problems"])
     values["units"] = ()
     return Draft(**values)

@@ -32,6 +32,8 @@ PROMPTS: Final = 2
 _LEAST_ROOM: Final = 64
 #: Tokens around the inputs of a request, where the template has not been counted.
 _FRAME: Final = 200
+#: The fewest tokens by which an answer may be longer than requested.
+_HEADINGS_ROOM: Final = 80
 #: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
@@ -207,10 +209,12 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
 
     The length is the allotted one, but less than the actual inputs (P8): a child's text may be
     shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
+    The limit leaves a short text room for its headings.
     """
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
     target = max(1, min(_allotted(node, config), most))
-    return Lengths(target, max(1, min(math.ceil(hard_ratio * target), most)))
+    limit = max(math.ceil(hard_ratio * target), target + _HEADINGS_ROOM)
+    return Lengths(target, max(1, min(limit, most)))
 
 
 def _allotted(node: Node, config: HierarchyConfig) -> int:
@@ -306,10 +310,11 @@ def after_answer(
 ) -> Literal["accept", "again", "settle"]:
     """Decide on an answer: take it, ask once more, or take the best answer so far.
 
-    An ``is_deterministic`` model is not asked again: its words are all the record's own, and its
-    answer would be the same.
+    A problem that is not worth a second call costs none. An ``is_deterministic`` model is not asked
+    again: its words are all the record's own, and its answer would be the same.
     """
-    if not problems or (is_deterministic and not any(problem.hard for problem in problems)):
+    hard = any(problem.hard for problem in problems)
+    if not hard and (is_deterministic or not any(problem.again for problem in problems)):
         return "accept"
     return "again" if tried < PROMPTS and not is_deterministic else "settle"
 

@@ -8,6 +8,7 @@ refused summary again.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -15,8 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from hiermem.core.summaries import form
+from hiermem.core.summaries.injected import obeys
 from hiermem.core.text import language
 from hiermem.core.text.anchors import Fidelity
+from hiermem.core.text.denial import inverted
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 from hiermem.protocols import LLMRequest, LLMResponse
@@ -33,78 +37,43 @@ ProblemKind: TypeAlias = Literal[
     "missing_sections",
     "missing_anchors",
     "wrong_language",
+    "not_prose",
+    "repetitive",
+    "continuation",
+    "reply",
+    "invented",
+    "inverted",
+    "injected",
+    "unsupported",
 ]
 
-#: A refusal or an error message is the whole answer, and at most this long.
-_SHORT: Final = 600
 #: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
+#: The share of an answer that is copied in one stretch where the answer counts as a copy.
+_ECHOED: Final = 0.8
 #: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
 
-_REFUSAL: Final = re.compile(
-    r"[\"'*]*(?:"
-    r"(?:(?:i[’']?m|i am|we[’']?re)?\s*(?:very |so |truly )?sorry\b"  # noqa: RUF001
-    r"|i apologi[sz]e\b|unfortunately\b)"
-    r"[^.\n]{0,60}?\bi\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able)"  # noqa: RUF001
-    r"|am (?:unable|not able))\b"
-    r"|i\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able) to"  # noqa: RUF001
-    r"|am (?:unable|not able) to)\s+"
-    r"(?:help|assist|comply|provide|fulfil|fulfill|summari[sz]e|process|do that|do this|continue"
-    r"|engage|create|generate|complete)\b"
-    r"|as an? (?:ai|artificial intelligence|large language model|language model)\b[^.\n]{0,80}?"
-    r"\b(?:can[’']?t|cannot|unable|not able|won[’']?t)\b"  # noqa: RUF001
-    r"|(?:lo siento|désolée?|je suis désolée?|es tut mir leid|mi dispiace|desculpe)\b[^.\n]{0,40}?"
-    r"\b(?:no puedo|je ne (?:peux|puis)|kann ich|ich kann|non posso|não posso)\b"
-    r"|(?:the|this|your) (?:given |provided )?(?:conversation|chat|text|transcript|record|input"
-    r"|content|request)\s(?:can[’']?t|cannot|can not|could not|couldn[’']?t) be "  # noqa: RUF001
-    r"(?:summari[sz]ed|processed|completed|fulfilled)\b"
-    r"|i (?:do not|don[’']?t|did not|didn[’']?t) have (?:enough|sufficient|any|the)\b"  # noqa: RUF001
-    r"[^.\n]{0,60}?\bto (?:summari[sz]e|provide|write|create|generate|complete|answer)\b"
-    r"|(?:leider )?(?:kann ich|ich kann)\b[^.\n]{0,60}?\bnicht "
-    r"(?:bearbeiten|beantworten|zusammenfassen|helfen|erfüllen|verarbeiten)\b"
-    r"|(?:抱歉|对不起|申し訳)[^。\n]{0,30}(?:无法|不能|できません)"
-    r")",
-    re.IGNORECASE,
-)
-_HTTP_TEXT: Final = (
-    r"(?:bad request|unauthori[sz]ed|forbidden|not found|request timeout|too many requests"
-    r"|internal server error|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)"
-)
-#: The beginning of an error's body of any length.
-_ERROR_BODY: Final = re.compile(
-    r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:"
-    r"|<!doctype html|<html[\s>]"
-    r"|error code: [45]\d\d\b"
-    r"|traceback \(most recent call last\)",
-    re.IGNORECASE,
-)
-_ERROR_LINE: Final = re.compile(
-    rf"(?:(?:http |http/1\.1 |error |status |code )?[45]\d\d\b[\s:,-]*{_HTTP_TEXT}"
-    rf"|{_HTTP_TEXT}[.!]?\s*$"
-    r"|(?:the )?(?:request|connection|read|operation|call) (?:has )?(?:timed[ -]out|timeout)\b"
-    r"[^\n]{0,80}$"
-    r"|connection (?:error|refused|reset)[^\n]{0,80}$"
-    r"|upstream (?:connect error|request timeout)"
-    r"|(?:rate limit|quota|context length|maximum context length)\b[^.\n]{0,40}\bexceeded\b[^\n]*$"
-    r"|(?:[a-z_.]{0,60}(?:error|exception)): [^\n]*$"
-    r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
-    re.IGNORECASE,
-)
 _DECORATION: Final = "#*_-:.) \t0123456789"
 
-#: A program's text for an empty value, and a person's placeholder.
-_CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
-#: An announcement of a summary that does not follow.
-_ANNOUNCED: Final = re.compile(
-    r"(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b[!,. ]*)?"
-    r"(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}:\s*$",  # noqa: RUF001
-    re.IGNORECASE,
-)
-_JSON_START: Final = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"|\[\s*[{\"])", re.IGNORECASE)
-_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+#: The fewest lost anchors that are worth a second call, and the tokens that one anchor takes.
+_FEWEST_LOST: Final = 6
+_ANCHOR_TOKENS: Final = 20
+#: The share of the anchors under which the extractive text stands in, the fewest required anchors
+#: that show it, and the tokens from which an answer has room for some of them.
+_FLOOR: Final = 0.05
+_FLOOR_ANCHORS: Final = 8
+_FLOOR_TOKENS: Final = 80
+#: An answer of fewer tokens is read at a glance, with or without headings.
+_HEADED: Final = 200
 
 _TERM: Final = re.compile(r"\w+")
+#: The labels of speakers that have no name of their own.
+_GENERIC: Final = frozenset({"user", "assistant", "tool", "system"})
+#: The one who answers, where nobody else is called so.
+_ASSISTANT: Final = re.compile(
+    r"\b(?:assistant|assistent|assistente|asistente|ассистент)\b|助手|助理", re.IGNORECASE
+)
 _UNSPACED: Final = re.compile(
     "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f]+"
 )
@@ -145,13 +114,14 @@ class Problem:
     """One problem of an answer.
 
     An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
-    try, after which the better answer may be taken. ``detail`` says what would be right and holds
-    no text of the answer.
+    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
+    says what would be right and holds no text of the answer.
     """
 
     kind: ProblemKind
     detail: str
     hard: bool
+    again: bool = True
 
 
 def check(
@@ -165,8 +135,8 @@ def check(
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``input_tokens`` counts the summarised inputs, without the prompt. ``sections`` are the
-    requested headings.
+    ``response`` has been repaired (``repair``). ``input_tokens`` counts the summarised inputs,
+    without the prompt. ``sections`` are the requested headings.
     """
     text = response.text
     if not text.strip():
@@ -174,14 +144,17 @@ def check(
     if _says_nothing(text):
         says = "the answer says nothing beyond its headings"
         return (*_finish(response), Problem("empty", says, hard=True))
+    tokens = request.counter.count(text)
     return (
         *_finish(response),
-        *_form(text, request=request),
-        *_size(request.counter.count(text), request=request, input_tokens=input_tokens),
+        *_form(text, request=request, written=True),
+        *_size(tokens, request=request, input_tokens=input_tokens),
         *_copy(response, request=request),
         *_relation(text, request=request, input_tokens=input_tokens),
         *_language(text, request=request),
-        *_content(text, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
+        *_truth(text, request=request),
+        *_inventions(text, fidelity=fidelity, request=request),
+        *_content(text, tokens, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
 
 
@@ -193,7 +166,7 @@ def check_extract(
         return (*_finish(response), Problem("empty", "nothing was extracted", hard=True))
     return (
         *_finish(response),
-        *_form(response.text, request=request),
+        *_form(response.text, request=request, written=False),
         *_size(tokens, request=request, input_tokens=input_tokens),
     )
 
@@ -214,29 +187,14 @@ def _finish(response: LLMResponse) -> Iterator[Problem]:
         yield Problem("error_text", "the model reported an error", hard=True)
 
 
-def _form(text: str, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the whole answer is a refusal, an error message or an empty form."""
+def _form(text: str, *, request: LLMRequest, written: bool) -> Iterator[Problem]:
+    """Yield a problem where the answer as a whole is no summary by its form."""
     answer = text.strip()
-    head = answer[:_SHORT]
-    whole = len(answer) <= _SHORT
-    if whole and _REFUSAL.match(head):
-        yield Problem("refused", "the answer is a refusal, not a summary", hard=True)
-    elif _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
-        yield Problem("error_text", "the answer is an error message, not a summary", hard=True)
-    elif answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
-        yield Problem("empty", "the answer is a word for nothing", hard=True)
-    elif whole and _ANNOUNCED.match(head):
-        yield Problem("empty", "the answer announces a summary and gives none", hard=True)
-    elif request.schema is None and _is_cut_json(answer):
-        yield Problem("truncated", "the answer is JSON that is cut off", hard=True)
-
-
-def _is_cut_json(answer: str) -> bool:
-    """Return whether an answer begins as JSON and ends before the JSON does."""
-    if not _JSON_START.match(answer):
-        return False
-    bare = _JSON_STRING.sub("", answer)
-    return '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("{}", "[]"))
+    found = form.message_fault(answer)
+    if found is None and written:
+        found = form.prose_fault(answer, request=request)
+    if found is not None:
+        yield Problem(found.kind, found.detail, hard=True)
 
 
 def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:
@@ -338,7 +296,7 @@ def _size(tokens: int, *, request: LLMRequest, input_tokens: int) -> Iterator[Pr
 
 
 def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the answer is one stretch of its inputs or of the prompt.
+    """Yield a problem where the answer is, but for its ends, one stretch of inputs or prompt.
 
     An extracted answer is made of such stretches, and its units declare that.
     """
@@ -347,7 +305,10 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
         return
     stated = [" ".join(source.text for source in request.inputs)]
     stated += [message.content for message in request.messages]
-    if any(answer in " ".join(text.split()) for text in stated):
+    most = math.ceil(_ECHOED * len(answer))
+    room = len(answer) - most
+    pieces = [answer[at : at + most] for at in (0, room // 2, room)] if most >= _ECHO else [answer]
+    if any(piece in " ".join(text.split()) for text in stated for piece in pieces):
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
 
@@ -365,18 +326,80 @@ def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
         )
 
 
+def _truth(text: str, *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where a prohibition is turned round, or a speaker is invented."""
+    told = prose(text)
+    if inverted("\n".join(prose(source.text) for source in request.inputs), told):
+        yield Problem("inverted", "a prohibition of the record is turned round", hard=True)
+    if obeys((source.text for source in request.inputs), told):
+        yield Problem("injected", "an order inside the record is obeyed", hard=True)
+
+
+def _inventions(text: str, *, fidelity: Fidelity | None, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where speakers, names, figures or dates are not in the record."""
+    spoken = [source for source in request.inputs if source.index is not None]
+    known = {source.speaker.casefold() for source in spoken if source.speaker.strip()} - _GENERIC
+    if len(known) > 1 and all(source.role == "user" for source in spoken):
+        record = " ".join(f"{source.speaker} {source.text}" for source in spoken)
+        if _ASSISTANT.search(prose(text)) and not _ASSISTANT.search(record):
+            yield Problem("invented", "no assistant speaks in the record", hard=True)
+            return
+    if fidelity is None:
+        return
+    strangers = len(fidelity.strangers)
+    if strangers > fidelity.named and (strangers > 1 or _names_nobody(text, known)):
+        detail = f"{strangers} names are not in the record, {fidelity.named} are"
+        yield Problem("invented", detail, hard=True)
+        return
+    if not fidelity.invented:
+        return
+    invented = len(fidelity.invented)
+    detail = f"{invented} figures or dates are not in the record, {fidelity.supported} are"
+    if invented > fidelity.supported:
+        yield Problem("invented", detail, hard=True)
+    else:
+        yield Problem("unsupported", detail, hard=False)
+
+
+def _names_nobody(text: str, known: set[str]) -> bool:
+    """Return whether ``text`` names none of several people whose names are ``known``."""
+    told = text.casefold()
+    return len(known) > 1 and not any(part in told for name in known for part in name.split())
+
+
 def _content(
-    text: str, *, sections: Sequence[str], fidelity: Fidelity | None, min_fidelity: float
+    text: str,
+    tokens: int,
+    *,
+    sections: Sequence[str],
+    fidelity: Fidelity | None,
+    min_fidelity: float,
 ) -> Iterator[Problem]:
     """Yield the missing parts: sections that were requested, anchors of the inputs."""
     headings = [line.strip(_DECORATION).casefold() for line in text.splitlines()]
     missing = [
         name for name in sections if not any(line.startswith(name.casefold()) for line in headings)
     ]
+    lost = list(_lost(tokens, fidelity=fidelity, min_fidelity=min_fidelity))
     if missing:
-        yield Problem("missing_sections", "missing: " + ", ".join(missing), hard=False)
-    if fidelity is not None and fidelity.value < min_fidelity:
-        kept = len(fidelity.required) - len(fidelity.missing)
-        yield Problem(
-            "missing_anchors", f"{kept} of {len(fidelity.required)} anchors kept", hard=False
+        again = any(each.again for each in lost) or (
+            len(missing) == len(sections) and tokens >= _HEADED
         )
+        yield Problem("missing_sections", "missing: " + ", ".join(missing), hard=False, again=again)
+    yield from lost
+
+
+def _lost(tokens: int, *, fidelity: Fidelity | None, min_fidelity: float) -> Iterator[Problem]:
+    """Yield a problem where too few of the required anchors are kept."""
+    if fidelity is None or fidelity.value is None or fidelity.value >= min_fidelity:
+        return
+    required = len(fidelity.required)
+    kept = required - len(fidelity.missing)
+    enough = required >= _FLOOR_ANCHORS and tokens >= _FLOOR_TOKENS
+    yield Problem(
+        "missing_anchors",
+        f"{kept} of {required} anchors kept",
+        hard=enough and fidelity.value < min(_FLOOR, min_fidelity),
+        # An answer that has one anchor for every twenty tokens is short rather than empty.
+        again=required - kept >= _FEWEST_LOST and kept * _ANCHOR_TOKENS < tokens,
+    )

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from hiermem.core.text import figures, language
+from hiermem.core.text.figures import DATES, NUMBER, Support, date_keys, number_key
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 
@@ -21,7 +23,7 @@ from hiermem.core.text.units import prose
 ANCHOR_CAP: Final = 120
 
 _Kind: TypeAlias = Literal["number", "date", "literal", "quote", "constraint"]
-#: The weight of each kind. A lone digit is often only a list number and weighs least.
+#: The weight of each kind.
 _WEIGHT: Final[dict[_Kind, float]] = {
     "number": 4.0,
     "date": 4.0,
@@ -29,52 +31,28 @@ _WEIGHT: Final[dict[_Kind, float]] = {
     "quote": 3.0,
     "constraint": 3.0,
 }
-_LONE_DIGIT: Final = 1.0
 
-_MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
-_MONTH_NAME: Final = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
-)
-_NAMED_DATE: Final = re.compile(
-    r"\b(?=[jfmasond\d])"  # what a match begins with, looked at first: most words end here
-    rf"(?:(?P<m1>{_MONTH_NAME})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<y1>\d{{4}}))?\b"
-    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<m2>{_MONTH_NAME})\b\.?"
-    r"(?:,? (?P<y2>\d{4})\b)?)",
-    re.IGNORECASE,
-)
-_ISO_DATE: Final = re.compile(r"\b(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)")
-_UNSPACED_DATE: Final = re.compile(r"(?:(?P<y>\d{4})年)?(?P<m>\d{1,2})月(?P<d>\d{1,2})日")
-#: The forms of dates, each with a text that every match of the form contains.
-_DATES: Final = ((_NAMED_DATE, " "), (_ISO_DATE, ""), (_UNSPACED_DATE, "月"))
 _URL: Final = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,500}")
 _QUOTED: Final = re.compile(
     r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|`([^`\n]{2,80})`"
     r"|«([^»\n]{2,80})»|「([^」\n]{1,80})」"
 )
 _TOKEN: Final = re.compile(
-    r"(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
+    rf"[$€£¥]?(?<![\w.,]){NUMBER}%?(?![\w/@:+]|[-.,'’]\w)"  # noqa: RUF001 - a plain number
+    r"|(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"  # noqa: RUF001
 )
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_REST: Final = r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 _CONSTRAINT: Final = re.compile(
-    r"\b(?=[dmscwian])"  # as above: what a match begins with
+    r"\b(?=[dmscwian])"  # what a match begins with, looked at first: most words end here
     r"(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
-    r"|no longer|no more than|not allowed|(?:don|doesn|mustn|shouldn|can|won|isn|aren)['’]t)"  # noqa: RUF001
-    r"((?: +[^\s.,;:!?()]{1,40}){1,6})",
+    rf"|no longer|no more than|not allowed|mustn['’]t){_REST}",  # noqa: RUF001
+    re.IGNORECASE,
+)
+#: Contractions deny what they stand before, but in talk they seldom forbid it.
+_CONTRACTION: Final = re.compile(
+    rf"\b(?=[dscwia])(?:don|doesn|shouldn|can|won|isn|aren)['’]t{_REST}",  # noqa: RUF001
     re.IGNORECASE,
 )
 #: "I don't know" and similar clauses constrain nothing.
@@ -87,12 +65,27 @@ _GLUE: Final = words(
     you we he she they my your our have has been do
     """
 )
+#: The number of a step, which is known from its place.
+_STEP: Final = re.compile(
+    r"\b(?=[stpoéaf])(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s?"
+    r" \d{1,3}\b",
+    re.IGNORECASE,
+)
+#: A title, which the text under it says again.
+_TITLE: Final = re.compile(
+    r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?)[ \t]*$"
+)
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:\d{1,3}[.)]|[-*•])[ \t]+")
 _HEADING: Final = re.compile(
     r"(?m)^[ \t]*(?:#+[^\n]*|\[\d{4}-\d\d-\d\d\]|\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$"
 )
 _CAPITAL_INSIDE: Final = re.compile(r"(?<=[a-z0-9,;] )[A-ZÀ-Þ][\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
+_WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+
+
+_FIGURE: Final = re.compile(rf"{NUMBER}|\d{{1,2}}:\d\d")
+_FULL_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class _Anchor(NamedTuple):
@@ -108,14 +101,20 @@ class _Anchor(NamedTuple):
 class Fidelity:
     """The degree to which an output keeps the facts of its inputs.
 
-    ``value`` is kept / required, 1.0 where none was required. ``unsupported`` lists figures and
-    names in the output that no input has: possible inventions of a model.
+    ``value`` is kept / required, None where none was required. ``invented`` are the figures and
+    dates of the output that no input has, and ``supported`` counts those that one has;
+    ``strangers`` are its names that no input has, and ``named`` counts those that one has.
+    ``unsupported`` lists the invented figures and then the strangers.
     """
 
     required: tuple[str, ...]
     missing: tuple[str, ...]
     unsupported: tuple[str, ...]
-    value: float
+    value: float | None
+    supported: int = 0
+    invented: tuple[str, ...] = ()
+    named: int = 0
+    strangers: tuple[str, ...] = ()
 
 
 def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
@@ -124,7 +123,7 @@ def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
     >>> find("Never deploy on Friday: v2.1 broke /etc/app.toml on 3 May 2024.")
     ('3 May 2024', 'v2.1', '/etc/app.toml', 'Never deploy on Friday')
     """
-    return tuple(anchor.text for anchor in _weightiest(_anchors(text), limit))
+    return tuple(anchor.text for anchor in _weightiest(_anchors(_untitled(text)), limit))
 
 
 def fidelity(
@@ -135,29 +134,40 @@ def fidelity(
     ``beside`` is the other text that the writer saw (dates, speakers, a title): it supports the
     output's statements, and nothing of it is required.
 
-    A number is the same with other thousands separators, a date in another usual notation, a path
-    or quote in other case or spacing. A constraint is kept where the output denies at least half
-    of its words.
+    A number is the same with other thousands separators or in words, a date in another usual
+    notation, a path or quote in other case or spacing. A constraint is kept where the output denies
+    at least half of its words.
     """
     source = "\n".join(inputs)
-    present = list(_anchors(source))
-    required = _weightiest(present, limit)
-    keys, denied = _keys(_anchors(output)), _denied(output)
+    required = _weightiest(_anchors(_untitled(source)), limit)
+    told, denied = _keys(output), _denied(output)
     folded = _fold(output)
-    dates = _anchors("\n".join(beside))
     missing = tuple(
         anchor.text
         for anchor in required
-        if not _is_kept(anchor, keys=keys, denied=denied, folded=folded)
+        if not _is_kept(anchor, keys=told, denied=denied, folded=folded)
     )
+    seen = "\n".join((source, *beside))
+    body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
+    supported, invented = figures.weigh(body, Support(prose(seen), days=beside))
+    named, strangers = _names(body, source=seen)
     return Fidelity(
         required=tuple(anchor.text for anchor in required),
         missing=missing,
-        unsupported=_unsupported(
-            output, source="\n".join((source, *beside)), known=_keys(present) | _keys(dates)
-        )[:limit],
-        value=1.0 - len(missing) / len(required) if required else 1.0,
+        unsupported=(*invented, *strangers)[:limit],
+        value=1.0 - len(missing) / len(required) if required else None,
+        supported=supported,
+        invented=invented[:limit],
+        named=named,
+        strangers=strangers[:limit],
     )
+
+
+def _untitled(text: str) -> str:
+    """Return ``text`` without titles and the numbers of its steps, which are no facts."""
+    if "#" in text or "**" in text:
+        text = _TITLE.sub("", text)
+    return _STEP.sub(" ", text)
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -169,16 +179,15 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
         said[anchor.key] += anchor.times
 
     def weight(anchor: _Anchor) -> float:
-        lone = anchor.kind == "number" and len(anchor.key) == 1
-        return (_LONE_DIGIT if lone else _WEIGHT[anchor.kind]) * math.sqrt(said[anchor.key])
+        return _WEIGHT[anchor.kind] * math.sqrt(said[anchor.key])
 
     return sorted(first.values(), key=weight, reverse=True)[: max(0, limit)]
 
 
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
-    text = _LIST_NUMBER.sub("", prose(text))
-    for pattern, sign in _DATES:
+    whole = text = _LIST_NUMBER.sub("", prose(text))
+    for pattern, sign in DATES:
         if sign in text:
             text = yield from _taken_out(_date, pattern, text)
     if "://" in text:
@@ -186,11 +195,12 @@ def _anchors(text: str) -> Iterator[_Anchor]:
     for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
         if not _is_plain(token) and (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
-    for match in _QUOTED.finditer(text):
+    for match in _QUOTED.finditer(whole):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
+        quote = quote.rstrip(",;:")
         if quote:
             yield _Anchor(quote, "quote", quote.casefold())
-    for match in _CONSTRAINT.finditer(text):
+    for match in _CONSTRAINT.finditer(whole):
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
@@ -219,8 +229,8 @@ def _taken_out(
 
 
 def _date(match: re.Match[str]) -> _Anchor | None:
-    key = _date_key(match)
-    return _Anchor(match.group().strip(), "date", key) if key else None
+    keys = date_keys(match)
+    return _Anchor(match.group().strip(), "date", " ".join(keys)) if keys else None
 
 
 def _url(match: re.Match[str]) -> _Anchor:
@@ -237,9 +247,10 @@ def _read_token(token: str) -> _Anchor | None:
     """Return the anchor that one token is, or None for an ordinary word."""
     token = token[:ANCHOR_CAP]
     bare = token.strip("$€£¥#%")
-    digits = bare.replace(",", "").replace(":", "", 1)
-    if digits.replace(".", "", 1).isdigit():
-        return _Anchor(token, "number", bare.replace(",", ""))
+    if bare.isdecimal() and len(bare) == 1 and bare == token:
+        return None  # most often the number of a thing in a list
+    if _FIGURE.fullmatch(bare):
+        return _Anchor(token, "number", number_key(bare))
     if "/" in token:
         stretches = token.count("/") > 1 or token[0] in "/.~" or "." in token.rsplit("/", 1)[-1]
         marked = stretches or any(char.isdigit() for char in token)
@@ -254,22 +265,14 @@ def _read_token(token: str) -> _Anchor | None:
     return _Anchor(token, "literal", token.casefold().rstrip("()")) if marked else None
 
 
-def _date_key(match: re.Match[str]) -> str:
-    """Return the key of a written date: ``year-month-day``, or ``month-day``; "" for no date."""
-    parts = {name[0]: part for name, part in match.groupdict().items() if part}
-    written = parts["m"].lower()
-    month = int(written) if written.isdigit() else _MONTHS.index(written[:3]) + 1
-    day = int(parts["d"])
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return ""
-    year = f"{parts['y']}-" if "y" in parts else ""
-    return f"{year}{month:02}-{day:02}"
-
-
-def _keys(anchors: Iterable[_Anchor]) -> frozenset[str]:
-    """Return the keys of ``anchors``, and the month-day keys that full dates imply."""
-    keys = {anchor.key for anchor in anchors}
-    return frozenset(keys | {key[5:] for key in keys if _ISO_DATE.fullmatch(key)})
+def _keys(text: str) -> frozenset[str]:
+    """Return the keys of the anchors of ``text``, of its figures, and of the days of its dates."""
+    told, left = figures.dates(prose(text))
+    keys: set[str] = set()
+    for anchor in _anchors(text):
+        keys.update((anchor.key, *(anchor.key.split() if anchor.kind == "date" else ())))
+    keys |= {stated.key for stated in (*told, *figures.numbers(left))}
+    return frozenset(keys | {key[5:] for key in keys if _FULL_DATE.fullmatch(key)})
 
 
 def _content(clause: str) -> list[str]:
@@ -280,7 +283,10 @@ def _content(clause: str) -> list[str]:
 def _denied(text: str) -> frozenset[str]:
     """Return the stems of all words that ``text`` denies."""
     return frozenset(
-        word for match in _CONSTRAINT.finditer(text) for word in _content(match.group(1))
+        word
+        for pattern in (_CONSTRAINT, _CONTRACTION)
+        for match in pattern.finditer(text)
+        for word in _content(match.group(1))
     )
 
 
@@ -293,26 +299,45 @@ def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], f
     """Return whether the output described by the other arguments holds ``anchor``."""
     if anchor.key in keys:
         return True
+    if anchor.kind == "date":
+        return all(_is_told(key, keys) for key in anchor.key.split())
     if anchor.kind == "constraint":
         wanted = anchor.key.split()
         return 2 * sum(word in denied for word in wanted) >= len(wanted)
     return anchor.kind in ("literal", "quote") and anchor.key in folded
 
 
-def _unsupported(output: str, *, source: str, known: frozenset[str]) -> tuple[str, ...]:
-    """Return the figures and names of ``output`` that are not in ``source``, figures first.
+def _is_told(key: str, keys: frozenset[str]) -> bool:
+    """Return whether a day is among ``keys``, or the day and elsewhere its year."""
+    years = {key[:4], key[:5]}
+    return key in keys or (
+        key[5:] in keys and any(each in years or each[:5] in years for each in keys)
+    )
 
-    ``known`` are the keys of the anchors of ``source``. Headings and rendered days claim nothing.
+
+def _is_title(line: str) -> bool:
+    """Return whether most words of a line have capitals, as in titles."""
+    found = [word for word in _WORD.findall(line) if word.isalpha()]
+    return 2 * sum(word[0].isupper() for word in found) >= len(found)
+
+
+def _names(body: str, *, source: str) -> tuple[int, tuple[str, ...]]:
+    """Return how many names of ``body`` are in ``source``, and those that are not.
+
+    German writes every noun with a capital, so there a capital marks no name.
     """
+    if "de" in (language.guess(body), language.guess(source)):
+        return 0, ()
     said = frozenset(_WORD.findall(source.casefold()))
-    body = _HEADING.sub("", output)
-    found: dict[str, None] = {}
-    for anchor in _anchors(body):
-        figure = anchor.kind == "date" or (anchor.kind == "number" and len(anchor.key) > 1)
-        if figure and anchor.key not in known and anchor.key not in said:
-            found[anchor.text] = None
-    for match in _CAPITAL_INSIDE.finditer(body):
-        name = match.group()
-        if not all(part in said for part in _WORD.findall(name.casefold().removesuffix("'s"))):
-            found[name] = None
-    return tuple(found)
+    plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
+    names = [
+        name
+        for name in dict.fromkeys(_CAPITAL_INSIDE.findall(plain))
+        if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
+    ]
+    strangers = tuple(
+        name
+        for name in names
+        if not all(part in said for part in _WORD.findall(name.casefold().removesuffix("'s")))
+    )
+    return len(names) - len(strangers), strangers

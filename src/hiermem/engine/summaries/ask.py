@@ -79,6 +79,7 @@ async def compose(task: NodeTask) -> Draft:
     if (
         task.node.level < plan.FROM_WINDOWS
         or draft.units
+        or draft.fidelity is None
         or draft.fidelity >= task.plan.min_fidelity
     ):
         return draft

@@ -203,6 +203,7 @@ def _added_up(
 ) -> NodeTally:
     served = [(node, made[at]) for node in group if (at := (node.id, node.revision)) in made]
     waits = [node.since for node in group if node.since is not None]
+    measured = [made.fidelity for _, made in served if made.fidelity is not None]
     return NodeTally(
         number,
         status,
@@ -219,7 +220,8 @@ def _added_up(
         calls=sum(revision.calls for _, revision in served),
         reused=sum(revision.reused for _, revision in served),
         duration_ms=sum(revision.duration_ms for _, revision in served),
-        fidelity=sum((revision.fidelity for _, revision in served), 0.0),
+        fidelity=sum(measured, 0.0),
+        measured=len(measured),
         since=min(waits, default=None),
     )
 

@@ -56,11 +56,12 @@ _MADE: Final = ", ".join(
 _TALLY: Final = (
     "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded), sum(n.dirty), "
     "sum(n.stale), sum(n.input_tokens), sum(iif(r.number IS NULL, 0, n.input_tokens)), "
-    f"{_MADE}, coalesce(sum(r.fidelity), 0.0), min(n.since) FROM nodes n LEFT JOIN {_SERVING} "
+    f"{_MADE}, coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since) "
+    f"FROM nodes n LEFT JOIN {_SERVING} "
     "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
     "GROUP BY n.level, n.status ORDER BY n.level, n.status"
 )
-_TALLY_SHAPE: Final = shape("isiiiiiii" + "iiiiii" + "fI")
+_TALLY_SHAPE: Final = shape("isiiiiiii" + "iiiiii" + "fiI")
 
 
 def _of(

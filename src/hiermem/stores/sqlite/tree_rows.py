@@ -42,7 +42,7 @@ ATTEMPT = (
 )
 
 _NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI")
-_REVISION_SHAPE = shape("sisisssssi" + "ssssfssii" + "iiiis")
+_REVISION_SHAPE = shape("sisisssssi" + "ssssFssii" + "iiiis")
 _RUN_SHAPE = shape("sssiIss")
 _ATTEMPT_SHAPE = shape("ssssisissiiIiiF")
 #: Matches the level in the id of a sealed or open node.
@@ -203,7 +203,7 @@ def read_revision(row: Sequence[Any]) -> Revision:
         anchors=texts(row[11]),
         tags=texts(row[12]),
         entities=texts(row[13]),
-        fidelity=float(row[14]),
+        fidelity=None if row[14] is None else float(row[14]),
         unsupported=texts(row[15]),
         trust=row[16],
         degraded=bool(row[17]),

@@ -173,7 +173,7 @@ CREATE TABLE revisions (
     anchors TEXT NOT NULL,
     tags TEXT NOT NULL,
     entities TEXT NOT NULL,
-    fidelity REAL NOT NULL,
+    fidelity REAL,
     unsupported TEXT NOT NULL,
     trust TEXT NOT NULL,
     degraded INTEGER NOT NULL,

@@ -1,0 +1,430 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
+"""Decides whether a written answer has the form of a summary at all.
+
+A refusal, an error message, data, code, a text that repeats itself, the conversation continued and
+a reply to the reader are known by their form, whatever they speak of. A summary may tell of all of
+these, so each counts only where it is the answer as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from hiermem.core.text.lexicon import words
+from hiermem.protocols import LLMRequest
+
+FormKind: TypeAlias = Literal[
+    "empty",
+    "truncated",
+    "refused",
+    "error_text",
+    "not_prose",
+    "repetitive",
+    "continuation",
+    "reply",
+]
+
+#: A refusal, a reply or an error message is the whole answer, and at most this long.
+_SHORT: Final = 600
+
+_REFUSAL: Final = re.compile(
+    r"[\"'*]*(?:"
+    r"(?:(?:i[’']?m|i am|we[’']?re)?\s*(?:very |so |truly )?sorry\b"
+    r"|i apologi[sz]e\b|unfortunately\b)"
+    r"[^.\n]{0,60}?\bi\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able)"
+    r"|am (?:unable|not able))\b"
+    r"|i\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able) to"
+    r"|am (?:unable|not able) to)\s+"
+    r"(?:help|assist|comply|provide|fulfil|fulfill|summari[sz]e|process|do that|do this|continue"
+    r"|engage|create|generate|complete)\b"
+    r"|as an? (?:ai|artificial intelligence|large language model|language model)\b[^.\n]{0,80}?"
+    r"\b(?:can[’']?t|cannot|unable|not able|won[’']?t)\b"
+    r"|(?:lo siento|désolée?|je suis désolée?|es tut mir leid|mi dispiace|desculpe)\b[^.\n]{0,40}?"
+    r"\b(?:no puedo|je ne (?:peux|puis)|kann ich|ich kann|non posso|não posso)\b"
+    r"|(?:the|this|your) (?:given |provided )?(?:conversation|chat|text|transcript|record|input"
+    r"|content|request)\s(?:can[’']?t|cannot|can not|could not|couldn[’']?t) be "
+    r"(?:summari[sz]ed|processed|completed|fulfilled)\b"
+    r"|i (?:do not|don[’']?t|did not|didn[’']?t) have (?:enough|sufficient|any|the)\b"
+    r"[^.\n]{0,60}?\bto (?:summari[sz]e|provide|write|create|generate|complete|answer)\b"
+    r"|(?:leider )?(?:kann ich|ich kann)\b[^.\n]{0,60}?\bnicht "
+    r"(?:bearbeiten|beantworten|zusammenfassen|helfen|erfüllen|verarbeiten)\b"
+    r"|(?:抱歉|对不起|申し訳)[^。\n]{0,30}(?:无法|不能|できません)"
+    r")",
+    re.IGNORECASE,
+)
+_HTTP_TEXT: Final = (
+    r"(?:bad request|unauthori[sz]ed|forbidden|not found|request timeout|too many requests"
+    r"|internal server error|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)"
+)
+#: The beginning of an error's body of any length.
+_ERROR_BODY: Final = re.compile(
+    r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:"
+    r"|<!doctype html|<html[\s>]"
+    r"|error code: [45]\d\d\b"
+    r"|traceback \(most recent call last\)",
+    re.IGNORECASE,
+)
+_ERROR_LINE: Final = re.compile(
+    rf"(?:(?:http |http/1\.1 |error |status |code )?[45]\d\d\b[\s:,-]*{_HTTP_TEXT}"
+    rf"|{_HTTP_TEXT}[.!]?\s*$"
+    r"|(?:the )?(?:request|connection|read|operation|call) (?:has )?(?:timed[ -]out|timeout)\b"
+    r"[^\n]{0,80}$"
+    r"|connection (?:error|refused|reset)[^\n]{0,80}$"
+    r"|upstream (?:connect error|request timeout)"
+    r"|(?:rate limit|quota|context length|maximum context length)\b[^.\n]{0,40}\bexceeded\b[^\n]*$"
+    r"|(?:[a-z_.]{0,60}(?:error|exception)): [^\n]*$"
+    r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
+    re.IGNORECASE,
+)
+#: A program's text for an empty value, and a person's placeholder.
+_CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
+#: An announcement of a summary.
+ANNOUNCED: Final = re.compile(
+    r"[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
+    r"(?:(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}"
+    r"|(?:klar|gerne|natürlich|selbstverständlich)?[!,. ]*"
+    r"(?:hier (?:ist|folgt|kommt)|nachfolgend|im folgenden)\b[^\n]{0,80}"
+    r"|(?:bien sûr|d'accord|voici|volontiers)\b[^\n]{0,80}"
+    r"|(?:claro|por supuesto|aquí (?:está|tienes?|va)|a continuación)\b[^\n]{0,80}"
+    r"|(?:好的|当然)?[，,。！! ]*(?:以下是?|下面是)[^\n]{0,30}"
+    r"|summary(?: of the (?:record|conversation))?)[:：][*_]{0,2}\s*$",
+    re.IGNORECASE,
+)
+_JSON_START: Final = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"|\[\s*[{\"])", re.IGNORECASE)
+_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+# ---------------------------------------------------------------------------------------------
+# The whole answer
+
+
+class Fault(NamedTuple):
+    """What an answer is instead of a summary, in words that hold no text of it."""
+
+    kind: FormKind
+    detail: str
+
+
+def message_fault(answer: str) -> Fault | None:
+    """Return the fault of a stripped answer that is a refusal, an error message or an empty form.
+
+    Any answer is held to this, also one that was extracted.
+    """
+    head = answer[:_SHORT]
+    whole = len(answer) <= _SHORT
+    if whole and _REFUSAL.match(head):
+        return Fault("refused", "the answer is a refusal, not a summary")
+    if _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
+        return Fault("error_text", "the answer is an error message, not a summary")
+    if answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
+        return Fault("empty", "the answer is a word for nothing")
+    if whole and ANNOUNCED.match(head):
+        return Fault("empty", "the answer announces a summary and gives none")
+    return None
+
+
+def prose_fault(answer: str, *, request: LLMRequest) -> Fault | None:
+    """Return the fault of a stripped answer that was written, where it is no prose of a summary."""
+    if request.schema is not None:
+        return None
+    if _is_cut_json(answer):
+        return Fault("truncated", "the answer is JSON that is cut off")
+    if _is_data(answer) or _is_code(answer):
+        return Fault("not_prose", "the answer is data or code; prose and list lines were asked for")
+    if _repeats(answer, request=request):
+        return Fault("repetitive", "the answer says the same again and again")
+    if _continues(answer, request=request):
+        return Fault("continuation", "the answer continues the record instead of summarising it")
+    return _reply_fault(answer)
+
+
+# ---------------------------------------------------------------------------------------------
+# Data and code
+
+_FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_KEY: Final = re.compile(r"[\"'][\w .-]{1,60}[\"']\s*:")
+#: The share of an answer from which a piece of data counts as the answer.
+_MOSTLY: Final = 0.6
+_CODE_LINE: Final = re.compile(
+    r"\s*(?:(?:def|class|import|from|return|const|let|var|function|public|private|async|await)\b"
+    r"(?!.*[.!?]$)|(?:if|for|while|elif|else|try|except)\b.*:$|[{}()\[\];]+,?$|@\w+"
+    r"|[\w.]+\([^)]*\);?$|[\w.\[\]]+ ?[+*/-]?= ?\S|SELECT\b|INSERT\b|</?\w+[^>]*>$|#include\b)"
+)
+_MARKED: Final = re.compile(r"\s*(?:#{1,6} |[-*•+] |\d{1,3}[.)] |\||\*\*)")
+
+
+def _is_cut_json(answer: str) -> bool:
+    """Return whether an answer begins as JSON and ends before the JSON does."""
+    if not _JSON_START.match(answer):
+        return False
+    bare = _JSON_STRING.sub("", answer)
+    return '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("{}", "[]"))
+
+
+def _is_data(answer: str) -> bool:
+    """Return whether an answer is a JSON value, or one with a few words around it."""
+    bare = answer.replace("```json", "").replace("```", "").strip()
+    if bare.startswith("{") and bare.endswith("}"):
+        return True
+    if bare.startswith("[") and bare.endswith("]"):
+        try:
+            return isinstance(json.loads(bare), list)
+        except (ValueError, RecursionError):
+            return _KEY.search(bare) is not None
+    begin, end = bare.find("{"), bare.rfind("}")
+    within = bare[begin : end + 1] if 0 <= begin < end else ""
+    return len(within) > _MOSTLY * len(bare) and _KEY.search(within) is not None
+
+
+def _is_code(answer: str) -> bool:
+    """Return whether all of an answer's words stand in code blocks, or most lines are code."""
+    outside = _FENCED.sub("", answer)
+    if outside != answer and not re.search(r"\w{2}", outside):
+        return True
+    lines = [line for line in outside.splitlines() if line.strip()]
+    coded = sum(_CODE_LINE.match(line) is not None for line in lines if not _MARKED.match(line))
+    return bool(lines) and coded > _MOSTLY * len(lines)
+
+
+# ---------------------------------------------------------------------------------------------
+# Repetition
+
+_STATEMENT: Final = re.compile(r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+")
+_TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
+#: Repeated statements are too many from this number and this share of the text on.
+_FEWEST_REPEATS: Final = 3
+_MOST_REPEATED: Final = 0.3
+#: A long text of which so many statements add no word that the record has is a loop.
+_LONG: Final = 8
+_EMPTY_SHARE: Final = 0.6
+_TELLING: Final = 3
+#: The distinct share of the sequences of four terms under which a text is a loop, and the fewest
+#: sequences that show it.
+_SEQUENCE: Final = 4
+_FEWEST_SEQUENCES: Final = 36
+_LEAST_DISTINCT: Final = 0.35
+_PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was were be by as it")
+
+
+def statements(text: str) -> list[str]:
+    """Return the sentences and lines of ``text``."""
+    return [each.strip() for each in _STATEMENT.split(text) if each and each.strip()]
+
+
+def _repeats(answer: str, *, request: LLMRequest) -> bool:
+    """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
+    said = [each for each in statements(answer) if not each.startswith("#")]
+    terms = [frozenset(_TERM.findall(each.casefold())) - _PLAIN_WORDS for each in said]
+    seen: Counter[tuple[str, ...]] = Counter()
+    repeated = again = 0
+    for each in said:
+        own = tuple(word for word in _TERM.findall(each.casefold()) if word not in _PLAIN_WORDS)
+        if len(own) > 1 and seen[own]:
+            repeated, again = repeated + len(each), again + 1
+        seen[own] += 1
+    if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
+        return True
+    flow = _TERM.findall(answer.casefold())
+    runs = [tuple(flow[at : at + _SEQUENCE]) for at in range(len(flow) - _SEQUENCE + 1)]
+    record = " ".join(source.text for source in request.inputs).casefold()
+    if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
+        return True
+    told = " ".join(record.split())
+    longer = [
+        own
+        for each, own in zip(said, terms, strict=True)
+        if len(own) >= _TELLING and _folded(each).lstrip("-*• ") not in told
+    ]
+    return len(longer) >= _LONG and _adds_nothing(longer, set(_TERM.findall(record)))
+
+
+def _adds_nothing(terms: Sequence[frozenset[str]], record: set[str]) -> bool:
+    """Return whether most statements have no word of the record that was not said before."""
+    known: set[str] = set()
+    vain = 0
+    for own in terms:
+        vain += not any(term in record and term not in known for term in own)
+        known |= own
+    return vain > _EMPTY_SHARE * len(terms) and len(known) < len(terms) * _SEQUENCE
+
+
+# ---------------------------------------------------------------------------------------------
+# The record continued
+
+_ROLES: Final = "user|assistant|tool|system"
+#: A line of the record as prompts render it.
+_RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
+_NAMES: Final = (
+    "user", "assistant", "human", "ai", "bot", "chatbot", "nutzer", "benutzer", "assistent",
+    "utilisateur", "usuario", "asistente", "用户", "助手", "пользователь", "ассистент",
+)  # fmt: skip
+_FEWEST_TURNS: Final = 3
+#: Words of somebody who speaks or is spoken to.
+_TALK: Final = re.compile(
+    r"[?!？！]|\b(?:i|i'm|i'll|i've|i'd|my|me|you|your|you're|mine"
+    r"|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|ihnen|je|j'\w+|moi|mon|ma|mes|tu|toi|ton|vous|votre"
+    r"|yo|mi|mis|tú|te|tus|usted|me|я|мне|меня|мой|ты|вы|вам|тебе)\b|[我你您]",
+    re.IGNORECASE,
+)
+_QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」\n]*」|„[^“\n]*“")
+_SPEAKERS: Final = 40
+
+
+def _continues(answer: str, *, request: LLMRequest) -> bool:
+    """Return whether an answer is a dialogue: lines in the record's form, or invented turns.
+
+    Turns that the record holds are quotations, and a note may begin with a speaker's name.
+    """
+    lines = [line for line in answer.splitlines() if line.strip()]
+    shaped = sum(_RECORD_LINE.match(line) is not None for line in lines)
+    if shaped >= _FEWEST_TURNS or 2 * shaped > len(lines):
+        return True
+    turns = list(_turns(answer, request=request))
+    if len(turns) < _FEWEST_TURNS:
+        return False
+    record = _folded(" ".join(source.text for source in request.inputs))
+    invented = sum(
+        _TALK.search(_QUOTES.sub("", turn)) is not None and not _is_quoted(turn, record)
+        for turn in turns
+    )
+    return 2 * invented > len(turns)
+
+
+def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
+    """Yield what stands after each speaker's name and colon."""
+    named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
+    names = [name for name in sorted(named) if name][:_SPEAKERS]
+    label = "|".join(map(re.escape, (*names, *_NAMES)))
+    opening = re.compile(
+        rf"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{{0,8}}(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
+        re.IGNORECASE,
+    )
+    found = list(opening.finditer(answer))
+    ends = [*(match.start() for match in found[1:]), len(answer)]
+    for match, end in zip(found, ends, strict=False):
+        yield answer[match.end() : end]
+
+
+def _is_quoted(turn: str, record: str) -> bool:
+    """Return whether at least half of a turn's sentences stand in the record."""
+    said = [_folded(each) for each in statements(turn)]
+    return 2 * sum(each in record for each in said) >= len(said)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+# ---------------------------------------------------------------------------------------------
+# A reply to the reader
+
+_WORK: Final = (
+    r"summar\w+|help\w*|assist\w*|comply|process\w*|provid\w+|request\w*|content|conversation\w*"
+    r"|transcript|material|topic|discuss\w*|private|personal|sensitive|task|engag\w+"
+    r"|zusammen\w+|helfen|hilfe|anfrage|gespräch\w*|inhalt\w*|bearbeiten|beantworten|wunsch"
+    r"|résum\w+|aider|demande|conversation|contenu|traiter|répondre"
+    r"|resum\w+|ayudar\w*|conversación|solicitud|contenido|procesar|petición"
+    r"|резюм\w+|помочь|запрос\w*|разговор\w*|содержан\w+"
+)
+_HAN_WORK: Final = "总结|摘要|概括|帮助|帮您|帮你|协助|请求|内容|对话|处理|提供|回答"
+#: Somebody who speaks for himself and will or can not do what was asked.
+_DECLINES: Final = re.compile(
+    r"\b(?:i|we)(?:['’]m| am|['’]re| are|['’]d| would)?\b[^.!?\n]{0,60}?"
+    r"\b(?:can(?:['’]t|not| not)|could(?:n['’]t| not)|won['’]t|will not|unable|not able|declin\w+"
+    r"|refus\w+|(?:rather|prefer) not|not (?:feel )?comfortable|not (?:permitted|allowed)"
+    r"|uncomfortable|do(?:n['’]t| not) (?:feel|think|want|have))\b"
+    r"|(?:n['’]t|not) something (?:that )?(?:i|we)\b"
+    r"|(?:against|violat\w+|outside) (?:my|our|the) (?:\w+ )?(?:guidelines|polic\w+|rules|scope)"
+    r"|\bich\b[^.!?\n]{0,80}\b(?:nicht|ablehnen|keine?n?)\b|\b(?:kann|darf|möchte|werde) ich\b"
+    r"[^.!?\n]{0,80}\b(?:nicht|keine?n?)\b|\bmuss ich\b[^.!?\n]{0,60}\bablehnen\b"
+    r"|\bje (?:ne|n['’]|refuse|regrette|préfère ne)|\bil m['’]est impossible"
+    r"|\bno (?:puedo|podemos|me es posible|estoy|debo|quiero|me siento)\b|\bme niego\b"
+    r"|\bprefiero no\b"
+    r"|\bя (?:\w+ ){0,3}не\b|\bне (?:могу|можем|буду|вправе)\b"
+    r"|我[^。！？\n]{0,20}(?:无法|不能|不便|不会|拒绝|不愿|没办法)"
+    r"|(?:抱歉|对不起|很遗憾|不好意思)[^。！？\n]{0,30}(?:无法|不能|不便)",
+    re.IGNORECASE,
+)
+_WORK_NAMED: Final = re.compile(rf"\b(?:{_WORK})\b|{_HAN_WORK}", re.IGNORECASE)
+#: Who says it, where it is reported: "Ann said: I cannot help".
+_REPORTED: Final = re.compile(
+    r"^(?:\S+ ){0,2}\S+:"
+    r"|^[^.!?]{1,60}?\b(?:said|says|told|asked|wrote|replied|sagte|sagt|dit|dijo)\b"
+    r"|\b(?:said|says|replied|sagte|dijo) (?:the|der|die|el|la|[A-Z])",
+)
+#: Courtesies, and the praise and the offers of somebody who answers.
+_COURTESY: Final = re.compile(
+    r"(?:thank(?:s| you)|i appreciate|i understand|i[’']m (?:glad|happy|sorry|here)|sure|certainly"
+    r"|of course|absolutely|great|wow|hello|hi|hey|congratulations|that[’']s|that is|what a|how "
+    r"|good luck|here are some|you[’']re welcome|i hope|i apologi[sz]e|sorry|welcome|it sounds like"
+    r"|danke|vielen dank|gerne|hallo|das ist (?:ja )?(?:toll|schön|wunderbar|großartig)|viel erfolg"
+    r"|merci|bonjour|bravo|c['’]est (?:merveilleux|super|formidable)|bonne chance|je comprends"
+    r"|gracias|hola|claro|qué |felicidades|es maravilloso|buena suerte|entiendo"
+    r"|спасибо|здравствуйте|конечно"
+    r"|谢谢|感谢|您好|你好|好的|当然|太好了|加油|祝)",
+    re.IGNORECASE,
+)
+_TO_READER: Final = re.compile(
+    r"\b(?:let me know|please (?:share|provide|paste|send|tell|specify|confirm|clarify)|feel free"
+    r"|don[’']t hesitate|(?:would|do|did|are|can|could|have|is there) you\b|would you like"
+    r"|(?:shall|should|can|may|could|do) i\b|how (?:can|may) i|anything else|you (?:can|could"
+    r"|should|might|may|will|need|must|are|want to|have to)\b|you[’'](?:re|ll|ve)\b|your"
+    r"|i[’']?(?:ll| will| can| could|m here|m happy|d be (?:happy|glad))\b[^.]*\b"
+    r"(?:you|help|summar)|soll ich|möchten sie|möchtest du|wünschen sie|brauchen sie"
+    r"|kann ich (?:ihnen|dir)"
+    r"|bitte (?:teilen|senden|geben|schicken|stellen)|lassen sie mich|sagen sie mir|haben sie"
+    r"|hast du|ihnen|dir"
+    r"|souhaitez[- ]vous|voulez[- ]vous|veux-tu|puis-je|dois-je|avez[- ]vous|n['’]hésitez"
+    r"|dites[- ]moi|faites[- ]moi|veuillez|souhaiteriez|votre|vos"
+    r"|(?:te|le|les) gustaría|quieres?|quiere que|desea[s]?|puedo ayudar\w*|necesitas?|dime"
+    r"|avísame|no dudes?|por favor|debo|tienes|tiene (?:alguna|preguntas)|podrías?"
+    r"|хотите|могу ли|нужно ли вам|скажите|пожалуйста)\b"
+    r"|[您你](?:想|要|需|希望|可以|能|有|是否|觉得|愿意)|需要我|要不要我|是否需要|请(?:提供|告诉|发送|分享|告知|问|随时)|如果[您你]",
+    re.IGNORECASE,
+)
+#: Somebody who reports what "you" said does summarise.
+_TOLD_TO_YOU: Final = re.compile(
+    r"\byou (?:asked|said|told|wanted|decided|mentioned|described|reported|explained|had|were)\b",
+    re.IGNORECASE,
+)
+#: The share of an answer's sentences that speak to the reader in a reply.
+_REPLIES: Final = 0.6
+_CLOSING: Final = re.compile(r"\n\s*\n|\n")
+
+
+def _reply_fault(answer: str) -> Fault | None:
+    """Return the fault of a short answer that declines, offers, asks or advises as a whole."""
+    if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
+        return None
+    said = statements(answer)
+    refused = sum(map(_declines, said))
+    remarks = sum(_declines(each) or is_remark(each) for each in said)
+    if refused and remarks == len(said):
+        return Fault("refused", "the answer is a refusal, not a summary")
+    if remarks == len(said) or (remarks >= 2 and remarks >= _REPLIES * len(said)):
+        return Fault("reply", "the answer speaks to the reader instead of summarising")
+    return None
+
+
+def _declines(statement: str) -> bool:
+    bare = _QUOTES.sub("", statement)
+    return (
+        _DECLINES.search(bare) is not None
+        and _WORK_NAMED.search(bare) is not None
+        and _REPORTED.search(bare) is None
+    )
+
+
+def is_remark(statement: str) -> bool:
+    """Return whether a sentence is a courtesy, a question or an offer to the reader.
+
+    >>> is_remark("Would you like me to go on?"), is_remark("Ann asked what it costs.")
+    (True, False)
+    """
+    bare = _QUOTES.sub("", statement)
+    if _REPORTED.search(bare) or _TOLD_TO_YOU.search(bare):
+        return False
+    return _COURTESY.match(bare) is not None or _TO_READER.search(bare) is not None

@@ -1,0 +1,214 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
+"""Decides which part of an answer is the summary: without its wrapping, and cut to whole lines.
+
+A fence around the whole, an announcement before it and an offer after it are no part of a summary.
+Where an answer was cut off, its last, incomplete line is taken away; what is left is judged, and is
+kept where enough is left of the requested length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
+from hiermem.core.text import language
+from hiermem.core.text.lexicon import words
+from hiermem.protocols import LLMRequest, LLMResponse
+
+#: The share of the requested length that a cut answer must still have.
+LEAST_LEFT: Final = 0.6
+
+_FENCE: Final = re.compile(
+    r"\A```[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(.*?)\n?```\Z",
+    re.DOTALL | re.IGNORECASE,
+)
+_TAGGED: Final = re.compile(r"\A<(summary|answer|output|result)>(.*?)(?:</\1>)?\Z", re.DOTALL)
+#: An offer at the end of an answer is no longer than this.
+_REMARK: Final = 400
+#: What a reasoning model writes before its answer.
+_THOUGHT: Final = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
+_ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
+_ROW: Final = re.compile(r"\s*\|")
+_CODE: Final = re.compile(r"\s*```")
+_UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
+#: Scripts whose sentences have no mark at their end.
+_UNMARKED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+#: What stands at the end of a sentence that goes on.
+_OPEN: Final = ",，、;；(（[{-–—/&"
+#: A line of more words than this, or of more characters of a script without spaces, is a sentence.
+_LONG_LINE: Final = 12
+_LONG_UNSPACED: Final = 30
+#: Words that no sentence of the language ends with.
+_DANGLING: Final = {
+    "en": words(
+        "a an the and or but nor of to than which whose because very its their our your my into"
+        " onto between among during whether if although unless while"
+    ),
+    "de": words(
+        "der dem des ein eine einen einem einer eines und oder aber von zum zur für weil dass wenn"
+        " sehr ihre ihren seine seinen beim vom als ob"
+    ),
+    "fr": words(
+        "le la les un une des du de et ou mais donc qui dont au aux pour avec dans sur très ses"
+        " leur leurs cette ces parce si"
+    ),
+    "es": words(
+        "el la los las un una unos unas de del y o pero que a al con para por en su sus muy porque"
+        " si cuando"
+    ),
+    "cyrillic": words("и или но в на с к по для что чтобы если из от до очень не"),
+}
+_HAN_DANGLING: Final = "的和与及或而并把被将对从向给让但因在"
+#: Endings of words; what is left of a word after another such form is no cut.
+_ENDINGS: Final = words(
+    """
+    s es ed er ers or ors ing ings ly al ally able ment ments ness ion ions ation ations tion ity
+    ies ist ists ism ful less e n en em es te ten t st et ung ungen lich keit heit schaft ière ique
+    ment ements ée és ées ción ciones mente dad dades ado ada ados adas ar er ir
+    """
+)
+_SHORTEST_CUT: Final = 4
+#: The words at the end of a line by which it is recognised.
+_TAIL: Final = 3
+_SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
+    """Return ``response`` as it is judged and kept: unwrapped, and where it was cut, trimmed.
+
+    The finish reason of a trimmed answer says whether enough is left: "stop" or "length".
+    """
+    if (
+        request.schema is not None
+        or response.units
+        or response.finish_reason not in ("stop", "length")
+    ):
+        return response
+    text = unwrapped(response.text)
+    if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
+        return replace(response, text=text) if text != response.text.strip() else response
+    kept = _whole_lines(text, flagged=response.finish_reason == "length")
+    enough = request.counter.count(kept) >= LEAST_LEFT * request.target_tokens
+    if enough:
+        return replace(response, text=kept, finish_reason="stop")
+    return replace(response, text=text, finish_reason="length")
+
+
+def unwrapped(text: str) -> str:
+    r"""Return an answer without its fence or tag, an announcement, or an offer at its end.
+
+    >>> unwrapped("Here is the summary:\n\n## Overview\nThey rent.\n\nLet me know!")
+    '## Overview\nThey rent.'
+    """
+    text = _THOUGHT.sub("", text).strip()
+    for pattern, group in ((_TAGGED, 2), (_FENCE, 1)):
+        if match := pattern.match(text):
+            text = match.group(group).strip()
+    first, _, rest = text.partition("\n")
+    if rest.strip() and ANNOUNCED.match(first.strip()):
+        text = rest.strip()
+        if match := _FENCE.match(text):
+            text = match.group(1).strip()
+    body, gap, last = text.rpartition("\n\n")
+    marked = _HEADING.match(last) or _ITEM.match(last) or _ROW.match(last)
+    short = len(last) <= _REMARK
+    if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
+        text = body.rstrip().removesuffix("---").rstrip()
+    return text
+
+
+def _whole_lines(text: str, *, flagged: bool) -> str:
+    """Return the lines of ``text`` without an incomplete last one and headings left without lines.
+
+    Where the model was stopped (``flagged``), a last line is whole only if its sentence ends. Of a
+    paragraph its whole sentences stay.
+    """
+    lines = text.splitlines()
+    if lines and not (flagged and _ends_sentence(lines[-1])):
+        last = lines.pop()
+        before = list(_SENTENCE_END.finditer(last))
+        if before and not (_ITEM.match(last) or _ROW.match(last) or _HEADING.match(last)):
+            lines.append(last[: before[-1].end()])
+    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
+        lines.pop()
+    return "\n".join(lines).strip()
+
+
+def _is_cut(text: str, response: LLMResponse, *, request: LLMRequest) -> bool:
+    """Return whether an answer that claims to be whole ends in the middle of a sentence."""
+    last = text.rstrip().rpartition("\n")[2].strip()
+    if not last or any(form.match(last) for form in (_HEADING, _ROW, _CODE)):
+        return False
+    if _ends_sentence(last) or _UNMARKED.search(last) or _ends_as_told(last, request=request):
+        return False
+    tokens = request.counter.count(text)
+    # No server stops an answer beyond its limit: it is too long, and whole.
+    return tokens <= request.max_tokens and _is_open(
+        last, text, response, tokens=tokens, request=request
+    )
+
+
+def _is_open(
+    last: str, text: str, response: LLMResponse, *, tokens: int, request: LLMRequest
+) -> bool:
+    """Return whether the last line of an answer, which has no mark at its end, goes on."""
+    spent = response.usage.output_tokens or 0
+    if tokens == request.max_tokens or spent >= request.max_tokens * request.margin:
+        return True
+    if last[-1] in _OPEN or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）")):
+        return True
+    if _dangles(last, text, request=request):
+        return True
+    return not _ITEM.match(last) and _is_long(last)
+
+
+def _ends_sentence(line: str) -> bool:
+    """Return whether a line ends with a mark, or with what may close one."""
+    end = line.rstrip()[-1:]
+    return bool(end) and not end.isalnum() and end not in _OPEN
+
+
+def _ends_as_told(line: str, *, request: LLMRequest) -> bool:
+    """Return whether a line ends as a line of the record does, which may lack the mark too."""
+    tail = " ".join(line.casefold().split()[-_TAIL:])
+    return any(
+        " ".join(told.casefold().split()[-_TAIL:]) == tail
+        for source in request.inputs
+        for told in source.text.splitlines()
+    )
+
+
+def _is_long(line: str) -> bool:
+    unspaced = len(_UNSPACED.findall(line))
+    return unspaced > _LONG_UNSPACED or len(line.split()) > _LONG_LINE
+
+
+def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
+    """Return whether the last word of an answer is half a word, or asks for another one."""
+    if last[-1] in _HAN_DANGLING:
+        return True
+    found = _WORD.findall(last)
+    if not found or not last.endswith(found[-1]) or _UNSPACED.search(found[-1]):
+        return False
+    word = found[-1]
+    record = "\n".join(source.text for source in request.inputs)
+    spoken = language.guess(text) or language.guess(record) or "en"
+    if len(found) > 2 and word in _DANGLING.get(spoken, ()):
+        return True
+    if len(word) < _SHORTEST_CUT or not word.isalpha():
+        return False
+    lower = word.lower()
+    longer = list(_longer_words(lower, record))
+    whole = re.search(rf"\b{re.escape(lower)}\b", f"{record}\n{text[: -len(word)]}", re.IGNORECASE)
+    return bool(longer) and not whole and not any(rest in _ENDINGS for rest in longer)
+
+
+def _longer_words(word: str, record: str) -> Iterator[str]:
+    """Yield what the words of ``record`` that begin with ``word`` have after it."""
+    for match in re.finditer(rf"\b{re.escape(word)}(\w{{3,}})", record, re.IGNORECASE):
+        yield match.group(1).lower()

@@ -1,0 +1,453 @@
+# ruff: noqa: RUF001  # the letters and marks of other languages are meant
+"""Decides which figures and dates a text states, and which of them another text supports.
+
+Equal figures have equal keys however they are written: with other separators of thousands, in
+words, with a multiplier ("120 thousand", 12万), a date in another notation or language. All scans
+are linear. ``anchors`` decides which figures must survive compression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+from typing import Final, NamedTuple
+
+#: The months' names by number, from January on: English, German, French, Spanish, Italian,
+#: Portuguese, Dutch and Russian.
+_MONTH_NAMES: Final = """
+january jan januar jänner janvier enero gennaio janeiro januari января январь
+february feb februar février fevrier febrero febbraio fevereiro februari февраля февраль
+march mar märz mars marzo março maart марта март
+april apr avril abril aprile апреля апрель
+may mai mayo maggio maio mei мая май
+june jun juni juin junio giugno junho июня июнь
+july jul juli juillet julio luglio julho июля июль
+august aug août aout agosto augustus августа август
+september sept sep septembre septiembre settembre setembro сентября сентябрь
+october oct oktober octobre octubre ottobre outubro октября октябрь
+november nov novembre noviembre novembro ноября ноябрь
+december dec dezember décembre decembre diciembre dicembre dezembro декабря декабрь
+"""
+_MONTHS: Final = {
+    name: number
+    for number, line in enumerate(_MONTH_NAMES.strip().splitlines(), start=1)
+    for name in line.split()
+}
+
+
+def _either(names: Iterable[str]) -> str:
+    """Return a pattern for any of ``names``, in which names share their beginnings.
+
+    A plain list of alternatives would be tried in full at every word of a text.
+    """
+    rests: dict[str, list[str]] = {}
+    for name in names:
+        rests.setdefault(name[:1], []).append(name[1:])
+    branches = [re.escape(head) + _either(rest) for head, rest in rests.items() if head]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)})" + ("?" if "" in rests else "")
+
+
+_MONTH: Final = _either(_MONTHS) + r"\b"
+_BEGINS: Final = r"(?=[jfmasondeglявфиансд\d])"
+_RANGE: Final = r" ?[-–] ?"
+_NAMED_DATE: Final = re.compile(
+    rf"\b{_BEGINS}"  # what a match begins with, looked at first: most words end here
+    rf"(?:(?P<m1>{_MONTH})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
+    rf"(?:{_RANGE}(?P<e1>\d{{1,2}})(?:st|nd|rd|th)?(?![\d-]))?(?:,? (?P<y1>\d{{4}})\b)?"
+    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?"
+    rf"(?:{_RANGE}(?P<e2>\d{{1,2}})(?:st|nd|rd|th|\.)?)? (?:of |de )?(?P<m2>{_MONTH})\.?"
+    r"(?:,? (?:de )?(?P<y2>\d{4})\b)?)",
+    re.IGNORECASE,
+)
+_ISO_DATE: Final = re.compile(r"\b(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)")
+_HAN_VALUES: Final = dict(
+    zip("零〇一二两三四五六七八九", (0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9), strict=True)
+)
+_HAN_SIZES: Final = {"十": 10, "百": 100, "千": 1000}
+_HAN_DIGITS: Final = "".join(_HAN_VALUES)
+_HAN_NUMBER: Final = rf"[{_HAN_DIGITS}十百千万亿]"
+_HAN_DATE: Final = re.compile(
+    rf"(?:(?P<y>\d{{4}})年)?(?P<m>\d{{1,2}}|[{_HAN_DIGITS}十]{{1,2}})月"
+    rf"(?P<d>\d{{1,2}}|[{_HAN_DIGITS}十]{{1,3}})[日号]"
+)
+#: The forms of dates, each with a text that every match of the form contains.
+DATES: Final = ((_NAMED_DATE, " "), (_ISO_DATE, ""), (_HAN_DATE, "月"))
+_DOTTED_DATE: Final = re.compile(
+    r"(?<![\d.])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?:(?P<y>\d{4})\b)?(?!\d)"
+)
+#: The day that the middle of a month is read as.
+_MID_MONTH: Final = 15
+_MIDDLE: Final = re.compile(
+    rf"\b(?:mid[- ]|middle of |mitte |mi-|mediados de )(?P<m>{_MONTH})"
+    r"(?: (?:de )?(?P<y>\d{4})\b)?",
+    re.IGNORECASE,
+)
+_MONTH_OF_YEAR: Final = re.compile(
+    rf"\b{_BEGINS}(?P<m>{_MONTH})\.?,? (?:of |de )?(?P<y>(?:19|20)\d\d)\b", re.IGNORECASE
+)
+
+#: Groups of three digits, parted as in French, English, German or Swiss texts.
+_GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f,.'’](?=\d{3}(?!\d))")
+#: A written number with its separators. A space parts groups only where all groups have three.
+NUMBER: Final = (
+    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d{1,3}(?:[.,'’]\d{3})+(?:[.,]\d+)?"
+    r"|\d+(?:[.,]\d+)?)"
+)
+#: Letters that make a number a part of a name; figures may stand between Chinese characters.
+_LETTERS: Final = r"A-Za-z\u00c0-\u024f\u0400-\u04ff\d_"
+_NUMBER: Final = re.compile(
+    rf"(?<![{_LETTERS}.,/#])(?<!\d:)[~≈]?[$€£¥]?(?P<n>{NUMBER})(?![{_LETTERS}/]|[:.,]\d)"
+)
+_CLOCK: Final = re.compile(r"(?<![\w:])(\d{1,2}):(\d\d)(?![\d:])")
+_MULTIPLIERS: Final = {
+    **dict.fromkeys(
+        ("k", "thousand", "tausend", "tsd", "mille", "mil", "тыс", "тысяч", "千"), 1000
+    ),
+    **dict.fromkeys(("万", "萬"), 10_000),
+    **dict.fromkeys(("m", "million", "millions", "mio", "millionen", "millón", "millones"), 10**6),
+    **dict.fromkeys(("млн", "миллионов", "mln"), 10**6),
+    **dict.fromkeys(("亿", "億"), 10**8),
+    **dict.fromkeys(("billion", "mrd", "milliarde", "milliarden", "milliard", "milliards"), 10**9),
+}
+_MULTIPLIED: Final = re.compile(
+    rf"(?<![{_LETTERS}.,])[$€£¥]?(?P<n>{NUMBER}) ?(?P<x>{_either(_MULTIPLIERS)})"
+    r"(?:\b|(?<=[万萬亿億千]))",
+    re.IGNORECASE,
+)
+_HAN_FIGURE: Final = re.compile(
+    rf"(?P<h>{_HAN_NUMBER}{{2,12}}|[十百千])(?=[个元块年天周月人台小时分岁公里米条次件名吨])"
+)
+_TENS: Final = (
+    "twenty thirty forty fifty sixty seventy eighty ninety",
+    "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+    "vingt trente quarante cinquante soixante",
+    "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
+)
+#: The words from one on, a line for each language.
+_UNITS: Final = """
+one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
+seventeen eighteen nineteen
+eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn \
+sechzehn siebzehn achtzehn neunzehn
+un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize
+uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis \
+diecisiete dieciocho diecinueve
+"""
+_NUMBER_WORDS: Final = {
+    **{word: at for line in _UNITS.splitlines() for at, word in enumerate(line.split(), start=1)},
+    **{word: 10 * at for line in _TENS for at, word in enumerate(line.split(), start=2)},
+    "eine": 1, "einen": 1, "une": 1, "una": 1, "hundred": 100, "hundert": 100, "cent": 100,
+    "cien": 100,
+}  # fmt: skip
+#: Words that also mean something else, and so claim no figure.
+_NO_CLAIM: Final = frozenset({"once", "elf", "six", "cent", "cien"})
+_WORDS: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)?")
+#: A word of ten or less is rarely a claim; a figure has two digits or more.
+_LEAST_CLAIM: Final = 10
+#: How much of an output is read for its figures, which is more than any summary has.
+_MOST_READ: Final = 60_000
+#: What makes a figure approximate, and how much it may then differ.
+_HEDGED: Final = re.compile(
+    r"(?:about|around|roughly|approximately|some|nearly|almost|over|under|ca\.?|circa|etwa|rund"
+    r"|ungefähr|fast|knapp|gut|environ|presque|près de|unos|unas|casi|cerca de|alrededor de"
+    r"|aproximadamente|около|примерно|почти|约|大约|近|[~≈])\s*[$€£¥]?$",
+    re.IGNORECASE,
+)
+_TOLERANCE: Final = 0.15
+#: The fewest days that a date in a text may be from the day of a message that tells of it
+#: ("last Saturday"), and the most months of a month that is named.
+_NEAR_DAYS: Final = 15
+_NEAR_MONTHS: Final = 2
+#: The most numbers of a record that are added to each other in search of a total.
+_MOST_ADDED: Final = 48
+_ADDED: Final = re.compile(
+    r"(?:total|sum|together|combined|remain|left|difference|saved|insgesamt|gesamt|zusammen|übrig"
+    r"|summe|en tout|somme|reste|ensemble|suma|en conjunto|queda|restan|итого|всего|остал"
+    r"|总共|合计|一共|总计|剩)",
+    re.IGNORECASE,
+)
+_LEAST_TOTAL: Final = 100
+#: How far from a number a word stands that says what kind of number it is.
+_BESIDE: Final = 40
+_YEARS: Final = range(1900, 2101)
+
+
+class Stated(NamedTuple):
+    """A figure or date as written, its key, and where it begins."""
+
+    text: str
+    key: str
+    at: int
+
+
+def date_keys(match: re.Match[str]) -> tuple[str, ...]:
+    """Return the keys of a written date or range of days: ``year-month-day`` or ``month-day``.
+
+    The result is () where the match is no date.
+    """
+    parts = {name[0]: part for name, part in match.groupdict().items() if part}
+    written = parts["m"].lower()
+    month = _MONTHS.get(written) or _whole(written)
+    days = [_whole(parts[name]) for name in ("d", "e") if name in parts] or [_MID_MONTH]
+    if not 1 <= month <= 12 or not all(1 <= day <= 31 for day in days):
+        return ()
+    year = f"{parts['y']}-" if "y" in parts else ""
+    return tuple(f"{year}{month:02}-{day:02}" for day in days)
+
+
+def is_month(word: str) -> bool:
+    """Return whether ``word`` is the name of a month."""
+    return word.lower() in _MONTHS
+
+
+def number_key(written: str) -> str:
+    """Return the key of a written number: its digits, with a point before the decimals.
+
+    >>> [number_key(each) for each in ("25.000", "120 000", "1,200.50", "2,5", "10:30")]
+    ['25000', '120000', '1200.5', '2.5', '10:30']
+    """
+    bare = written.strip("$€£¥#%~≈ ")
+    if ":" in bare:
+        return bare
+    if bare.count(".") + bare.count(",") > 1 or not bare.startswith("0"):
+        bare = _GROUPS.sub("", bare)
+    whole, _, decimals = bare.replace(",", ".").partition(".")
+    decimals = decimals.rstrip("0")
+    return f"{whole}.{decimals}" if decimals else whole
+
+
+def _whole(written: str) -> int:
+    """Return the value of digits or of a Chinese number."""
+    return int(written) if written.isdecimal() else _han_value(written)
+
+
+def _han_value(written: str) -> int:
+    """Return the value of a Chinese number; 0 where it is none.
+
+    >>> _han_value("十二万"), _han_value("两万六千"), _han_value("二十")
+    (120000, 26000, 20)
+    """
+    total = section = digit = 0
+    for char in written:
+        if char in _HAN_VALUES:
+            digit = _HAN_VALUES[char]
+        elif char in _HAN_SIZES:
+            section, digit = section + (digit or 1) * _HAN_SIZES[char], 0
+        else:
+            total = (total + section + digit) * _MULTIPLIERS[char]
+            section = digit = 0
+    return total + section + digit
+
+
+def numbers(text: str) -> Iterator[Stated]:
+    """Yield the numbers that ``text`` states, in any of the ways that this module reads."""
+    for match in _MULTIPLIED.finditer(text):
+        value = float(number_key(match["n"])) * _MULTIPLIERS[match["x"].lower()]
+        yield Stated(
+            match.group(), f"{value:.10g}" if value < 1e9 else str(int(value)), match.start("n")
+        )
+    for match in _NUMBER.finditer(text):
+        yield Stated(match.group().strip(), number_key(match["n"]), match.start("n"))
+    for match in _CLOCK.finditer(text):
+        yield Stated(match.group(), f"{int(match[1]) % 12}:{match[2]}", match.start())
+    for match in _HAN_FIGURE.finditer(text):
+        yield Stated(match.group(), str(_han_value(match["h"])), match.start())
+    for match in _WORDS.finditer(text):
+        if value := _word_value(match.group().lower()):
+            yield Stated(match.group(), str(value), match.start())
+
+
+def _word_value(word: str) -> int:
+    """Return the number that ``word`` means, 0 where it means none.
+
+    >>> _word_value("twelve"), _word_value("twenty-five"), _word_value("well-known")
+    (12, 25, 0)
+    """
+    tens, dash, unit = word.partition("-")
+    value = _NUMBER_WORDS.get(tens, 0)
+    if not dash:
+        return value
+    small = _NUMBER_WORDS.get(unit, 0)
+    return value + small if value >= 20 and 0 < small < 10 else 0
+
+
+def dates(text: str) -> tuple[list[Stated], str]:
+    """Return the dates that ``text`` states, and the text with a blank for each of them."""
+    found: list[Stated] = []
+    for pattern, sign in (*DATES, (_DOTTED_DATE, "."), (_MIDDLE, " ")):
+        if sign in text:
+            text = _taken_out(pattern, text, found)
+    for match in _MONTH_OF_YEAR.finditer(text):
+        month = f"{match['y']}-{_MONTHS[match['m'].lower()]:02}"
+        found.append(Stated(match.group(), month, match.start()))
+    return found, _MONTH_OF_YEAR.sub(_blank, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def _taken_out(pattern: re.Pattern[str], text: str, found: list[Stated]) -> str:
+    """Add the dates that ``pattern`` finds, and return ``text`` with blanks in their places."""
+
+    def take(match: re.Match[str]) -> str:
+        keys = date_keys(match)
+        found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
+        return _blank(match) if keys else match.group()
+
+    return pattern.sub(take, text)
+
+
+class Support:
+    """The figures and dates of a record, and what a reader may conclude from them."""
+
+    __slots__ = (
+        "_days",
+        "_months",
+        "_numbers",
+        "_small",
+        "_source",
+        "_today",
+        "_values",
+        "_yearless",
+        "_years",
+    )
+
+    def __init__(self, source: str, *, days: Iterable[str] = ()) -> None:
+        self._source = source
+        found, left = dates(source)
+        told = [stated.key for stated in found]
+        today = [key for day in days for key in (stated.key for stated in dates(day)[0])]
+        self._today = [day for key in today if (day := _day(key)) is not None]
+        self._days = {*told, *today}
+        self._yearless = {key for key in told if len(key) == len("01-01")}
+        self._days |= {key[5:] for key in self._days if len(key) == len("2024-01-01")}
+        self._numbers = {stated.key for stated in numbers(left)}
+        self._values = sorted({float(key) for key in self._numbers if _is_plain(key)})
+        self._small = {1, *(int(value) for value in self._values if 0 < value <= 100)}
+        self._years = {int(key[:4]) for key in self._days if key[:4].isdecimal()}
+        self._years |= {int(value) for value in self._values if value in _YEARS}
+        self._months = {key[:7] for key in self._days if len(key) >= len("2024-01")}
+        self._months |= {
+            f"-{number:02}"
+            for word in set(_WORDS.findall(source.lower()))
+            if (number := _MONTHS.get(word))
+        }
+
+    def quotes(self, written: str) -> bool:
+        """Return whether the record has the figure as it is written, in whatever surroundings."""
+        return (
+            re.search(rf"(?<![\w.-]){re.escape(written)}(?!\w|[.,-]\d)", self._source) is not None
+        )
+
+    def holds_date(self, key: str) -> bool:
+        """Return whether the record states the date, or a day so near that it tells of it."""
+        if key in self._days:
+            return True
+        if len(key) == len("2024-01"):
+            return self._holds_month(key)
+        if len(key) != len("2024-01-01"):
+            # A day without a year: of any year of the record.
+            return any(self._is_near(f"{year}-{key}") for year in self._years)
+        if key[5:] in self._yearless and int(key[:4]) in self._years:
+            return True
+        return self._is_near(key)
+
+    def _is_near(self, key: str) -> bool:
+        day = _day(key)
+        near = timedelta(days=_NEAR_DAYS)
+        return day is not None and any(abs(day - other) <= near for other in self._today)
+
+    def _holds_month(self, key: str) -> bool:
+        year, month = int(key[:4]), int(key[5:])
+        if f"-{key[5:]}" in self._months and year in self._years:
+            return True
+        return any(
+            abs(12 * (int(each[:4]) - year) + int(each[5:]) - month) <= _NEAR_MONTHS
+            for each in self._months
+            if not each.startswith("-")
+        )
+
+    def holds_number(self, key: str, *, hedged: bool, added: bool) -> bool:
+        """Return whether the record states the number, or it follows from what the record states.
+
+        A year may lie as many years from a year of the record as the record says; a ``hedged``
+        number may be rounded, an ``added`` one be the sum or the difference of two; a multiplier
+        may stand elsewhere in the line.
+        """
+        if key in self._numbers:
+            return True
+        if ":" in key:
+            hour, _, minute = key.partition(":")
+            return minute == "00" and not self._small.isdisjoint((int(hour), int(hour) + 12))
+        if not _is_plain(key):
+            return False
+        value = float(key)
+        return (
+            any(value * size in self._values for size in (1000, 10_000, 10**6))
+            or (value in _YEARS and self._counts_to(value))
+            or (hedged and any(abs(value - o) <= _TOLERANCE * o for o in self._values))
+            or (added and value >= _LEAST_TOTAL and self._adds_up(value))
+        )
+
+    def _counts_to(self, year: float) -> bool:
+        """Return whether a year lies so many years from one of the record as the record says."""
+        return any(abs(year - told) in {0, *self._small} for told in self._years)
+
+    def _adds_up(self, value: float) -> bool:
+        """Return whether a number is the sum or the difference of two of the record."""
+        largest = self._values[-_MOST_ADDED:]
+        known = set(largest)
+        return any(value - other in known or value + other in known for other in largest)
+
+
+def _is_plain(key: str) -> bool:
+    return key.replace(".", "", 1).isdecimal()
+
+
+def _day(key: str) -> date | None:
+    try:
+        return date.fromisoformat(key)
+    except ValueError:
+        return None
+
+
+def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
+    """Return how many figures and dates of ``output`` are supported, and those that are not.
+
+    A single digit claims too little to be judged.
+    """
+    told, left = dates(output[:_MOST_READ])
+    supported: set[str] = set()
+    invented: dict[str, str] = {}
+    for stated in told:
+        if support.holds_date(stated.key) or support.quotes(stated.text):
+            supported.add(stated.key)
+        else:
+            invented.setdefault(stated.key, stated.text)
+    seen: set[int] = set()
+    for stated in numbers(left):
+        begins = stated.at
+        if begins in seen or not _claims(stated):
+            continue
+        seen.add(begins)
+        hedged = _HEDGED.search(left[max(0, begins - 20) : begins]) is not None
+        added = _ADDED.search(left[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
+        held = support.holds_number(stated.key, hedged=hedged, added=added)
+        if held or support.quotes(stated.text):
+            supported.add(stated.key)
+        else:
+            invented.setdefault(stated.key, stated.text)
+    return len(supported), tuple(invented.values())
+
+
+def _claims(stated: Stated) -> bool:
+    """Return whether a figure is large or exact enough to be held against its writer."""
+    if stated.text.lower() in _NO_CLAIM or stated.text == "":
+        return False
+    if not _is_plain(stated.key):
+        return True
+    return "." in stated.key or float(stated.key) >= _LEAST_CLAIM
