@@ -30,8 +30,10 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.config import UpdatePolicy as UpdatePolicy
     from hiermem.convert import from_anthropic as from_anthropic
     from hiermem.convert import from_openai as from_openai
+    from hiermem.convert import from_responses as from_responses
     from hiermem.convert import to_anthropic as to_anthropic
     from hiermem.convert import to_openai as to_openai
+    from hiermem.convert import to_responses as to_responses
     from hiermem.core.calls.run_report import RunItem as RunItem
     from hiermem.core.calls.run_report import RunReport as RunReport
     from hiermem.core.check import CheckReport as CheckReport
@@ -173,7 +175,9 @@ else:  # at run time, the same names by module
             "BankPolicy ContextPolicy ExtractionOptions HierarchyConfig LevelConfig SearchPolicy "
             "UpdatePolicy"
         ),
-        "hiermem.convert": "from_anthropic from_openai to_anthropic to_openai",
+        "hiermem.convert": (
+            "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
+        ),
         "hiermem.core.calls.run_report": "RunItem RunReport",
         "hiermem.core.check": "CheckReport Finding",
         "hiermem.core.context.profile": "ContextProfile",

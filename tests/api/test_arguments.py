@@ -173,7 +173,7 @@ SESSION_CALLS = {
         "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
     },
     "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
-    "append": {"messages": (5, None, "hello", b"x", {"role": "user"}, [5], [None])},
+    "append": {"messages": (5, None, "hello", b"x", {"text": "Hi"}, [5], [None])},
 }
 SPACE_CALLS = {
     "note": {
