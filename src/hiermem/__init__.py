@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.extraction.plan import ExtractionProgress as ExtractionProgress
     from hiermem.core.extraction.plan import ExtractionReport as ExtractionReport
     from hiermem.core.extraction.plan import Failure as Failure
+    from hiermem.core.log.branches import ImportReport as ImportReport
     from hiermem.core.log.receipts import EditReport as EditReport
     from hiermem.core.log.receipts import Receipt as Receipt
     from hiermem.core.metrics import Feedback as Feedback
@@ -113,6 +114,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import StoreError as StoreError
     from hiermem.errors import StoreNewerError as StoreNewerError
     from hiermem.errors import TransientModelError as TransientModelError
+    from hiermem.errors import UnreadableFileError as UnreadableFileError
     from hiermem.errors import UsageError as UsageError
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
@@ -187,6 +189,7 @@ else:  # at run time, the same names by module
         "hiermem.core.extraction.diagram": "to_graphml to_mermaid",
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
+        "hiermem.core.log.branches": "ImportReport",
         "hiermem.core.log.receipts": "EditReport Receipt",
         "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
@@ -212,7 +215,7 @@ else:  # at run time, the same names by module
             "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
             "NotFoundError PermanentModelError RulesConflictError SessionClosedError "
             "SessionExistsError SpaceBusyError SpendLimitError StoreBusyError StoreCorruptError "
-            "StoreError StoreNewerError TransientModelError UsageError"
+            "StoreError StoreNewerError TransientModelError UnreadableFileError UsageError"
         ),
         "hiermem.models.anthropic": "AnthropicChat",
         "hiermem.models.litellm": "LiteLLMChat",

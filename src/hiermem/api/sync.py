@@ -200,6 +200,7 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     spaces = blocking(AsyncMemory.spaces)
     sessions = blocking(AsyncMemory.sessions)
+    import_chats = blocking(AsyncMemory.import_chats)
     runs = blocking(AsyncMemory.runs)
     run = blocking(AsyncMemory.run)
     update_all = blocking(AsyncMemory.update_all)
