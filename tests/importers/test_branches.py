@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import chat_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,7 +123,7 @@ def test_paths_hold_every_node_once_and_parents_first(tree):
     parents, _, current, _ = tree
     seen = []
     for number, path in enumerate(paths_of(parents, current)):
-        for above, below in zip(path, path[1:], strict=False):
+        for above, below in pairwise(path):
             assert parents[below] == above
         assert parents[path[0]] is None or parents[path[0]] in seen
         if number == 0:

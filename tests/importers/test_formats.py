@@ -12,6 +12,22 @@ from hiermem import Memory
 from hiermem.importers import FORMATS, read_chats, survey
 from hiermem.types import ImagePart
 
+#: A time in Arabic digits, with marks of direction in its date.
+ARABIC = (
+    "[\u0661\u0663\u200f/\u0662\u200f/\u0662\u0660\u0662\u0665\u060c "
+    "\u0663:\u0660\u0665:\u0660\u0669 \u0645] Ana: x"
+)
+CARL = (
+    "I am here, my budget is 900 EUR\nNote: that is gross.\n\n"
+    "http://x.org: so does this\nTwo things: eggs"
+)
+ISO = "2025-11-01 00:00:12"
+HEXCHAT = (
+    "**** BEGIN LOGGING AT Sat Nov  1 00:00:12 2025\n\n"
+    "Nov 01 00:00:14 <ada>\thi\nNov 01 00:00:15 *\tbob has joined\n"
+)
+ZNC = "[00:00:12] *** Joins: bob (~b@h)\n[00:00:14] <ada> hi\n"
+MIRC = "Session Start: Sat Nov 01 00:00:12 2025\n[00:01] * bob has joined #x\n[00:02] <ada> hi\n"
 NAMES = {
     "fine-tuning": "messages",
     "whatsapp on iOS": "whatsapp",
@@ -346,9 +362,7 @@ def test_a_transcript_tells_speakers_from_words_before_a_colon(tmp_path):
         ("user", "Ada", "hello"),
         ("user", "Ben", "hi there"),
         ("user", "Ada", "shall we ask Carl?"),
-        ("user", "Carl",
-         "I am here, my budget is 900 EUR\nNote: that is gross.\n\nhttp://x.org: so does this\n"
-         "Two things: eggs"),
+        ("user", "Carl", CARL),
         ("user", "Ludwig van Beethoven", "good"),
         ("assistant", None, "Noted."),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import stat
+import struct
 import zipfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ MAX_FILES = 100_000
 #: A file in an archive may be this many times as long as its compressed form, and this long anyway.
 _MAX_RATIO, _FREE = 200, 16 * 1024 * 1024
 _CHUNK = 1 << 16
+#: What zipfile raises for archives that are damaged, and for methods that it lacks.
+_DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, ValueError,
+            struct.error)  # fmt: skip
 #: The lines by which a file is recognised.
 _HEAD_LINES = 40
 _BLANK = " \t\r\n"
@@ -68,13 +72,21 @@ def opened(path: Path) -> Generator[Export]:
     elif not stat.S_ISREG(mode):
         raise UnreadableFileError(f"{path.name} is neither a file nor a folder")
     elif zipfile.is_zipfile(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                yield Export(path.stem, _members(archive, path.name))
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
-            raise UnreadableFileError(f"{path.name} is no sound zip archive ({error})") from None
+        with _archive(path) as archive:
+            yield Export(path.stem, _members(archive, path.name))
     else:
         yield Export(path.stem, (File(path.name, partial(_file, path)),))
+
+
+def _archive(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except _DAMAGED as error:
+        raise _unsound(path.name, error) from None
+
+
+def _unsound(name: str, error: Exception) -> UnreadableFileError:
+    return UnreadableFileError(f"{name} is no sound zip archive ({type(error).__name__})")
 
 
 def _file(path: Path) -> IO[bytes]:
@@ -118,7 +130,10 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> IO[b
         )
     if entry.flag_bits & 1:
         raise UnreadableFileError(f"{name} is encrypted; unpack it first")
-    return archive.open(entry)
+    try:
+        return archive.open(entry)
+    except _DAMAGED as error:
+        raise _unsound(name, error) from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 import zlib
 import zoneinfo
 from collections.abc import Callable, Collection, Iterator
@@ -131,14 +132,14 @@ def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conver
             if not any_found:
                 raise UnreadableFileError(f"{path.name} holds no messages")
     except InvalidMessageError as error:
-        raise UnreadableFileError(f"{path.name}: {error}") from None
+        place = "" if str(error).startswith(path.name) else f"{path.name}: "
+        raise UnreadableFileError(f"{place}{error}") from None
     except RecursionError:
         raise UnreadableFileError(f"{path.name} is nested too deeply") from None
-    except (zlib.error, EOFError, RuntimeError) as error:
-        # zipfile and zlib raise these for archives that are damaged or cut off.
-        raise UnreadableFileError(
-            f"{path.name} cannot be unpacked ({type(error).__name__})"
-        ) from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        # An archive that is damaged inside, cut off or encrypted.
+        what = type(error).__name__
+        raise UnreadableFileError(f"{path.name} cannot be unpacked ({what})") from None
 
 
 def _conversations(

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from hiermem.convert import from_anthropic, from_any, shape_of
-from hiermem.errors import UnreadableFileError
+from hiermem.errors import InvalidMessageError, UnreadableFileError
 from hiermem.importers.draft import Draft, Options, digest_of, id_of, kind_name, moment, title_of
 from hiermem.importers.files import Export, Head, values_of
 from hiermem.types import Message
@@ -134,7 +134,11 @@ def _add(draft: Draft, given: dict[str, Any], place: str, options: Options) -> N
     fields: dict[str, Any] = {"created_at": at}
     if thread is not None:
         fields["thread"] = id_of(str(thread), "main")
-    for number, message in enumerate(from_any([given])):
+    try:
+        read = from_any([given])
+    except InvalidMessageError as error:
+        raise UnreadableFileError(f"{place}: {error}") from None
+    for number, message in enumerate(read):
         own = key if number == 0 or not isinstance(key, str) else f"{key}/{number}"
         draft.add(replace(message, **fields), key=own if own is None else str(own))
 
