@@ -96,6 +96,7 @@ def test_chatgpt(tmp_path):
         "conv-1", "u2", [("assistant", None, "ABANDONED: 999 EUR.")],
     )  # fmt: skip
     assert main.notes == {
+        "files beside the conversations left out": 2,
         "custom instructions left out": 1,
         "hidden messages left out": 1,
         "reasoning left out": 1,
@@ -388,3 +389,19 @@ def test_small_letters_are_a_name_where_the_first_speaker_has_one(tmp_path):
     assert [m.name for m in next(read_chats(high)).messages] == ["Ada"]
     roles = chat_files.write(tmp_path / "roles.txt", "user: hi\nassistant: hello\n")
     assert [m.role for m in next(read_chats(roles)).messages] == ["user", "assistant"]
+
+
+def test_an_image_that_is_too_large_is_left_out_and_its_message_kept(tmp_path):
+    """Broken if one screenshot refused a whole session."""
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * 4_500_000}
+    content = [{"type": "text", "text": "See"}, {"type": "image", "source": source}]
+    path = chat_files.dump(tmp_path / "big.json", [{"role": "user", "content": content}])
+    (chat,) = read_chats(path)
+    assert chat.messages[0].content[1].text == "[image or file left out]"
+    assert chat.notes == {"images and files that are too large left out": 1}
+
+
+def test_files_of_one_name_in_two_folders_are_two_sessions(tmp_path):
+    chat_files.irc(tmp_path / "logs" / "one")
+    chat_files.irc(tmp_path / "logs" / "two")
+    assert [chat.id for chat in read_chats(tmp_path / "logs")] == ["one/dev", "two/dev"]

@@ -100,7 +100,12 @@ def import_command(
         if dry_run:
             return
         with Memory.open(db, tenant=tenant) as memory:
-            _print_report(_imported(memory, read(), found))
+            report = _imported(memory, read(), found)
+            many = len(memory.sessions()) > 1
+        _print_report(report)
+        if report.new:
+            shown = f"'hiermem show --list --db {db}' lists the sessions, and " if many else ""
+            _aside(f"{shown}'hiermem update --db {db}' makes summaries.")
 
 
 @app.command()

@@ -13,13 +13,15 @@ from typing import Any, Literal, TypeAlias
 from hiermem.core.text.measure import fingerprint
 from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError, UnreadableFileError
-from hiermem.types import Message
+from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
 
 Branches: TypeAlias = Literal["forks", "skip"]
 DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 
 #: Session ids and message keys leave room for what is added to them.
 _MAX_ID = 200
+#: The characters of an image or file inside a message; a screenshot has about a million.
+_MAX_REFERENCE = 3_000_000
 _YEARS = (1971, 2200)
 
 
@@ -59,6 +61,7 @@ class Draft:
         ``key`` is the export's own id. Without one, the key is a hash of the time as it is written
         in the file (``when``), the speaker, the text, and how often these came before.
         """
+        message = self._without_large(message)
         if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
             made = key
         else:
@@ -84,6 +87,15 @@ class Draft:
         repeat = self._repeats[digest]
         return digest if repeat == 1 else f"{digest}-{repeat}"
 
+    def _without_large(self, message: Message) -> Message:
+        """Return the message with a word in the place of each image and file that is too large."""
+        parts = message.content
+        if isinstance(parts, str) or not any(map(_is_large, parts)):
+            return message
+        self.note("images and files that are too large left out", sum(map(_is_large, parts)))
+        kept = (TextPart("[image or file left out]") if _is_large(p) else p for p in parts)
+        return replace(message, content=tuple(kept))
+
     def take(self, otherwise: datetime | None = None) -> tuple[Message, ...]:
         """Return the messages added since the last call, all with a time or all without one.
 
@@ -101,6 +113,10 @@ class Draft:
             else:
                 last = message.created_at
         return tuple(messages)
+
+
+def _is_large(part: Part) -> bool:
+    return isinstance(part, (ImagePart, FilePart)) and len(part.reference) > _MAX_REFERENCE
 
 
 def digest_of(*texts: str) -> str:

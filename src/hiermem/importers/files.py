@@ -52,7 +52,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The files that are read together; ``stem`` names a conversation that has no other name."""
+    """The files that are read together.
+
+    ``stem`` names a conversation that has no other name; a folder has none.
+    """
 
     stem: str
     files: tuple[File, ...]
@@ -68,7 +71,7 @@ def opened(path: Path) -> Generator[Export]:
     """Open a file, a folder or a zip archive. Raises UnreadableFileError, OSError."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
-        yield Export(path.resolve().name or "folder", _folder(path))
+        yield Export("", _folder(path))
     elif not stat.S_ISREG(mode):
         raise UnreadableFileError(f"{path.name} is neither a file nor a folder")
     elif zipfile.is_zipfile(path):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hiermem.errors import InvalidMessageError, UnreadableFileError, UsageError
@@ -161,11 +161,15 @@ def _conversations(
             f"{name} is of no format that is recognised. These can be imported: "
             + "; ".join(f"{each.name} ({each.about})" for each in FORMATS)
         )
-    left = len(targets) - len(known)
-    missed = {"files of no known format left out": left} if left else {}
+    left = {
+        "files of no known format left out": len(targets) - len(known),
+        "files beside the conversations left out": len(export.files) - len(targets),
+    }
+    missed = {what: count for what, count in left.items() if count}
     for file, found in known:
         assert found is not None
-        stem = export.stem if len(targets) == 1 else Path(file.name).stem
+        stem = export.stem if len(targets) == 1 else ""
+        stem = stem or str(PurePosixPath(file.name).with_suffix(""))
         for conversation in found.read(Export(stem, (file,)), options):
             notes, missed = {**conversation.notes, **missed}, {}
             yield replace(conversation, notes=notes)
