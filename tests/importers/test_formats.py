@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import chat_files
 import pytest
 
-from hiermem import Memory
+from hiermem import AsyncMemory, Memory
 from hiermem.importers import FORMATS, read_chats, survey
 from hiermem.types import ImagePart
 
@@ -105,6 +105,19 @@ def test_chatgpt(tmp_path):
     assert branch.notes == {"contents of the type hologram not understood": 1}
     skipped = list(read_chats(chat_files.chatgpt(tmp_path), branches="skip"))
     assert skipped == [main, short]
+
+
+def test_chatgpt_shows_links_for_the_marks_of_citations(tmp_path):
+    mark = "\ue200cite\ue202turn0search1\ue201"
+    text = f"It is red{mark} in \ue200entity\ue202x\ue201.\ue200cite\ue202b\ue201"
+    reference = {"matched_text": mark, "alt": "([a](https://a.org))"}
+    entity = {"matched_text": "\ue200entity\ue202x\ue201", "alt": "Berlin"}
+    said_so = chat_files.node(
+        "a", None, "assistant", text, chat_files.NOON, content_references=[reference, entity, 5]
+    )
+    path = chat_files.dump(tmp_path / "c.json", [{"mapping": {"a": said_so}}])
+    (chat,) = read_chats(path)
+    assert chat.messages[0].content == "It is red([a](https://a.org)) in Berlin."
 
 
 def test_claude(tmp_path):
@@ -405,3 +418,12 @@ def test_files_of_one_name_in_two_folders_are_two_sessions(tmp_path):
     chat_files.irc(tmp_path / "logs" / "one")
     chat_files.irc(tmp_path / "logs" / "two")
     assert [chat.id for chat in read_chats(tmp_path / "logs")] == ["one/dev", "two/dev"]
+
+
+async def test_an_import_tells_its_progress_and_waits_in_the_asynchronous_face(tmp_path):
+    seen = []
+    async with AsyncMemory.open(":memory:") as memory:
+        chats = read_chats(chat_files.fine_tuning(tmp_path))
+        report = await memory.import_chats(chats, on_progress=seen.append)
+        assert [each.conversations for each in seen] == [1, 2, 3]
+        assert (seen[-1].new, report.new, len(report.sessions)) == (9, 9, 3)

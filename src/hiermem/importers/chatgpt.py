@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from hiermem.core.log.branches import branch_id
 from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, title_of
 from hiermem.importers.files import Export, Head, values_of
-from hiermem.importers.tree import paths_of
+from hiermem.importers.tree import branches_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_list, as_mapping, text_of
@@ -24,6 +24,8 @@ _LEFT_OUT = {
 }
 #: The characters of a tool call's id.
 _ID = 200
+#: The characters around what the application shows as a link; inside is a name for it.
+_CITED = re.compile("\ue200(?:file)?cite[^\ue200\ue201]{0,2000}\ue201")
 #: Fields that hold the text of contents other than plain ones.
 _TEXTS = ("text", "result", "summary", "content", "title")
 
@@ -48,35 +50,26 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
     }
     parents = {name: _text(node.get("parent")) for name, node in nodes.items()}
     own = _text(given.get("conversation_id")) or _text(given.get("id"))
-    base = id_of(own, f"chatgpt-{next(iter(nodes), place)}")
-    title = title_of(given.get("title"))
-    created = moment(given.get("create_time"))
-    last_key: dict[str, str | None] = {}
     draft = Draft(place)
-    main = True
-    for path in paths_of(parents, _text(given.get("current_node"))):
-        above = parents[path[0]]
-        after = last_key.get(above) if above is not None else None
-        first: str | None = None
-        key = after
-        for name in path:
-            made = _add(draft, name, nodes, parents[name], place)
-            key = made or key
-            first = first or made
-            last_key[name] = key
-        messages = draft.take(created)
-        if not messages:
-            continue
-        notes, draft.notes = draft.notes, type(draft.notes)()
-        if main:
-            yield Conversation(base, title, messages, format="chatgpt", branching=True, notes=notes)
-        elif options.branches == "forks":
-            assert first is not None
-            yield Conversation(
-                branch_id(base, first), title, messages, format="chatgpt", parent=base,
-                after=after, branching=True, notes=notes,
-            )  # fmt: skip
-        main = False
+
+    def add(name: str) -> list[str]:
+        made = _add(draft, name, nodes, parents[name], place)
+        return [] if made is None else [made]
+
+    return branches_of(
+        draft,
+        parents,
+        add,
+        current=_text(given.get("current_node")),
+        about=Conversation(
+            id_of(own, f"chatgpt-{next(iter(nodes), place)}"),
+            title_of(given.get("title")),
+            (),
+            format="chatgpt",
+        ),
+        created=moment(given.get("create_time")),
+        options=options,
+    )
 
 
 def _add(
@@ -168,7 +161,20 @@ def _content(draft: Draft, content: object, meta: Mapping[str, Any], where: str)
         pieces += [text for text in texts[:1] if text.strip()]
         if kind == "tether_quote" and isinstance(found.get("url"), str):
             pieces.append(found["url"])
-    return "\n".join(pieces)
+    return _as_shown("\n".join(pieces), meta)
+
+
+def _as_shown(text: str, meta: Mapping[str, Any]) -> str:
+    """Return a text with links in the place of marks that only the application can read."""
+    if "\ue200" not in text:
+        return text
+    references = meta.get("content_references")
+    for reference in references if isinstance(references, list) else []:
+        matched = reference.get("matched_text") if isinstance(reference, dict) else None
+        if isinstance(matched, str) and "\ue200" in matched:
+            shown = reference.get("alt")
+            text = text.replace(matched, shown if isinstance(shown, str) else "")
+    return _CITED.sub("", text)
 
 
 def _part(draft: Draft, part: object) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from hiermem.core.log.branches import branch_id
 from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, title_of
 from hiermem.importers.files import Export, Head, values_of
-from hiermem.importers.tree import paths_of
+from hiermem.importers.tree import branches_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_list, as_mapping, text_of
@@ -40,35 +39,22 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
         each["uuid"] if isinstance(each.get("uuid"), str) else f"#{number}": each
         for number, each in enumerate(listed)
     }
-    parents = _parents(messages)
-    base = id_of(given.get("uuid"), f"claude-{next(iter(messages), place)}")
-    title = title_of(given.get("name"))
-    created = moment(given.get("created_at"))
     current = given.get("current_leaf_message_uuid")
     draft = Draft(place)
-    last_key: dict[str, str | None] = {}
-    main = True
-    for path in paths_of(parents, current if isinstance(current, str) else None):
-        after = last_key.get(parents[path[0]] or "")
-        first, key = None, after
-        for name in path:
-            keys = _add(draft, name, messages[name], place)
-            first = first or next(iter(keys), None)
-            key = keys[-1] if keys else key
-            last_key[name] = key
-        found = draft.take(created)
-        if not found:
-            continue
-        notes, draft.notes = draft.notes, type(draft.notes)()
-        if main:
-            yield Conversation(base, title, found, format="claude", branching=True, notes=notes)
-        elif options.branches == "forks":
-            assert first is not None
-            yield Conversation(
-                branch_id(base, first), title, found, format="claude", parent=base, after=after,
-                branching=True, notes=notes,
-            )  # fmt: skip
-        main = False
+    return branches_of(
+        draft,
+        _parents(messages),
+        lambda name: _add(draft, name, messages[name], place),
+        current=current if isinstance(current, str) else None,
+        about=Conversation(
+            id_of(given.get("uuid"), f"claude-{next(iter(messages), place)}"),
+            title_of(given.get("name")),
+            (),
+            format="claude",
+        ),
+        created=moment(given.get("created_at")),
+        options=options,
+    )
 
 
 def _parents(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:

@@ -112,7 +112,7 @@ def _folder(path: Path) -> tuple[File, ...]:
 
 
 def _members(archive: zipfile.ZipFile, name: str) -> tuple[File, ...]:
-    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+    entries = [each for each in archive.infolist() if each.filename and not each.is_dir()]
     if len(entries) > MAX_FILES:
         raise UnreadableFileError(f"{name} holds more than {MAX_FILES:,} files")
     found: dict[str, File] = {}

@@ -2,7 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from hiermem.core.log.branches import branch_id
+from hiermem.importers.draft import Draft, Options
+from hiermem.types.conversation import Conversation
+
+
+def branches_of(
+    draft: Draft,
+    parents: Mapping[str, str | None],
+    add: Callable[[str], list[str]],
+    *,
+    current: str | None,
+    about: Conversation,
+    created: datetime | None,
+    options: Options,
+) -> Iterator[Conversation]:
+    """Yield a tree of messages as conversations: its current path, then its other branches.
+
+    ``add`` adds the messages of a node to the draft and returns their keys. ``about`` gives id,
+    title and format, and ``created`` the time of messages where none has one.
+    """
+    base = about.id.replace("~", "-")  # the mark of a branch
+    last: dict[str | None, str | None] = {}
+    parent: str | None = None
+    for path in paths_of(parents, current):
+        after = last.get(parents[path[0]])
+        first, key = None, after
+        for name in path:
+            keys = add(name)
+            first = first or next(iter(keys), None)
+            key = keys[-1] if keys else key
+            last[name] = key
+        messages = draft.take(created)
+        if first is None or (parent is not None and options.branches == "skip"):
+            continue
+        notes, draft.notes = draft.notes, Counter()
+        yield replace(
+            about,
+            id=base if parent is None else branch_id(base, first),
+            messages=messages,
+            parent=parent,
+            after=None if parent is None else after,
+            branching=True,
+            notes=notes,
+        )
+        parent = base
 
 
 def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator[list[str]]:
