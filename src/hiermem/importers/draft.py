@@ -77,7 +77,7 @@ class Draft:
         if kept.content != message.content:
             self.note("messages with characters that cannot be stored, replaced by U+FFFD")
         self._messages.append(kept)
-        return made
+        return kept.key
 
     def _hashed(self, message: Message, when: str) -> str:
         if not when and message.created_at is not None:

@@ -43,7 +43,7 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
         branches += conversation.parent is not None
         count += conversation.parent is None
         messages += len(conversation.messages)
-        undated += conversation.messages[0].created_at is None
+        undated += all(message.created_at is None for message in conversation.messages)
         notes.update(conversation.notes)
         for message in conversation.messages:
             speakers[message.name or message.role] += 1

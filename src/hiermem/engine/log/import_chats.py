@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hiermem.core.log.branches import ImportReport, Place, base_of, place
+from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
@@ -17,6 +18,7 @@ from hiermem.types.conversation import Conversation
 #: Messages of one append, and messages read in one go.
 _BATCH = 200
 _PAGE = 2048
+_END = object()
 
 
 async def import_chats(
@@ -38,11 +40,20 @@ async def import_chats(
 
 
 def _next(given: Iterator[Conversation]) -> Conversation | None:
-    found = next(given, None)
-    if found is not None and not isinstance(found, Conversation):
+    found: object = next(given, _END)
+    if found is _END:
+        return None
+    if not isinstance(found, Conversation) or not all(
+        isinstance(message, Message) for message in found.messages
+    ):
         raise UsageError(
-            f"conversations holds {type(found).__name__}; it must hold what read_chats yields"
+            f"conversations holds {type(found).__name__}; it must hold Conversation values with "
+            "Message values, such as read_chats yields"
         )
+    for name in (found.id, found.parent or found.id):
+        check_name(name, what="a conversation's id")
+    if found.title is not None:
+        check(found.title, what="a conversation's title", cap=MAX_NAME)
     return found
 
 
