@@ -96,6 +96,27 @@ def test_a_message_that_changed_is_left_and_counted(tmp_path):
         ]  # fmt: skip
 
 
+def test_two_files_of_one_name_are_said_to_have_met(tmp_path):
+    """Broken if two chats that bear the same name were joined in silence."""
+    one = chat_files.write(tmp_path / "a" / "_chat.txt", "Ada: hello\n")
+    two = chat_files.write(tmp_path / "b" / "_chat.txt", "Ben: hi\n")
+    more = chat_files.write(tmp_path / "c" / "_chat.txt", "Ben: hi\nAda: and?\n")
+    with Memory.open(":memory:") as memory:
+        assert memory.import_chats(read_chats(one)).continued == ()
+        assert memory.import_chats(read_chats(two)).continued == ("_chat",)
+        assert memory.import_chats(read_chats(more)).continued == ()
+        assert memory.import_chats(read_chats(more)).continued == ()
+
+
+def test_another_assistant_changes_no_key(tmp_path):
+    """Broken if naming the assistant afterwards doubled what he said."""
+    path = chat_files.whatsapp_android(tmp_path)
+    with Memory.open(":memory:") as memory:
+        first = memory.import_chats(read_chats(path))
+        again = memory.import_chats(read_chats(path, assistants=["Anna Müller"]))
+        assert (again.new, again.held, again.changed) == (0, first.new - 2, 2)
+
+
 @st.composite
 def trees(draw):
     """Draw a tree of messages as it grows: (parents, the node current at each of two exports)."""

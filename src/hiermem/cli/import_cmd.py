@@ -223,6 +223,12 @@ def _differences(report: ImportReport) -> Iterator[str]:
             f"those: {report.late:,}."
         )
 
+    for name in report.continued[:_SPEAKERS]:
+        yield (
+            f"Note: session {clean(name)!r} held messages before, none of which are in the file; "
+            "the new ones follow them."
+        )
+
 
 def _print_notes(found: Survey, report: ImportReport) -> None:
     """Print on standard error what ``ingest`` has to say beside its result."""

@@ -82,6 +82,9 @@ class Draft:
     def _hashed(self, message: Message, when: str) -> str:
         if not when and message.created_at is not None:
             when = message.created_at.isoformat()
+        if message.name and message.role == "assistant" and not message.tool_calls:
+            # Who is the assistant is the caller's word, and may change between two imports.
+            message = replace(message, role="user")
         digest = digest_of(when, fingerprint(message))
         self._repeats[digest] += 1
         repeat = self._repeats[digest]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, cast
 
+from hiermem.data import word_lists
 from hiermem.errors import UnreadableFileError
 from hiermem.importers.draft import Draft, Options, id_of, moment, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
@@ -27,173 +28,11 @@ _ROLES: dict[str, Literal["user", "assistant", "system", "tool"]] = {
     "user": "user", "human": "user", "system": "system", "tool": "tool", "assistant": "assistant",
     "ai": "assistant", "bot": "assistant", "chatgpt": "assistant", "claude": "assistant",
 }  # fmt: skip
+_WORDS = word_lists("transcript_words")
 #: Words inside a name that are not capitalised.
-_PARTICLES = frozenset(
-    [
-        "van",
-        "von",
-        "der",
-        "den",
-        "de",
-        "del",
-        "della",
-        "di",
-        "da",
-        "dos",
-        "du",
-        "la",
-        "le",
-        "el",
-        "al",
-        "bin",
-        "ibn",
-        "y",
-        "e",
-    ]
-)
+_PARTICLES = _WORDS["particles"]
 #: What stands before a colon without being a speaker.
-_LABELS = frozenset(
-    [
-        "note",
-        "notes",
-        "nb",
-        "ps",
-        "p.s",
-        "todo",
-        "fixme",
-        "warning",
-        "caution",
-        "attention",
-        "important",
-        "hint",
-        "tip",
-        "tips",
-        "example",
-        "examples",
-        "summary",
-        "conclusion",
-        "result",
-        "results",
-        "question",
-        "questions",
-        "answer",
-        "answers",
-        "problem",
-        "solution",
-        "step",
-        "steps",
-        "update",
-        "edit",
-        "re",
-        "fw",
-        "fwd",
-        "aw",
-        "wg",
-        "subject",
-        "from",
-        "to",
-        "cc",
-        "bcc",
-        "date",
-        "sent",
-        "time",
-        "when",
-        "where",
-        "who",
-        "what",
-        "why",
-        "how",
-        "location",
-        "address",
-        "phone",
-        "email",
-        "e-mail",
-        "tel",
-        "url",
-        "link",
-        "links",
-        "source",
-        "sources",
-        "see",
-        "also",
-        "total",
-        "price",
-        "cost",
-        "name",
-        "title",
-        "version",
-        "status",
-        "reminder",
-        "remember",
-        "addendum",
-        "background",
-        "context",
-        "goal",
-        "goals",
-        "action",
-        "actions",
-        "agenda",
-        "topic",
-        "topics",
-        "pros",
-        "cons",
-        "input",
-        "output",
-        "error",
-        "default",
-        "usage",
-        "options",
-        "option",
-        "first",
-        "second",
-        "third",
-        "finally",
-        "next",
-        "then",
-        "however",
-        "meanwhile",
-        "yes",
-        "no",
-        "ok",
-        "okay",
-        "well",
-        "so",
-        "but",
-        "and",
-        "hinweis",
-        "achtung",
-        "wichtig",
-        "notiz",
-        "anmerkung",
-        "betreff",
-        "von",
-        "an",
-        "datum",
-        "beispiel",
-        "frage",
-        "antwort",
-        "ergebnis",
-        "fazit",
-        "nachtrag",
-        "zusammenfassung",
-        "remarque",
-        "exemple",
-        "objet",
-        "réponse",
-        "résumé",
-        "conseil",
-        "rappel",
-        "nota",
-        "ojo",
-        "ejemplo",
-        "asunto",
-        "pregunta",
-        "respuesta",
-        "resumen",
-        "recordatorio",
-        "importante",
-    ]
-)
+_LABELS = _WORDS["labels"]
 
 
 class _Turn(NamedTuple):
@@ -201,20 +40,12 @@ class _Turn(NamedTuple):
 
     name: str
     at: str
-    text: str
 
 
 def recognise(head: Head) -> bool:
     """Return whether a text's first line is a speaker's."""
-    return head.kind == "text" and bool(head.lines) and _begun(head.lines[0]) is not None
-
-
-def _begun(line: str) -> _Turn | None:
-    """Return the front of a transcript's first line; None where it is no speaker's."""
-    found = _SPOKEN.match(line)
-    if found is None or not _is_name(found["name"], timed=bool(found["at"]), lower=True):
-        return None
-    return _Turn(found["name"], found["at"] or "", line[found.end() :])
+    found = _SPOKEN.match(head.lines[0]) if head.kind == "text" and head.lines else None
+    return found is not None and _is_name(found["name"], timed=bool(found["at"]), lower=True)
 
 
 def _is_name(name: str, *, timed: bool, lower: bool) -> bool:
@@ -238,19 +69,18 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
     draft = Draft(file.name)
-    lower: bool | None = None
+    lower = True
     turn: _Turn | None = None
     texts: list[str] = []
     zoneless = False
     for number, line in lines_of(file):
         found = _SPOKEN.match(line)
-        if found is not None and _speaks(found, options, lower=lower is not False):
-            if turn is not None:
+        if found is not None and _speaks(found, options, lower=lower):
+            if turn is None:  # the first speaker shows whether names begin with small letters
+                lower = found["name"][0].islower() and found["name"].casefold() not in _ROLES
+            else:
                 zoneless |= _add(draft, turn, texts, options)
-            elif found["name"].casefold() not in _ROLES:
-                lower = found["name"][0].islower()
-            lower = False if lower is None and turn is not None else lower
-            turn, texts = _Turn(found["name"], found["at"] or "", ""), [line[found.end() :]]
+            turn, texts = _Turn(found["name"], found["at"] or ""), [line[found.end() :]]
         elif turn is not None:
             texts.append(line)
         elif line.strip():
@@ -282,7 +112,7 @@ def _add(draft: Draft, turn: _Turn, texts: list[str], options: Options) -> bool:
     known = _ROLES.get(turn.name.casefold())
     at = moment(turn.at, options.zone) if turn.at else None
     if turn.at and at is None:
-        draft.note("times not understood")
+        draft.note("times without a date or not understood")
     role = role_of(turn.name, options) if known is None else known
     draft.add(
         Message(

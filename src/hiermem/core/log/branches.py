@@ -20,7 +20,8 @@ class ImportReport:
     ``sessions`` are those that messages were appended to. ``new`` messages were appended, ``held``
     ones were there already. ``changed`` have a key that the session holds with other content; they
     were left as they are. ``late`` are new messages that come earlier in the file than messages
-    which the session already held; they stand after those.
+    which the session already held; they stand after those. ``continued`` are sessions that held
+    messages, none of which is in the file: two files of one name may have met there.
     """
 
     sessions: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class ImportReport:
     held: int = 0
     changed: int = 0
     late: int = 0
+    continued: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

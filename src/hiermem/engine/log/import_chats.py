@@ -36,7 +36,7 @@ async def import_chats(
         await run.add(conversation)
         if on_progress is not None:
             on_progress(run.report)
-    return replace(run.report, sessions=tuple(run.appended))
+    return replace(run.report, sessions=tuple(run.appended), continued=tuple(run.continued))
 
 
 def _next(given: Iterator[Conversation]) -> Conversation | None:
@@ -64,6 +64,7 @@ class _Import:
         self.report = ImportReport()
         self.sessions = sessions
         self.appended: dict[str, None] = {}
+        self.continued: list[str] = []
         self._handle = handle
         self._base: str | None = None
         self._held: dict[str, tuple[str, int]] = {}
@@ -77,7 +78,11 @@ class _Import:
         )
         messages = conversation.messages
         if not conversation.branching:
-            await self._append(conversation.id, conversation.title, messages)
+            before = await self._count(conversation.id)
+            again = conversation.id in self.appended
+            indices = await self._append(conversation.id, conversation.title, messages, before)
+            if before and not again and all(n is not None and n >= before for n in indices):
+                self.continued.append(conversation.id)
             return
         base = conversation.parent or conversation.id
         if base != self._base:
@@ -89,7 +94,9 @@ class _Import:
             return
         self.report = replace(self.report, held=self.report.held + found.start)
         await self._fork(found, conversation.title)
-        indices = await self._append(found.session, conversation.title, messages[found.start :])
+        before = await self._count(found.session)
+        rest = messages[found.start :]
+        indices = await self._append(found.session, conversation.title, rest, before)
         for key, index in zip(keys[found.start :], indices, strict=True):
             if index is not None:
                 self._held[key] = (found.session, index)
@@ -118,14 +125,20 @@ class _Import:
                         self._held[key] = (session_id, stored.index)
                         self._last[session_id] = key
 
+    async def _count(self, session_id: str) -> int:
+        """Return how many messages a session holds."""
+        record = await self._handle.store.session(session_id)
+        return record.messages if record is not None else 0
+
     async def _append(
-        self, session_id: str, title: str | None, messages: Sequence[Message]
+        self, session_id: str, title: str | None, messages: Sequence[Message], before: int
     ) -> list[int | None]:
-        """Append messages and count them; return the index of each, None where it was changed."""
+        """Append messages and count them; return the index of each, None where it was changed.
+
+        ``before`` is the number of messages that the session holds.
+        """
         handle, report = self._handle, self.report
         about = About(id=session_id, title=title)
-        record = await handle.store.session(session_id)
-        before = record.messages if record is not None else 0
         indices: list[int | None] = []
         for start in range(0, len(messages), _BATCH):
             batch = messages[start : start + _BATCH]
