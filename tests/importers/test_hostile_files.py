@@ -80,6 +80,8 @@ BAD = {
     "a payload that is none": '{"type": "session_meta", "payload": {}}\n'
     '{"type": "response_item", "payload": 5}',
     "a session's message that is none": '{"type": "user", "uuid": "u", "sessionId": "s"}',
+    "a line of no kind": '{"type": [], "uuid": "u", "sessionId": "s"}',
+    "a parent that is a list": '[{"chat_messages": [{"parent_message_uuid": []}]}]',
     "a channel's line that is a text": '[{"ts": "1.0", "user": "U"}, "' + SECRET + '"]',
 }  # fmt: skip
 

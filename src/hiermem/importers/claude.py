@@ -59,13 +59,14 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
 
 def _parents(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:
     """Return each message's parent: the one that it names, else the one before it in the list."""
-    if not any(m.get("parent_message_uuid") in messages for m in messages.values()):
-        names = list(messages)
-        return dict(zip(names, [None, *names], strict=False))
-    return {
+    named = {
         name: parent if isinstance(parent := m.get("parent_message_uuid"), str) else None
         for name, m in messages.items()
     }
+    if not any(parent in messages for parent in named.values()):
+        names = list(messages)
+        return dict(zip(names, [None, *names], strict=False))
+    return named
 
 
 def _add(draft: Draft, name: str, message: dict[str, Any], place: str) -> list[str]:

@@ -52,7 +52,7 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
                 lines.append((line, place))
         elif kind == "system":
             draft.note("system lines left out")
-        elif kind not in _SILENT:
+        elif not isinstance(kind, str) or kind not in _SILENT:
             draft.note(f"lines of the type {kind_name(kind)} not understood")
     messages = [each for line, place in lines for each in _messages(line, place, draft)]
     for message, key in beside_their_calls(messages):
