@@ -64,6 +64,11 @@ def test_options_reach_the_reader(command, tmp_path):
         assert bot.message.created_at.utcoffset() == timedelta(hours=1)
 
 
+def test_an_unknown_format_is_wrong_usage(tmp_path):
+    result = run("import", chat_files.irc(tmp_path), "--format", "word", code=2)
+    assert "whatsapp" in " ".join(result.stderr.split())
+
+
 def test_ingest_refuses_several_conversations_and_makes_no_memory(tmp_path):
     db = tmp_path / "m.db"
     result = run("ingest", chat_files.fine_tuning(tmp_path), "--db", db, code=1)

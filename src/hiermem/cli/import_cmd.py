@@ -24,7 +24,13 @@ app = typer.Typer()
 #: The speakers that are named.
 _SPEAKERS = 12
 
-FormatName = StrEnum("FormatName", {each.name: each.name for each in FORMATS})  # type: ignore[misc]
+_FORMATS = ", ".join(each.name for each in FORMATS)
+
+
+def _known(name: str | None) -> str | None:
+    if name is not None and name not in _FORMATS.split(", "):
+        raise typer.BadParameter(f"there is no format {name!r}; use one of {_FORMATS}")
+    return name
 
 
 class Branches(StrEnum):
@@ -52,7 +58,12 @@ Speaker = Annotated[
     typer.Option("--speaker", help="A speaker of a plain transcript; name all or none."),
 ]
 NamedFormat = Annotated[
-    FormatName | None, typer.Option("--format", help="The file's format; recognised by default.")
+    str | None,
+    typer.Option(
+        "--format",
+        callback=_known,
+        help=f"The file's format, recognised by default: {_FORMATS}.",
+    ),
 ]
 Timezone = Annotated[
     str | None,
@@ -86,7 +97,7 @@ def import_command(
     def read() -> Iterator[Conversation]:
         return read_chats(
             file,
-            None if form is None else form.value,
+            form,
             branches=branches.value,
             assistants=assistant or (),
             speakers=speaker or (),
@@ -128,7 +139,7 @@ def ingest(
     def read() -> Iterator[Conversation]:
         found = read_chats(
             file,
-            None if form is None else form.value,
+            form,
             branches="skip",
             assistants=assistant or (),
             speakers=speaker or (),
