@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from hiermem.convert.parts import read_parts
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
     Content,
@@ -158,23 +159,7 @@ def _call(item: dict[str, Any], kind: str, call_id: str) -> ToolCall:
 
 def _content(content: object, role: Role, *, where: str) -> tuple[Content, dict[str, Any]]:
     """Read text or parts; return the content and, by number, the fields that parts cannot hold."""
-    if isinstance(content, str):
-        return content, {}
-    parts: list[Part] = []
-    extras: dict[str, Any] = {}
-    for number, value in enumerate(as_list(content, where=where)):
-        block = as_mapping(value, where=f"{where}[{number}]")
-        part = _part(block)
-        if part is not None:
-            back = _part_back(part, role)
-            more = {k: v for k, v in block.items() if k not in back}
-            if back | more == block:
-                if more:
-                    extras[str(number)] = more
-                parts.append(part)
-                continue
-        parts.append(JsonPart(block))
-    return tuple(parts), ({"parts": extras} if extras else {})
+    return read_parts(content, _part, lambda part: _part_back(part, role), where=where)
 
 
 def _part(block: Mapping[str, Any]) -> Part | None:
