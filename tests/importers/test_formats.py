@@ -427,3 +427,19 @@ async def test_an_import_tells_its_progress_and_waits_in_the_asynchronous_face(t
         report = await memory.import_chats(chats, on_progress=seen.append)
         assert [each.conversations for each in seen] == [1, 2, 3]
         assert (seen[-1].new, report.new, len(report.sessions)) == (9, 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [("2026-02-02T08:15:00", True), ("2026-02-02T08:15:00Z", False),
+     ("2026-02-02T08:15:00+01:00", False)],
+)  # fmt: skip
+def test_a_time_without_a_zone_is_said_and_no_other(at, told, tmp_path):
+    """Broken if a reader could not know that times were taken as UTC."""
+    talk = chat_files.write(tmp_path / "talk.txt", f"[{at}] Ada: Hi\n[{at}] Ben: Hi\n")
+    chat = {"role": "user", "content": "Hi", "timestamp": at}
+    listed = chat_files.dump(tmp_path / "chat.json", [chat, chat])
+    note = "conversations whose times name no zone, read as UTC"
+    for path in (talk, listed):
+        assert survey(read_chats(path)).notes == ({note: 1} if told else {})
+        assert survey(read_chats(path, timezone="Europe/Berlin")).notes == {}

@@ -198,10 +198,20 @@ def role_of(name: str, options: Options) -> Literal["user", "assistant"]:
     return "assistant" if name.casefold() in options.assistants else "user"
 
 
-def zone_note(draft: Draft, options: Options) -> None:
-    """Note that times without a zone were read as UTC."""
-    if not options.zone_given:
-        draft.note("conversations whose times name no zone, read as UTC")
+def zone_note(draft: Draft, options: Options, value: object = "") -> None:
+    """Note, once for a conversation, that times without a zone were read as UTC.
+
+    ``value`` is a time as it is written, if it may name a zone.
+    """
+    what = "conversations whose times name no zone, read as UTC"
+    if options.zone_given or what in draft.notes or not isinstance(value, str):
+        return
+    try:
+        named = bool(value) and datetime.fromisoformat(value.strip()).tzinfo is not None
+    except ValueError:
+        named = True  # a number of seconds
+    if not named:
+        draft.note(what)
 
 
 def folded(names: Collection[str]) -> frozenset[str]:

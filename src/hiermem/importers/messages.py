@@ -14,7 +14,16 @@ from typing import Any
 
 from hiermem.convert import from_anthropic, from_any, shape_of
 from hiermem.errors import InvalidMessageError, UnreadableFileError
-from hiermem.importers.draft import Draft, Options, digest_of, id_of, kind_name, moment, title_of
+from hiermem.importers.draft import (
+    Draft,
+    Options,
+    digest_of,
+    id_of,
+    kind_name,
+    moment,
+    title_of,
+    zone_note,
+)
 from hiermem.importers.files import Export, Head, values_of
 from hiermem.types import Message
 from hiermem.types.conversation import Conversation
@@ -126,7 +135,7 @@ def _add(draft: Draft, given: dict[str, Any], place: str, options: Options) -> N
         draft.note(f"items of the type {kind_name(given['type'])} left out")
         return
     draft.where = place
-    at = _time(given, place, options)
+    at = _time(draft, given, place, options)
     key = given.pop("key", None)
     if key is None and shape_of(given) == "responses":
         key = given.get("id")
@@ -143,14 +152,14 @@ def _add(draft: Draft, given: dict[str, Any], place: str, options: Options) -> N
         draft.add(replace(message, **fields), key=own if own is None else str(own))
 
 
-def _time(given: dict[str, Any], place: str, options: Options) -> datetime | None:
+def _time(draft: Draft, given: dict[str, Any], place: str, options: Options) -> datetime | None:
     """Take the time out of an object; a created_at that is none is an error."""
     for field in _TIMES:
         if given.get(field) is None:
             continue
         at = moment(given[field], options.zone)
         if at is not None:
-            del given[field]
+            zone_note(draft, options, given.pop(field))
             return at
         if field == "created_at":
             raise UnreadableFileError(

@@ -72,14 +72,13 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     lower = True
     turn: _Turn | None = None
     texts: list[str] = []
-    zoneless = False
     for number, line in lines_of(file):
         found = _SPOKEN.match(line)
         if found is not None and _speaks(found, options, lower=lower):
             if turn is None:  # the first speaker shows whether names begin with small letters
                 lower = found["name"][0].islower() and found["name"].casefold() not in _ROLES
             else:
-                zoneless |= _add(draft, turn, texts, options)
+                _add(draft, turn, texts, options)
             turn, texts = _Turn(found["name"], found["at"] or ""), [line[found.end() :]]
         elif turn is not None:
             texts.append(line)
@@ -89,11 +88,9 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 "name and a colon"
             )
     if turn is not None:
-        zoneless |= _add(draft, turn, texts, options)
+        _add(draft, turn, texts, options)
     messages = draft.take()
     if messages:
-        if zoneless:
-            zone_note(draft, options)
         yield Conversation(id_of(export.stem, "transcript"), None, messages, format="text",
                            notes=draft.notes)  # fmt: skip
 
@@ -107,12 +104,13 @@ def _speaks(found: re.Match[str], options: Options, *, lower: bool) -> bool:
     return _is_name(found["name"], timed=bool(found["at"]), lower=lower)
 
 
-def _add(draft: Draft, turn: _Turn, texts: list[str], options: Options) -> bool:
-    """Add a message; return whether its time names no zone."""
+def _add(draft: Draft, turn: _Turn, texts: list[str], options: Options) -> None:
     known = _ROLES.get(turn.name.casefold())
     at = moment(turn.at, options.zone) if turn.at else None
     if turn.at and at is None:
         draft.note("times without a date or not understood")
+    elif turn.at:
+        zone_note(draft, options, turn.at)
     role = role_of(turn.name, options) if known is None else known
     draft.add(
         Message(
@@ -123,4 +121,3 @@ def _add(draft: Draft, turn: _Turn, texts: list[str], options: Options) -> bool:
         ),
         when=turn.at,
     )
-    return at is not None and at.tzinfo is options.zone
