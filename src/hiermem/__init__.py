@@ -30,8 +30,10 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.config import UpdatePolicy as UpdatePolicy
     from hiermem.convert import from_anthropic as from_anthropic
     from hiermem.convert import from_openai as from_openai
+    from hiermem.convert import from_responses as from_responses
     from hiermem.convert import to_anthropic as to_anthropic
     from hiermem.convert import to_openai as to_openai
+    from hiermem.convert import to_responses as to_responses
     from hiermem.core.calls.run_report import RunItem as RunItem
     from hiermem.core.calls.run_report import RunReport as RunReport
     from hiermem.core.check import CheckReport as CheckReport
@@ -50,6 +52,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.extraction.plan import ExtractionProgress as ExtractionProgress
     from hiermem.core.extraction.plan import ExtractionReport as ExtractionReport
     from hiermem.core.extraction.plan import Failure as Failure
+    from hiermem.core.log.branches import ImportReport as ImportReport
     from hiermem.core.log.receipts import EditReport as EditReport
     from hiermem.core.log.receipts import Receipt as Receipt
     from hiermem.core.metrics import Feedback as Feedback
@@ -111,6 +114,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import StoreError as StoreError
     from hiermem.errors import StoreNewerError as StoreNewerError
     from hiermem.errors import TransientModelError as TransientModelError
+    from hiermem.errors import UnreadableFileError as UnreadableFileError
     from hiermem.errors import UsageError as UsageError
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
@@ -173,7 +177,9 @@ else:  # at run time, the same names by module
             "BankPolicy ContextPolicy ExtractionOptions HierarchyConfig LevelConfig SearchPolicy "
             "UpdatePolicy"
         ),
-        "hiermem.convert": "from_anthropic from_openai to_anthropic to_openai",
+        "hiermem.convert": (
+            "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
+        ),
         "hiermem.core.calls.run_report": "RunItem RunReport",
         "hiermem.core.check": "CheckReport Finding",
         "hiermem.core.context.profile": "ContextProfile",
@@ -183,6 +189,7 @@ else:  # at run time, the same names by module
         "hiermem.core.extraction.diagram": "to_graphml to_mermaid",
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
+        "hiermem.core.log.branches": "ImportReport",
         "hiermem.core.log.receipts": "EditReport Receipt",
         "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
@@ -208,7 +215,7 @@ else:  # at run time, the same names by module
             "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
             "NotFoundError PermanentModelError RulesConflictError SessionClosedError "
             "SessionExistsError SpaceBusyError SpendLimitError StoreBusyError StoreCorruptError "
-            "StoreError StoreNewerError TransientModelError UsageError"
+            "StoreError StoreNewerError TransientModelError UnreadableFileError UsageError"
         ),
         "hiermem.models.anthropic": "AnthropicChat",
         "hiermem.models.litellm": "LiteLLMChat",

@@ -42,6 +42,7 @@ __all__ = [
     "StoreError",
     "StoreNewerError",
     "TransientModelError",
+    "UnreadableFileError",
     "UsageError",
 ]
 
@@ -209,6 +210,10 @@ class SpaceBusyError(HiermemError):
 
 class FolderError(HiermemError):
     """A folder of bank files could not be read or written; each file in it is complete."""
+
+
+class UnreadableFileError(UsageError):
+    """A file to import is of no known format, breaks its format's rules, or is too large."""
 
 
 class SpendLimitError(HiermemError):

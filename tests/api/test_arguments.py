@@ -36,6 +36,7 @@ from hiermem import (
     UpdatePolicy,
     UsageError,
 )
+from hiermem.importers import Conversation
 from hiermem.stores.memory import MemoryStore
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -173,7 +174,7 @@ SESSION_CALLS = {
         "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
     },
     "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
-    "append": {"messages": (5, None, "hello", b"x", {"role": "user"}, [5], [None])},
+    "append": {"messages": (5, None, "hello", b"x", {"text": "Hi"}, [5], [None])},
 }
 SPACE_CALLS = {
     "note": {
@@ -211,6 +212,24 @@ MEMORY_CALLS = {
         "title": (5, "\ud800", "t" * 513),
         "participants": (5, None, "Ada", b"Ada", {"a": 1}, [5], [""]),
         "on_bad_text": ("bogus", 5, None, ["refuse"]),
+    },
+    "import_chats": {
+        "conversations": (
+            5,
+            None,
+            "chat.json",
+            b"x",
+            {"a": 1},
+            [5],
+            [None],
+            [Message.user("x")],
+            [Conversation("", None, (), format="text")],
+            [Conversation("\ud800", None, (), format="text")],
+            [Conversation("c", "t" * 513, (), format="text")],
+            [Conversation("c", None, ("x",), format="text")],
+            [Conversation("c", None, ({"role": "user"},), format="text", branching=True)],
+        ),
+        "on_progress": (5, "print"),
     },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
@@ -254,6 +273,7 @@ PARTS = {
     "clock": (5, None, "now"),
 }
 NEEDED = {
+    "import_chats": {"conversations": ()},
     "search": {"query": "remark"},
     "recall": {"query": "remark"},
     "fill_budget": {"hits": [], "max_tokens": 100},

@@ -32,6 +32,7 @@ from hiermem import (
     GraphEntity,
     HierarchyConfig,
     Hit,
+    ImportReport,
     IndexReport,
     LoadReport,
     Memory,
@@ -55,6 +56,7 @@ from hiermem import (
     WorkerStatus,
 )
 from hiermem.embedders import HashingEmbedder
+from hiermem.importers import Conversation
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RULES = "progress.md: what was done"
@@ -133,6 +135,10 @@ GRAPH: dict[str, Call] = {
 MEMORY: dict[str, Call] = {
     "session": (lambda m: m.session("s", title="Kestrel"), Session),
     "space": (lambda m: m.space("x"), Space),
+    "import_chats": (
+        lambda m: m.import_chats([Conversation("c", None, (said(0),), format="text")]),
+        ImportReport,
+    ),
     "sessions": (lambda m: m.sessions(), list),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),

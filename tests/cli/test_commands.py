@@ -62,14 +62,15 @@ def test_ingest_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, 
     assert "61 messages read, 1 new" in _run("ingest", talk, "--db", path).stdout
 
 
-def test_a_changed_line_is_a_conflict_and_not_a_second_message(tmp_path, talk):
+def test_a_changed_line_is_a_new_message_and_said_to_be(tmp_path, talk):
+    """Broken if a corrected file could not be read again, or moved messages in silence."""
     path = tmp_path / "memory.db"
     _run("ingest", talk, "--db", path)
     talk.write_text(talk.read_text("utf-8").replace("Message 3 ", "Message three "), "utf-8")
-    result = _run("ingest", talk, "--db", path, code=1)
-    assert "names message 3" in result.stderr
-    assert "talk.jsonl#3" not in result.stderr, "an error never holds a key"
-    assert "three" not in result.stderr, "an error never holds message text"
+    result = _run("ingest", talk, "--db", path)
+    assert "60 messages read, 1 new" in result.stdout
+    assert "appended after those: 1." in result.stderr
+    assert "three" not in result.stderr, "a note never holds message text"
 
 
 def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 import hiermem
 from hiermem import BankPolicy, ContextPolicy, Store, TenantStore, TreeStore, UpdatePolicy
+from hiermem.importers import FORMATS
 from hiermem.types.transaction import Batch, Changes, Need
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -94,6 +95,13 @@ def test_the_reference_has_every_public_name():
     ]
     assert not missing
     assert "::: hiermem.errors\n" in text
+
+
+def test_the_page_on_importing_has_every_format():
+    """A format that the page does not name is not looked for."""
+    table = page("importing.md").partition("## Formats")[2].partition("\n\nThe session")[0]
+    named = re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)
+    assert named == [each.name for each in FORMATS]
 
 
 def test_the_guide_names_every_public_error():

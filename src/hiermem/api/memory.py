@@ -6,7 +6,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -26,6 +26,7 @@ from hiermem.config import (
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
 from hiermem.core.check import CheckReport
+from hiermem.core.log.branches import ImportReport
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
@@ -44,9 +45,11 @@ from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
+from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
+from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import RunRecord, Scrubbed
 
 
@@ -208,6 +211,36 @@ class AsyncMemory:
     async def sessions(self) -> list[SessionRecord]:
         """Return the records of this tenant's sessions, oldest first."""
         return await self._resources.opened().store.sessions()
+
+    async def import_chats(
+        self,
+        conversations: Iterable[Conversation],
+        *,
+        on_progress: Callable[[ImportReport], object] | None = None,
+    ) -> ImportReport:
+        """Append what ``hiermem.importers.read_chats`` yields: a session for each conversation.
+
+        Another branch of a conversation becomes a fork of its session. A message that was imported
+        before is not appended again, so a newer export adds what is new; where the current branch
+        of a conversation has changed, the new path becomes a fork.
+
+        ``on_progress`` is called after every conversation, on the event loop's thread.
+
+        Raises what reading raises, SessionClosedError, and what ``append`` raises. Conversations
+        before that are imported then; the same call can be repeated.
+        """
+        from hiermem.engine.log.import_chats import import_chats
+
+        if isinstance(conversations, (str, bytes, Mapping)) or not isinstance(
+            conversations, Iterable
+        ):
+            raise UsageError(
+                f"conversations is {type(conversations).__name__}; give what "
+                "hiermem.importers.read_chats(path) yields"
+            )
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        return await import_chats(self._resources.opened(), conversations, on_progress=on_progress)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this tenant, newest first."""

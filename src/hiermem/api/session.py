@@ -83,6 +83,7 @@ class AsyncSession:
     async def append(self, *messages: Messages) -> list[int]:
         """Append messages, or iterables of messages, and return their indices in order.
 
+        A message is a Message or a dict of OpenAI's chat or Responses shape or of Anthropic's.
         Either all messages are written or none, and they are durable when the call returns. A
         message whose ``key`` was appended before with the same content is not written again; its
         first index is returned.

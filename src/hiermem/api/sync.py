@@ -200,6 +200,7 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     spaces = blocking(AsyncMemory.spaces)
     sessions = blocking(AsyncMemory.sessions)
+    import_chats = blocking(AsyncMemory.import_chats)
     runs = blocking(AsyncMemory.runs)
     run = blocking(AsyncMemory.run)
     update_all = blocking(AsyncMemory.update_all)
@@ -272,6 +273,7 @@ class Session(BlockingFacade[AsyncSession]):
     def append(self, *messages: Messages) -> list[int]:
         """Append messages, or iterables of messages, and return their indices in order.
 
+        A message is a Message or a dict of OpenAI's chat or Responses shape or of Anthropic's.
         Either all messages are written or none, and they are durable when the call returns. A
         message whose ``key`` was appended before with the same content is not written again; its
         first index is returned.

@@ -1,7 +1,7 @@
 """The ``hiermem`` command.
 
-It uses only the public API, ``import hiermem``, so an application can do everything that the
-command does. It needs the extra ``cli`` and says so if that is missing.
+It uses only the public API, ``hiermem`` and ``hiermem.importers``, so an application can do
+everything that the command does. It needs the extra ``cli`` and says so if that is missing.
 """
 
 from __future__ import annotations

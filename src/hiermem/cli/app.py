@@ -7,7 +7,6 @@ standard error, so that its result can be piped. Exit codes: 0 success, 1 failur
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +16,12 @@ from rich.progress import TaskID
 import hiermem
 from hiermem import (
     ExtractionOptions,
-    Memory,
     Session,
     UpdatePlan,
     UpdateProgress,
     UpdateReport,
-    UsageError,
 )
-from hiermem.cli import bank, conversations, extract, maintenance, search_cmd, show
+from hiermem.cli import bank, extract, import_cmd, maintenance, search_cmd, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.options import (
@@ -47,8 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-_BATCH = 200
 
 
 class Notation(StrEnum):
@@ -113,53 +108,6 @@ def demo(
     """Show append, update, context and search on a bundled conversation."""
     with reported_errors():
         run_demo(budget=budget, fast=fast, db=db)
-
-
-@app.command()
-def ingest(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="OpenAI-style messages as JSONL or JSON, or a transcript of 'Name: text' lines.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-        ),
-    ],
-    *,
-    db: Db = DB,
-    session: Annotated[
-        str | None, typer.Option("--session", "-s", help="The session; the file's name by default.")
-    ] = None,
-    tenant: Tenant = "default",
-    title: Annotated[str | None, typer.Option(help="The title of the conversation.")] = None,
-    assistant: Annotated[
-        list[str] | None,
-        typer.Option("--assistant", help="A speaker of the transcript who is the assistant."),
-    ] = None,
-) -> None:
-    """Append a conversation. A repeated call appends only new messages."""
-    with reported_errors(), Memory.open(db, tenant=tenant) as memory:
-        target = memory.session(session or file.stem, title=title)
-        known = {record.id: record.messages for record in memory.sessions()}
-        before = known.get(target.id, 0)
-        messages = conversations.read(file, assistants=frozenset(assistant or ()))
-        read = 0
-        with progress_bars() as progress:
-            task = progress.add_task("messages", total=None)
-            while batch := list(islice(messages, _BATCH)):
-                target.append(batch)
-                read += len(batch)
-                progress.update(task, completed=read)
-        if not read:
-            raise UsageError(f"{file.name} holds no messages")
-        status = target.status()
-        sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
-        out().print(
-            f"{plural(read, 'message')} read, {status.messages - before:,} new; session "
-            f"{clean(target.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}.",
-            soft_wrap=True,
-        )
 
 
 @app.command()
@@ -366,6 +314,7 @@ def show_command(
             show.tree(session_of(memory, session), lowest=level)
 
 
+app.add_typer(import_cmd.app)
 app.add_typer(search_cmd.app)
 app.add_typer(bank.app, name="bank")
 app.add_typer(maintenance.app)

@@ -36,7 +36,7 @@ def open_existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
     """Open an existing memory."""
     if not db.exists():
         raise NotFoundError(
-            f"there is no memory at {db}; 'hiermem ingest FILE --db {db}' makes one"
+            f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )
     return Memory.open(db, tenant=tenant, llm=llm, create=False)
 
@@ -49,7 +49,7 @@ def session_of(memory: Memory, session: str | None) -> Session:
     if len(ids) == 1:
         return memory.session(ids[0])
     if not ids:
-        raise UsageError("this memory holds no session yet; ingest a conversation first")
+        raise UsageError("this memory holds no session yet; import a conversation first")
     named = ", ".join(clean(each) for each in ids[:8]) + (" …" if len(ids) > 8 else "")
     raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
 

@@ -1,4 +1,4 @@
-"""Messages in the shapes of the OpenAI chat and the Anthropic messages interfaces, both ways.
+"""Messages in the shapes of OpenAI's chat and Responses interfaces and Anthropic's, both ways.
 
 Whatever is read can be written back unchanged. Data that a shape has and Message lacks (null
 content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` under the shape's name
@@ -18,11 +18,17 @@ from hiermem.convert.anthropic import (
     to_anthropic,
 )
 from hiermem.convert.openai import from_openai, to_openai
+from hiermem.convert.responses import from_responses, to_responses
+from hiermem.convert.shapes import from_any, shape_of
 
 __all__ = [
     "context_to_anthropic",
     "from_anthropic",
+    "from_any",
     "from_openai",
+    "from_responses",
+    "shape_of",
     "to_anthropic",
     "to_openai",
+    "to_responses",
 ]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from hiermem.convert.parts import read_parts
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
     Content,
@@ -171,23 +172,7 @@ def _tool_result(block: dict[str, Any], kept: dict[str, Any], *, where: str) -> 
 
 def _blocks(content: object, *, where: str) -> tuple[Content, dict[str, Any]]:
     """Read text or blocks; return the content and, by number, the fields that parts cannot hold."""
-    if isinstance(content, str):
-        return content, {}
-    parts: list[Part] = []
-    extras: dict[str, Any] = {}
-    for number, value in enumerate(as_list(content, where=where)):
-        block = as_mapping(value, where=f"{where}[{number}]")
-        part = _block_part(block)
-        if part is not None:
-            back = _block(part)
-            more = {k: v for k, v in block.items() if k not in back}
-            if back | more == block:
-                if more:
-                    extras[str(number)] = more
-                parts.append(part)
-                continue
-        parts.append(JsonPart(block))
-    return tuple(parts), ({"parts": extras} if extras else {})
+    return read_parts(content, _block_part, _block, where=where)
 
 
 def _block_part(block: Mapping[str, Any]) -> Part | None:

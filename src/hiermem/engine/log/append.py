@@ -8,12 +8,14 @@ durable once it has returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from itertools import groupby
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from hiermem.config import HierarchyConfig
+from hiermem.convert import from_any
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import clean_message
 from hiermem.core.tree import fold
@@ -29,7 +31,7 @@ from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
 T = TypeVar("T")
-Messages: TypeAlias = Message | Iterable[Message]
+Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -125,28 +127,28 @@ class _ChangedError(Exception):
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
-    """Return the messages of an append call, which takes messages and iterables of them.
+    """Return the messages of an append call: messages, dicts of a provider, and iterables of them.
 
     Raises InvalidMessageError for anything else.
     """
     found: list[Message] = []
-    for item in messages:
-        if isinstance(item, Message):
-            found.append(item)
-            continue
-        if isinstance(item, (str, bytes, dict)) or not isinstance(item, Iterable):
-            raise InvalidMessageError(
-                f"append takes Message values, not {type(item).__name__}; "
-                "use Message.user(...) or Message.from_openai(...)"
-            )
-        for inner in item:
-            if not isinstance(inner, Message):
-                raise InvalidMessageError(
-                    f"append takes Message values, not {type(inner).__name__}; "
-                    "use Message.user(...) or Message.from_openai(...)"
-                )
-            found.append(inner)
+    for ours, stretch in groupby(_each(messages), key=lambda item: isinstance(item, Message)):
+        given = list(stretch)
+        found.extend(cast("list[Message]", given) if ours else from_any(given))
     return found
+
+
+def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
+    for item in items:
+        if isinstance(item, (Message, Mapping)) or callable(getattr(item, "model_dump", None)):
+            yield item
+        elif inside or isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
+            raise InvalidMessageError(
+                f"append takes Message values and messages as dicts, not {type(item).__name__}; "
+                'use Message.user(...) or {"role": "user", "content": ...}'
+            )
+        else:
+            yield from _each(cast("Iterable[object]", item), inside=True)
 
 
 async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:

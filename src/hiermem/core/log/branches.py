@@ -1,0 +1,82 @@
+"""Decides into which session the messages of a branching conversation go.
+
+A conversation of an export is a tree; a session holds one path of it, and a fork another. Only keys
+are compared: a message that some session holds is there, and one that none holds belongs directly
+after its predecessor. Where that is the last message of its session, the session goes on; anywhere
+else a fork begins. So a newer export adds what is new, wherever it was added, and a path that took
+the place of another becomes a fork beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """The result of an import.
+
+    ``sessions`` are those that messages were appended to. ``new`` messages were appended, ``held``
+    ones were there already. ``changed`` have a key that the session holds with other content; they
+    were left as they are. ``late`` are new messages that come earlier in the file than messages
+    which the session already held; they stand after those. ``continued`` are sessions that held
+    messages, none of which is in the file: two files of one name may have met there.
+    """
+
+    sessions: tuple[str, ...] = ()
+    conversations: int = 0
+    forks: int = 0
+    new: int = 0
+    held: int = 0
+    changed: int = 0
+    late: int = 0
+    continued: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the messages from ``start`` on go: to ``session``, made as a fork where that is given.
+
+    ``fork_of`` is the session to fork, at index ``at``.
+    """
+
+    session: str
+    start: int
+    fork_of: str | None = None
+    at: int = 0
+
+
+def branch_id(base: str, key: str) -> str:
+    """Return the id of the session of a branch that begins with the message of that key."""
+    return f"{base}~{key}"
+
+
+def base_of(session_id: str) -> str:
+    """Return the id of the conversation that a session is a branch of, or its own id."""
+    return session_id.partition("~")[0]
+
+
+def place(
+    keys: Sequence[str],
+    after: str | None,
+    *,
+    base: str,
+    held: Mapping[str, tuple[str, int]],
+    last: Mapping[str, str],
+) -> Place | None:
+    """Return where the messages of a path go; None where all of them are held.
+
+    ``after`` is the key of the message before the first. ``held`` gives the session and index of
+    each key held, ``last`` the last of them in each session.
+    """
+    start = next((n for n, key in enumerate(keys) if key not in held), None)
+    if start is None:
+        return None
+    before = keys[start - 1] if start else after
+    if before is None or before not in held:
+        return Place(base if base not in last else branch_id(base, keys[start]), start)
+    session, index = held[before]
+    if last.get(session) == before:
+        return Place(session, start)
+    return Place(branch_id(base, keys[start]), start, fork_of=session, at=index + 1)

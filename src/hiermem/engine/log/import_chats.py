@@ -1,0 +1,170 @@
+"""Appends imported conversations: one session each, and a fork for each further branch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from hiermem.core.log.branches import ImportReport, Place, base_of, place
+from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.engine.handle import Handle
+from hiermem.engine.log.append import About, append
+from hiermem.engine.log.fork import fork
+from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
+from hiermem.types import Message
+from hiermem.types.conversation import Conversation
+
+#: Messages of one append, and messages read in one go.
+_BATCH = 200
+_PAGE = 2048
+_END = object()
+
+
+async def import_chats(
+    handle: Handle,
+    conversations: Iterable[Conversation],
+    *,
+    on_progress: Callable[[ImportReport], object] | None = None,
+) -> ImportReport:
+    """Append conversations, and return what was new; conversations are read one at a time."""
+    given = iter(conversations)
+    run = _Import(handle, {})
+    for record in await handle.store.sessions():
+        run.sessions.setdefault(base_of(record.id), []).append(record.id)
+    while (conversation := await asyncio.to_thread(_next, given)) is not None:
+        await run.add(conversation)
+        if on_progress is not None:
+            on_progress(run.report)
+    return replace(run.report, sessions=tuple(run.appended), continued=tuple(run.continued))
+
+
+def _next(given: Iterator[Conversation]) -> Conversation | None:
+    found: object = next(given, _END)
+    if found is _END:
+        return None
+    if not isinstance(found, Conversation) or not all(
+        isinstance(message, Message) for message in found.messages
+    ):
+        raise UsageError(
+            f"conversations holds {type(found).__name__}; it must hold Conversation values with "
+            "Message values, such as read_chats yields"
+        )
+    for name in (found.id, found.parent or found.id):
+        check_name(name, what="a conversation's id")
+    if found.title is not None:
+        check(found.title, what="a conversation's title", cap=MAX_NAME)
+    return found
+
+
+class _Import:
+    """An import under way: which sessions there are, and the keys of the present conversation."""
+
+    def __init__(self, handle: Handle, sessions: dict[str, list[str]]) -> None:
+        self.report = ImportReport()
+        self.sessions = sessions
+        self.appended: dict[str, None] = {}
+        self.continued: list[str] = []
+        self._handle = handle
+        self._base: str | None = None
+        self._held: dict[str, tuple[str, int]] = {}
+        self._last: dict[str, str] = {}
+
+    async def add(self, conversation: Conversation) -> None:
+        """Append what is new of a conversation or branch."""
+        report = self.report
+        self.report = replace(
+            report, conversations=report.conversations + (conversation.parent is None)
+        )
+        messages = conversation.messages
+        if not conversation.branching:
+            before = await self._count(conversation.id)
+            again = conversation.id in self.appended
+            indices = await self._append(conversation.id, conversation.title, messages, before)
+            if before and not again and all(n is not None and n >= before for n in indices):
+                self.continued.append(conversation.id)
+            return
+        base = conversation.parent or conversation.id
+        if base != self._base:
+            await self._read(base)
+        keys = [message.key or "" for message in messages]
+        found = place(keys, conversation.after, base=base, held=self._held, last=self._last)
+        if found is None:
+            self.report = replace(self.report, held=self.report.held + len(messages))
+            return
+        self.report = replace(self.report, held=self.report.held + found.start)
+        await self._fork(found, conversation.title)
+        before = await self._count(found.session)
+        rest = messages[found.start :]
+        indices = await self._append(found.session, conversation.title, rest, before)
+        for key, index in zip(keys[found.start :], indices, strict=True):
+            if index is not None:
+                self._held[key] = (found.session, index)
+                self._last[found.session] = key
+        if found.session not in self.sessions.setdefault(base, []):
+            self.sessions[base].append(found.session)
+
+    async def _fork(self, found: Place, title: str | None) -> None:
+        if found.fork_of is None:
+            return
+        try:
+            await fork(self._handle, found.fork_of, found.session, at=found.at, title=title)
+        except SessionExistsError:
+            return
+        self.report = replace(self.report, forks=self.report.forks + 1)
+
+    async def _read(self, base: str) -> None:
+        """Read the keys that the sessions of a conversation hold, each where it was appended."""
+        self._base, self._held, self._last = base, {}, {}
+        for session_id in self.sessions.get(base, ()):
+            record = await self._handle.record(session_id)
+            for start in range(record.forked_at or 0, record.messages, _PAGE):
+                stop = min(record.messages, start + _PAGE)
+                for stored in await self._handle.messages(session_id, start, stop):
+                    if (key := stored.message.key) is not None:
+                        self._held[key] = (session_id, stored.index)
+                        self._last[session_id] = key
+
+    async def _count(self, session_id: str) -> int:
+        """Return how many messages a session holds."""
+        record = await self._handle.store.session(session_id)
+        return record.messages if record is not None else 0
+
+    async def _append(
+        self, session_id: str, title: str | None, messages: Sequence[Message], before: int
+    ) -> list[int | None]:
+        """Append messages and count them; return the index of each, None where it was changed.
+
+        ``before`` is the number of messages that the session holds.
+        """
+        handle, report = self._handle, self.report
+        about = About(id=session_id, title=title)
+        indices: list[int | None] = []
+        for start in range(0, len(messages), _BATCH):
+            batch = messages[start : start + _BATCH]
+            try:
+                indices += await append(handle, about, batch)
+            except MessageConflictError:
+                indices += [await self._append_one(about, message) for message in batch]
+        new = len({index for index in indices if index is not None and index >= before})
+        changed = indices.count(None)
+        held = [n for n, index in enumerate(indices) if index is not None and index < before]
+        late = sum(
+            index is not None and index >= before for index in indices[: max(held, default=0)]
+        )
+        if new:
+            self.appended[session_id] = None
+        self.report = replace(
+            report,
+            new=report.new + new,
+            held=report.held + len(indices) - new - changed,
+            changed=report.changed + changed,
+            late=report.late + late,
+        )
+        return indices
+
+    async def _append_one(self, about: About, message: Message) -> int | None:
+        try:
+            return (await append(self._handle, about, [message]))[0]
+        except MessageConflictError:
+            return None

@@ -1,0 +1,157 @@
+"""Reads logs of IRC as irssi, WeeChat, HexChat, mIRC and ZNC write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from typing import NamedTuple
+
+from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, sensible, zone_note
+from hiermem.importers.files import Export, Head, lines_of
+from hiermem.types import Message
+from hiermem.types.conversation import Conversation
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+#: A time at the beginning of a line: with a date, with a month and day, or alone.
+_STAMP = (
+    r"\[?(?:(?P<iso>\d{4}-\d\d-\d\d)[ T]|(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) )?"
+    r"(?P<hour>[0-2]?\d):(?P<minute>\d\d)(?::(?P<second>\d\d))?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
+)
+_NICK = r"[^\s<>]{1,64}"
+_SAID = re.compile(rf"(?:{_STAMP}\s+)?<\s?[@+%&~ ]?(?P<nick>{_NICK})>\s?(?P<text>.*)")
+_ACTED = re.compile(rf"{_STAMP}\s+\*\s+(?P<nick>{_NICK})\s(?P<text>.*)")
+_TABBED = re.compile(rf"{_STAMP}\t[@+%&~]?(?P<nick>\S+|)\t(?P<text>.*)")
+_TIMED = re.compile(rf"{_STAMP}\s")
+_OPENED = re.compile(
+    r"(?:--- (?:Log opened|Day changed)|Session (?:Start|Time):|\*{4} (?:BEGIN|ENDING) LOGGING AT)"
+    r"\s+\w{3} (?P<month>\w{3}) +(?P<day>\d{1,2})(?: \d\d:\d\d(?::\d\d)?)?(?: (?P<year>\d{4}))"
+)
+_FRAME = re.compile(r"--- (?:Log|Day) |Session (?:Start|Time|Close|Ident):|\*{4} ")
+#: What a client writes about a channel, after the time.
+_EVENT = re.compile(
+    r"\s*(?:-!-|\*{3}|-->|<--|--\s|={3}|"
+    r"\*\s+\S+ (?:\(.*\) )?(?:has (?:joined|left|quit)|is now known as|sets? mode|changed)|"
+    r"(?:Joins|Parts|Quits):)"
+)
+_IN_NAME = re.compile(r"(?P<year>(?:19|20)\d\d)-?(?P<month>[01]\d)-?(?P<day>[0-3]\d)")
+
+
+class _Spoken(NamedTuple):
+    """One message of a log."""
+
+    match: re.Match[str]
+    text: str
+
+
+def recognise(head: Head) -> bool:
+    """Return whether most of the first lines are those of a log."""
+    if head.kind != "text":
+        return False
+    known = [line for line in head.lines if _FRAME.match(line) or _timed(line)]
+    said = [line for line in head.lines if _said(line) is not None]
+    return bool(said) and 2 * len(known) >= len(head.lines)
+
+
+def _timed(line: str) -> bool:
+    return _SAID.match(line) is not None or _TIMED.match(line) is not None
+
+
+def _said(line: str) -> _Spoken | None:
+    if (found := _SAID.match(line)) is not None:
+        return _Spoken(found, found["text"])
+    if (found := _TABBED.match(line)) is not None:
+        nick = found["nick"]
+        if nick in ("", "-->", "<--", "--", "=!=", "*"):
+            return None
+        return _Spoken(found, found["text"])
+    stamp = _TIMED.match(line)
+    if stamp is not None and _EVENT.match(line[stamp.end() :]):
+        return None
+    if (found := _ACTED.match(line)) is not None:
+        return _Spoken(found, f"* {found['nick']} {found['text']}")
+    return None
+
+
+class _Clock:
+    """The day of the log at the present line; a clock that runs backwards is at the next day."""
+
+    def __init__(self, name: str) -> None:
+        found = _IN_NAME.search(name)
+        self.day = _date(found["year"], found["month"], found["day"]) if found else None
+        self._last = time.min
+
+    def opened(self, line: str) -> None:
+        """Take the day from a line that names it."""
+        found = _OPENED.match(line)
+        if found is not None:
+            month = found["month"][:3].casefold()
+            number = _MONTHS.index(month) + 1 if month in _MONTHS else 0
+            self.day = _date(found["year"], number, found["day"]) or self.day
+            self._last = time.min
+
+    def at(self, found: re.Match[str]) -> tuple[datetime | None, str]:
+        """Return the time of a message, without a zone, and how it is written."""
+        if found["hour"] is None:
+            return None, ""
+        try:
+            clock = time(int(found["hour"]), int(found["minute"]), int(found["second"] or 0))
+        except ValueError:
+            return None, ""
+        if found["iso"]:
+            year, month, day = found["iso"].split("-")
+            self.day = _date(year, month, day) or self.day
+        elif found["month"] and self.day is not None:
+            month = found["month"].casefold()
+            if month in _MONTHS:
+                number = _MONTHS.index(month) + 1
+                year = self.day.year + (number < self.day.month)
+                self.day = _date(year, number, found["day"]) or self.day
+        elif clock < self._last and self.day is not None and self.day < date.max:
+            self.day += timedelta(days=1)
+        self._last = clock
+        written = f"{self.day or ''} {clock.isoformat()}"
+        return (None if self.day is None else sensible(datetime.combine(self.day, clock))), written
+
+
+def _date(year: str | int, month: str | int, day: str | int) -> date | None:
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:
+        return None
+
+
+def read(export: Export, options: Options) -> Iterator[Conversation]:
+    """Yield the one conversation of the file."""
+    file = export.first
+    draft = Draft(file.name)
+    clock = _Clock(file.parts[-1] if file.parts else file.name)
+    for _, line in lines_of(file):
+        if not line.strip():
+            continue
+        if _FRAME.match(line):
+            clock.opened(line)
+            continue
+        spoken = _said(line)
+        if spoken is None:
+            timed = _TIMED.match(line) is not None or _EVENT.match(line) is not None
+            draft.note("system lines left out" if timed else "lines not understood")
+            continue
+        at, when = clock.at(spoken.match)
+        nick = name_of(spoken.match["nick"]) or "?"
+        draft.add(
+            Message(
+                role_of(nick, options),
+                spoken.text,
+                name=nick,
+                created_at=None if at is None else at.replace(tzinfo=options.zone),
+            ),
+            when=when,
+        )
+    messages = draft.take()
+    if messages:
+        if messages[0].created_at is not None:
+            zone_note(draft, options)
+        yield Conversation(
+            id_of(export.stem, "irc"), None, messages, format="irc", notes=draft.notes
+        )

@@ -1,0 +1,198 @@
+"""Reads Slack's export: a folder or archive with a folder of days for each channel, or one day."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hiermem.importers.draft import (
+    Draft,
+    Options,
+    id_of,
+    kind_name,
+    moment,
+    name_of,
+    role_of,
+    title_of,
+)
+from hiermem.importers.files import Export, File, Head, values_of
+from hiermem.types import Message
+from hiermem.types.conversation import Conversation
+from hiermem.types.reading import as_mapping
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
+_LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
+#: Kinds of messages that people or bots wrote; all others are the program's.
+_SPOKEN = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "file_comment",
+           "reply_broadcast")  # fmt: skip
+_LINK = re.compile(r"<([^<>\n]{1,4000})>")
+
+
+def recognise(head: Head) -> bool:
+    """Return whether a file is a list of messages of a channel."""
+    first = head.values[0] if head.values else None
+    return (
+        isinstance(first, dict)
+        and isinstance(first.get("ts"), str)
+        and ("user" in first or "bot_id" in first or first.get("type") == "message")
+    )
+
+
+def recognise_all(export: Export) -> bool:
+    """Return whether the files are those of an export: days in folders, with lists beside."""
+    names = {file.parts[-1] for file in export.files}
+    days = any(len(file.parts) > 1 and _DAY.fullmatch(file.parts[-1]) for file in export.files)
+    return days and bool(names & {"users.json", *_LISTS})
+
+
+def read(export: Export, options: Options) -> Iterator[Conversation]:
+    """Yield the conversation of each channel; each thread of replies is a thread."""
+    people = {
+        user["id"]: _person(user) or user["id"]
+        for user in _listed(export, ("users.json",))
+        if isinstance(user.get("id"), str)
+    }
+    channels = {
+        name: channel
+        for channel in _listed(export, _LISTS)
+        if isinstance(name := channel.get("name") or channel.get("id"), str)
+    }
+    days: dict[str, list[File]] = {}
+    for file in export.files:
+        if len(export.files) == 1:
+            days[""] = [file]
+        elif len(file.parts) > 1 and _DAY.fullmatch(file.parts[-1]):
+            days.setdefault(file.parts[-2], []).append(file)
+    for folder, files in days.items():
+        channel = channels.get(folder, {})
+        draft = Draft(folder or export.stem)
+        for file in files:
+            for place, value in _sorted(file):
+                draft.where = place
+                _add(draft, value, people, options)
+        messages = draft.take()
+        if messages:
+            yield Conversation(
+                id_of(channel.get("id"), folder or export.stem),
+                _title(channel, folder, people),
+                messages,
+                format="slack",
+                notes=draft.notes,
+            )
+
+
+def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yield what the lists of an export hold."""
+    for file in export.files:
+        if file.parts[-1] in names:
+            for place, value in values_of(file):
+                yield as_mapping(value, where=place)
+
+
+def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
+    found = [(place, as_mapping(value, where=place)) for place, value in values_of(file)]
+    return sorted(found, key=lambda each: _stamp(each[1].get("ts")))
+
+
+def _stamp(value: object) -> float:
+    at = moment(value)
+    return at.timestamp() if at is not None else 0.0
+
+
+def _person(user: Mapping[str, Any]) -> str | None:
+    profile = user.get("profile")
+    profile = profile if isinstance(profile, dict) else {}
+    return (
+        name_of(profile.get("display_name"))
+        or name_of(profile.get("real_name"))
+        or name_of(user.get("real_name"))
+        or name_of(user.get("name"))
+    )
+
+
+def _title(channel: Mapping[str, Any], folder: str, people: Mapping[str, str]) -> str | None:
+    members = channel.get("members")
+    if "name" not in channel and isinstance(members, list) and members:
+        return title_of(", ".join(people.get(m, m) for m in members if isinstance(m, str)))
+    return title_of(f"#{folder}") if folder else None
+
+
+def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options: Options) -> None:
+    subtype = given.get("subtype")
+    if given.get("type", "message") != "message" or subtype not in _SPOKEN:
+        draft.note("system lines left out" if given.get("type") == "message" else
+                   f"items of the type {kind_name(given.get('type'))} not understood")  # fmt: skip
+        return
+    text = _text(given, people)
+    if not text.strip():
+        draft.note("messages without text left out")
+        return
+    name = _speaker(given, people)
+    stamp, thread = given.get("ts"), given.get("thread_ts")
+    fields: dict[str, Any] = {}
+    if isinstance(thread, str) and thread and thread != stamp:
+        fields["thread"] = id_of(thread, "main")
+    draft.add(
+        Message(role_of(name, options), text, name=name, created_at=moment(stamp), **fields),
+        key=stamp,
+    )
+
+
+def _speaker(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
+    user = given.get("user")
+    if isinstance(user, str) and user in people:
+        return people[user]
+    profile = given.get("user_profile")
+    bot = given.get("bot_profile")
+    return (
+        (
+            name_of(profile.get("display_name") or profile.get("real_name"))
+            if isinstance(profile, dict)
+            else None
+        )
+        or name_of(given.get("username"))
+        or (name_of(bot.get("name")) if isinstance(bot, dict) else None)
+        or name_of(user)
+        or name_of(given.get("bot_id"))
+        or "?"
+    )
+
+
+def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
+    """Return a message's text, or that of its attachments, and names for its files."""
+    pieces: list[str] = []
+    text = given.get("text")
+    if isinstance(text, str) and text.strip():
+        pieces.append(_plain(text, people))
+    else:
+        for attachment in _dicts(given.get("attachments")):
+            found = attachment.get("text") or attachment.get("fallback")
+            if isinstance(found, str):
+                pieces.append(_plain(found, people))
+    for file in _dicts(given.get("files")):
+        name = file.get("name") or file.get("title") or file.get("id")
+        pieces.append(f"[file: {name if isinstance(name, str) else '?'}]")
+    return "\n".join(pieces)
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _plain(text: str, people: Mapping[str, str]) -> str:
+    """Return a text with its mentions, links and entities as a reader sees them."""
+
+    def shown(found: re.Match[str]) -> str:
+        target, _, label = found[1].partition("|")
+        mark, rest = target[:1], target[1:]
+        if mark == "@":
+            return f"@{label or people.get(rest, rest)}"
+        if mark == "#":
+            return f"#{label or rest}"
+        if mark == "!":
+            return label if label.startswith("@") else f"@{label or rest.partition('^')[0]}"
+        return f"{label} ({target})" if label and label not in target else target
+
+    return html.unescape(_LINK.sub(shown, text))

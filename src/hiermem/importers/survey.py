@@ -1,0 +1,64 @@
+"""Counts what a file holds, without keeping it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from hiermem.types.conversation import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The contents of a file, as they would be imported.
+
+    ``speakers`` counts messages by name, or by role where there is no name. ``undated`` is the
+    number of conversations and branches without times. ``notes`` counts what was assumed, left out
+    or not understood.
+    """
+
+    formats: tuple[str, ...]
+    conversations: int
+    branches: int
+    messages: int
+    speakers: Mapping[str, int]
+    since: datetime | None
+    until: datetime | None
+    undated: int
+    notes: Mapping[str, int]
+
+
+def survey(conversations: Iterable[Conversation]) -> Survey:
+    """Return what conversations hold; each is let go of before the next is read."""
+    formats: Counter[str] = Counter()
+    speakers: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
+    count = branches = messages = undated = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    for conversation in conversations:
+        formats[conversation.format] += 1
+        branches += conversation.parent is not None
+        count += conversation.parent is None
+        messages += len(conversation.messages)
+        undated += all(message.created_at is None for message in conversation.messages)
+        notes.update(conversation.notes)
+        for message in conversation.messages:
+            speakers[message.name or message.role] += 1
+            at = message.created_at
+            if at is not None:
+                since = at if since is None else min(since, at)
+                until = at if until is None else max(until, at)
+    return Survey(
+        formats=tuple(formats),
+        conversations=count,
+        branches=branches,
+        messages=messages,
+        speakers=dict(speakers.most_common()),
+        since=since,
+        until=until,
+        undated=undated,
+        notes=dict(notes),
+    )

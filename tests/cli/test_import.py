@@ -1,0 +1,104 @@
+"""``import`` says what a file holds, appends it once, and leaves nothing of a file it refuses."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import chat_files
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory
+from hiermem.cli.app import app
+from hiermem.cli.comparison import DETAILS
+from hiermem.cli.conversations import bundled
+
+runner = CliRunner()
+
+
+def run(*arguments, code=0):
+    result = runner.invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
+    db = tmp_path / "m.db"
+    told = run("import", chat_files.chatgpt(tmp_path), "--db", db, "--dry-run").stdout
+    assert "chatgpt: 2 conversations and 1 further branch, 8 messages, 9 Oct 2025." in told
+    assert "Speakers: assistant 4, user 3, python 1." in told
+    assert "Note: hidden messages left out: 1." in told
+    assert "Note: contents of the type hologram not understood: 1." in told
+    assert "Note: files beside the conversations left out: 2." in told
+    assert not db.exists()
+
+
+def test_a_dry_run_says_where_there_are_no_times(tmp_path):
+    told = run("import", chat_files.transcript(tmp_path), "--dry-run").stdout
+    assert "text: 1 conversation, 6 messages, without times." in told
+    assert "No times in 1 conversation" in told
+    assert "Ada 2" in told
+    assert "Carl 1" in told
+
+
+def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
+    db = tmp_path / "m.db"
+    first = run("import", chat_files.chatgpt(tmp_path), "--db", db)
+    assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
+    assert "hiermem show --list" in first.stderr
+    assert "conv-1: 6 messages, Invoices" in run("show", "--list", "--db", db).stdout
+    again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db)
+    assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
+    skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run")
+    assert "2 conversations, 7 messages" in skipped.stdout
+
+
+@pytest.mark.parametrize("command", ["import", "ingest"])
+def test_options_reach_the_reader(command, tmp_path):
+    path = chat_files.write(tmp_path / "wa.txt", "1/2/25, 10:00 - Ana: x\n1/2/25, 10:01 - Bot: y\n")
+    run(command, path, "--db", tmp_path / "m.db", "--assistant", "bot", "--timezone",
+        "Europe/Berlin", "--format", "whatsapp")  # fmt: skip
+    with Memory.open(tmp_path / "m.db") as memory:
+        _, bot = memory.session("wa").messages()
+        assert bot.message.role == "assistant"
+        assert bot.message.created_at.utcoffset() == timedelta(hours=1)
+
+
+def test_an_unknown_format_is_wrong_usage(tmp_path):
+    result = run("import", chat_files.irc(tmp_path), "--format", "word", code=2)
+    assert "whatsapp" in " ".join(result.stderr.split())
+
+
+def test_ingest_refuses_several_conversations_and_makes_no_memory(tmp_path):
+    db = tmp_path / "m.db"
+    result = run("ingest", chat_files.fine_tuning(tmp_path), "--db", db, code=1)
+    assert "hiermem import" in result.stderr
+    assert not db.exists()
+
+
+def test_ingest_puts_any_format_under_a_session_of_ones_own(tmp_path):
+    db = tmp_path / "m.db"
+    for _ in range(2):
+        told = run("ingest", chat_files.claude(tmp_path), "--db", db, "-s", "garden")
+    assert "5 messages read, 0 new; session 'garden' holds 5." in told.stdout
+    assert "Note: reasoning left out: 1." in told.stderr
+
+
+def test_the_bundled_conversation_is_the_one_described():
+    messages = bundled()
+    assert len(messages) >= 300
+    assert len({message.key for message in messages}) == len(messages)
+    times = [message.created_at for message in messages]
+    assert times == sorted(times)
+    calls = {call.id for message in messages for call in message.tool_calls}
+    assert calls == {message.tool_call_id for message in messages if message.role == "tool"}
+    assert len(calls) >= 10
+
+
+def test_the_details_looked_for_are_one_of_each_sitting_and_really_said():
+    messages = bundled()
+    days = []
+    for words, _ in DETAILS:
+        said = next(m for m in messages if isinstance(m.content, str) and words in m.content)
+        days.append(said.created_at.date())
+    assert days == sorted({message.created_at.date() for message in messages})

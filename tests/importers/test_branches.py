@@ -1,0 +1,194 @@
+"""Branches become forks; a newer export adds what is new, wherever in the tree it was added."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import chat_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem import Memory
+from hiermem.core.log.branches import branch_id, place
+from hiermem.importers import read_chats
+from hiermem.importers.tree import paths_of
+
+NOON = chat_files.NOON
+
+
+def keys(session):
+    return [m.message.key for m in session.messages()]
+
+
+def test_a_branch_is_a_fork_that_shares_what_came_before(tmp_path):
+    with Memory.open(":memory:") as memory:
+        memory.import_chats(read_chats(chat_files.chatgpt(tmp_path)))
+        main, fork = memory.session("conv-1"), memory.session("conv-1~a2a")
+        assert keys(main) == ["u1", "call", "ran", "a1", "u2", "a2b"]
+        assert keys(fork) == ["u1", "call", "ran", "a1", "u2", "a2a"]
+        record = next(r for r in memory.sessions() if r.id == fork.id)
+        assert (record.forked_from, record.forked_at) == ("conv-1", 5)
+
+
+def test_a_changed_current_branch_becomes_a_new_fork(tmp_path):
+    """Broken if the session mixed two branches, or lost the one that was current before."""
+    before = chat_files.chatgpt_tree(more=False, current="a2b")
+    after = chat_files.chatgpt_tree(more=False)
+    for each in (
+        chat_files.node("u2c", "a1", "user", "Rather: which third?", NOON + 20),
+        chat_files.node("a2c", "u2c", "assistant", "None.", NOON + 21),
+    ):
+        after["mapping"][each["id"]] = each
+    after["current_node"] = "a2c"
+    with Memory.open(":memory:") as memory:
+        memory.import_chats(read_chats(chat_files.dump(tmp_path / "1.json", [before])))
+        report = memory.import_chats(read_chats(chat_files.dump(tmp_path / "2.json", [after])))
+        assert (report.new, report.forks, report.sessions) == (2, 1, ("conv-1~u2c",))
+        assert keys(memory.session("conv-1"))[-2:] == ["u2", "a2b"]
+        assert keys(memory.session("conv-1~u2c")) == ["u1", "call", "ran", "a1", "u2c", "a2c"]
+        assert memory.check().ok
+
+
+def test_an_import_that_was_cut_off_is_finished_by_the_next(tmp_path):
+    """Broken if a fork that was made and not filled could not be filled."""
+    path = chat_files.chatgpt(tmp_path)
+    with Memory.open(":memory:") as memory:
+        main, *_ = read_chats(path)
+        memory.import_chats([main])
+        memory.session("conv-1").fork("conv-1~a2a", at=5)
+        memory.import_chats(read_chats(path))
+        assert keys(memory.session("conv-1~a2a"))[-1] == "a2a"
+
+
+def test_erased_messages_do_not_come_back(tmp_path):
+    """Broken if a repeated import brought back, in a fork or at the end, what was erased."""
+    path = chat_files.chatgpt(tmp_path)
+    with Memory.open(":memory:") as memory:
+        memory.import_chats(read_chats(path))
+        memory.session("conv-1").erase([2])
+        assert memory.import_chats(read_chats(path)).new == 0
+        assert "42" not in [m.content for m in memory.session("conv-1").messages()]
+
+
+def test_messages_that_were_added_here_do_not_hinder_a_newer_export(tmp_path):
+    with Memory.open(":memory:") as memory:
+        memory.import_chats(read_chats(chat_files.chatgpt(tmp_path)))
+        memory.session("conv-1").append({"role": "user", "content": "said here"})
+        report = memory.import_chats(read_chats(chat_files.chatgpt(tmp_path, more=True)))
+        assert (report.new, report.forks) == (1, 0)
+        assert [m.content for m in memory.session("conv-1").messages()][-2:] == [
+            "said here", "Thanks.",
+        ]  # fmt: skip
+
+
+def test_a_message_that_changed_is_left_and_counted(tmp_path):
+    """Broken if one edited message stopped the import of the others."""
+    day = [{"type": "message", "user": "U1", "text": f"t{n}", "ts": f"{NOON + n}.0"}
+           for n in range(5)]  # fmt: skip
+    with Memory.open(":memory:") as memory:
+        memory.import_chats(read_chats(chat_files.dump(tmp_path / "d.json", day)))
+        day[2]["text"] = "edited"
+        day.append({"type": "message", "user": "U1", "text": "new", "ts": f"{NOON + 9}.0"})
+        report = memory.import_chats(read_chats(chat_files.dump(tmp_path / "d.json", day)))
+        assert (report.new, report.held, report.changed) == (1, 4, 1)
+        assert [m.content for m in memory.session("d").messages()] == [
+            "t0", "t1", "t2", "t3", "t4", "new",
+        ]  # fmt: skip
+
+
+def test_two_files_of_one_name_are_said_to_have_met(tmp_path):
+    """Broken if two chats that bear the same name were joined in silence."""
+    one = chat_files.write(tmp_path / "a" / "_chat.txt", "Ada: hello\n")
+    two = chat_files.write(tmp_path / "b" / "_chat.txt", "Ben: hi\n")
+    more = chat_files.write(tmp_path / "c" / "_chat.txt", "Ben: hi\nAda: and?\n")
+    with Memory.open(":memory:") as memory:
+        assert memory.import_chats(read_chats(one)).continued == ()
+        assert memory.import_chats(read_chats(two)).continued == ("_chat",)
+        assert memory.import_chats(read_chats(more)).continued == ()
+        assert memory.import_chats(read_chats(more)).continued == ()
+
+
+def test_another_assistant_changes_no_key(tmp_path):
+    """Broken if naming the assistant afterwards doubled what he said."""
+    path = chat_files.whatsapp_android(tmp_path)
+    with Memory.open(":memory:") as memory:
+        first = memory.import_chats(read_chats(path))
+        again = memory.import_chats(read_chats(path, assistants=["Anna Müller"]))
+        assert (again.new, again.held, again.changed) == (0, first.new - 2, 2)
+
+
+@st.composite
+def trees(draw):
+    """Draw a tree of messages as it grows: (parents, the node current at each of two exports)."""
+    count = draw(st.integers(1, 14))
+    parents = {}
+    for number in range(count):
+        above = draw(st.integers(-1, number - 1))
+        parents[f"n{number}"] = None if above < 0 else f"n{above}"
+    cut = draw(st.integers(1, count))
+    first = draw(st.sampled_from([f"n{n}" for n in range(cut)]))
+    second = draw(st.sampled_from(list(parents)))
+    return parents, cut, first, second
+
+
+def leaf_path(parents, leaf):
+    path = []
+    while leaf is not None:
+        path.append(leaf)
+        leaf = parents[leaf]
+    return path[::-1]
+
+
+@given(trees())
+def test_paths_hold_every_node_once_and_parents_first(tree):
+    parents, _, current, _ = tree
+    seen = []
+    for number, path in enumerate(paths_of(parents, current)):
+        for above, below in pairwise(path):
+            assert parents[below] == above
+        assert parents[path[0]] is None or parents[path[0]] in seen
+        if number == 0:
+            assert path[-1] == current
+        seen += path
+    assert sorted(seen) == sorted(parents)
+
+
+def imported(parents, current, held, last):
+    """Place the paths of a tree as an import does; return the number of new keys."""
+    new = 0
+    for path in paths_of(parents, current):
+        found = place(path, parents[path[0]], base="c", held=held, last=last)
+        if found is None:
+            continue
+        if found.fork_of is not None:
+            assert found.session not in last, "a fork needs a name of its own"
+        end = last.get(found.session)
+        at = found.at if end is None else held[end][1] + 1
+        for offset, key in enumerate(path[found.start :]):
+            held[key] = (found.session, at + offset)
+            last[found.session] = key
+            new += 1
+    return new
+
+
+@given(trees())
+@settings(max_examples=300)
+def test_two_exports_place_every_message_once_and_below_its_parent(tree):
+    """Broken if a newer export doubled a message, or put it behind another than its parent."""
+    parents, cut, first, second = tree
+    older = {name: parents[name] for name in list(parents)[:cut]}
+    held, last = {}, {}
+    assert imported(older, first, held, last) == len(older)
+    assert imported(older, first, held, last) == 0
+    assert imported(parents, second, held, last) == len(parents) - len(older)
+    assert imported(parents, first, held, last) == 0
+    assert held.keys() == parents.keys()
+    for name, (session, index) in held.items():
+        above = parents[name]
+        if above is None:
+            assert session in ("c", branch_id("c", name))
+        elif held[above][0] == session:
+            assert held[above][1] == index - 1
+        else:
+            assert session == branch_id("c", name)
+            assert index == held[above][1] + 1
