@@ -48,6 +48,10 @@ class AuditStore:
         """Return the audited handle bound to tenant ``name``."""
         return cast("TenantStore", AuditTenant(self._inner.tenant(name), self._note))
 
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return the tenants of the wrapped store."""
+        return await self._inner.tenants(after=after, limit=limit)
+
     async def close(self) -> None:
         """Close the store inside."""
         await self._inner.close()

@@ -25,6 +25,7 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
     ViewRecord,
@@ -345,8 +346,23 @@ class TenantStore(Protocol):
         """Return the session's record, or None."""
         ...
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions, in the order of their creation."""
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions: in the order of their creation, or the latest first.
+
+        With ``metadata``, these are the sessions whose metadata hold all of these pairs. With
+        ``order_by="last_activity"`` the latest activity comes first, and of two at the same time
+        the session created later. The list begins after the session ``after``, wherever that stands
+        now, or with the first session if ``after`` is None or gone. So a session that is created
+        meanwhile moves no page in the order of creation. The cost is proportional to the result; a
+        list by last activity that is filtered may cost in proportion to the sessions that match.
+        """
         ...
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
@@ -537,6 +553,15 @@ class Store(Protocol):
 
     def tenant(self, name: str) -> TenantStore:
         """Return the handle bound to tenant ``name``; does no I/O."""
+        ...
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, by name.
+
+        Names are compared code point by code point. The list begins after the name ``after``, which
+        need not exist. This is for the application that holds the store; nothing that is bound to a
+        tenant can reach it.
+        """
         ...
 
     async def close(self) -> None:

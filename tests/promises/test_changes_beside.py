@@ -45,6 +45,9 @@ class Beside:
     def tenant(self, name):
         return BesideTenant(self, self.store.tenant(name))
 
+    async def tenants(self, *, after=None, limit=100):
+        return await self.store.tenants(after=after, limit=limit)
+
     async def close(self):
         """Leave the store open for the others."""
 

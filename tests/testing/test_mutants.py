@@ -8,7 +8,7 @@ import asyncio
 import time
 import unicodedata
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from functools import partialmethod
 from typing import ClassVar
 
@@ -435,12 +435,173 @@ class MatchesThreadsByPattern(MemoryTenant):
         return [one for one in found if thread is None or one.thread.startswith(wanted)]
 
 
+class Lists(MemoryTenant):
+    """A handle that lists sessions in a way of its own."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        raise NotImplementedError
+
+    async def sessions(self, *, after=None, limit=100, metadata=None, order_by="created"):
+        records = await super().sessions(limit=1 << 30, order_by=order_by)
+        found = self.listed(records, after=after, metadata=metadata or {}, order_by=order_by)
+        return found[: max(limit, 0)]
+
+    @staticmethod
+    def begun(records, after):
+        ids = [one.id for one in records]
+        return records[ids.index(after) + 1 :] if after in ids else records
+
+    @staticmethod
+    def holding(records, metadata):
+        return [one for one in records if metadata.items() <= one.metadata.items()]
+
+
 @mutant
-class SortsSessions(MemoryTenant):
+class SortsSessions(Lists):
     """Gives sessions by name."""
 
-    async def sessions(self):
-        return sorted(await super().sessions(), key=lambda one: one.id)
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "created":
+            records = sorted(records, key=lambda one: one.id)
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class EndsWhereItsCursorIsGone(Lists):
+    """Gives an empty page after a session that was deleted."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if after is not None and all(one.id != after for one in records):
+            return []
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class BeginsAmongTheSelected(Lists):
+    """Finds the session that a page begins after only if its metadata match too."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        return self.begun(self.holding(records, metadata), after)
+
+
+@mutant
+class PagesByTimeOfCreation(Lists):
+    """Takes the stated time of creation for the order of creation."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "created":
+            records = sorted(records, key=lambda one: one.created_at)
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class SkipsSessionsOfTheSameTime(Lists):
+    """Begins a page with what was active before the last session of the page before."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        last = next((one for one in records if one.id == after), None)
+        begun = self.begun(records, after)
+        if last is not None and order_by == "last_activity":
+            begun = [one for one in records if one.last_activity < last.last_activity]
+        return self.holding(begun, metadata)
+
+
+@mutant
+class ListsTheLeastActiveFirst(Lists):
+    """Gives the session that was active longest ago first."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "last_activity":
+            records = records[::-1]
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class TakesWritesForActivity(Rewrites):
+    """Sets the last activity at every write."""
+
+    def rewrite(self, changes):
+        record = changes.session
+        if record is None:
+            return changes
+        later = record.last_activity + timedelta(hours=record.version)
+        return replace(changes, session=replace(record, last_activity=later))
+
+
+@mutant
+class ListsWithAnyPair(Lists):
+    """Lists a session that holds one of the pairs."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        return [
+            one
+            for one in self.begun(records, after)
+            if not metadata or metadata.items() & one.metadata.items()
+        ]
+
+
+@mutant
+class FoldsMetadata(Lists):
+    """Compares metadata without regard to case."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        def fold(pairs):
+            return {(key.casefold(), value.casefold()) for key, value in pairs.items()}
+
+        begun = self.begun(records, after)
+        return [one for one in begun if fold(metadata) <= fold(one.metadata)]
+
+
+@mutant
+class FiltersThePage(MemoryTenant):
+    """Cuts the page off before it looks at the metadata."""
+
+    async def sessions(self, *, after=None, limit=100, metadata=None, order_by="created"):
+        page = await super().sessions(after=after, limit=limit, order_by=order_by)
+        return Lists.holding(page, metadata or {})
+
+
+@mutant
+class MergesMetadata(MemoryTenant):
+    """Keeps the pairs that a later record does not hold."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        def merged(snapshot):
+            changes = decide(snapshot)
+            if snapshot.session is None or changes.session is None:
+                return changes
+            both = {**snapshot.session.metadata, **changes.session.metadata}
+            return replace(changes, session=replace(changes.session, metadata=both))
+
+        return await super().mutate(session_id, merged, keys=keys)
+
+
+@mutant
+class ListsTenantsThatWereOpened(KeepingStore):
+    """Lists a tenant of which nothing is stored."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = sorted(name for name in self._tenants if name != "")
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
+
+
+@mutant
+class ListsTenantsWithSessions(KeepingStore):
+    """Overlooks a tenant that has records or a journal and no session."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = sorted(name for name, kept in self._tenants.items() if kept.sessions)
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
+
+
+@mutant
+class ListsTenantsAsCreated(KeepingStore):
+    """Gives tenants in the order of their first write."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = [name for name, kept in self._tenants.items() if kept != TenantData()]
+        begin = names.index(after) + 1 if after in names else 0
+        return names[begin:][: max(limit, 0)]
 
 
 @mutant

@@ -39,6 +39,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
+from hiermem.engine.log import metadata as labels
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
@@ -113,6 +114,18 @@ class AsyncSession:
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
         await ingest.reopen(self._handle, self._about.id)
+
+    async def get_metadata(self) -> dict[str, str]:
+        """Return the session's metadata: labels of the application that it can be listed by."""
+        return dict((await self._handle.record(self._about.id)).metadata)
+
+    async def set_metadata(self, metadata: Mapping[str, str]) -> None:
+        """Replace the session's metadata by a flat mapping of short texts.
+
+        At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
+        """
+        given = arguments.metadata(metadata)
+        await labels.set_metadata(self._handle, self._about.id, given)
 
     # -- Summarising
 

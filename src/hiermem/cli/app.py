@@ -36,6 +36,7 @@ from hiermem.cli.options import (
     open_existing,
     progress_bars,
     session_of,
+    sessions_of,
 )
 from hiermem.cli.screen import clean, out, plural, replace_unencodable, reported_errors
 
@@ -141,7 +142,7 @@ def ingest(
     """Append a conversation. A repeated call appends only new messages."""
     with reported_errors(), Memory.open(db, tenant=tenant) as memory:
         target = memory.session(session or file.stem, title=title)
-        known = {record.id: record.messages for record in memory.sessions()}
+        known = {record.id: record.messages for record in sessions_of(memory)}
         before = known.get(target.id, 0)
         messages = conversations.read(file, assistants=frozenset(assistant or ()))
         read = 0
@@ -190,7 +191,7 @@ def update(
         reported_errors(),
         open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
     ):
-        ids = [session] if session else [record.id for record in memory.sessions()]
+        ids = [session] if session else [record.id for record in sessions_of(memory)]
         failed = 0
         for each in ids:
             if dry_run:

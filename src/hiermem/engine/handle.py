@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,6 +33,8 @@ T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
 #: Bits of the number that a session begins at; it counts up from there, in 63 bits.
 _BITS: Final = 62
+#: The number of sessions that are read at once.
+_PAGE: Final = 500
 
 
 def utc_now() -> datetime:
@@ -174,6 +176,24 @@ class Handle:
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
+
+
+async def every_session(
+    store: TenantStore, *, metadata: Mapping[str, str] | None = None
+) -> AsyncIterator[SessionRecord]:
+    """Yield the tenant's sessions in the order of their creation, read page by page.
+
+    Sessions that are created meanwhile follow at the end. Where the last one of a page is erased
+    before the next page is read, the store begins again; no id comes twice.
+    """
+    seen: set[str] = set()
+    last: str | None = None
+    while page := await store.sessions(after=last, limit=_PAGE, metadata=metadata):
+        for record in page:
+            if record.id not in seen:
+                seen.add(record.id)
+                yield record
+        last = page[-1].id
 
 
 def beginning() -> int:

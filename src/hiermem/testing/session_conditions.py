@@ -68,12 +68,12 @@ class SessionConditions(Conditions):
         """Every field of a session's record is kept, and a later write replaces all of them."""
         first = SessionRecord(
             "s", "Title \N{SNOWMAN}", ("Ada", "assistant"), '{"a":1}', "counter", NOW,
-            state="[1]", version=1,
+            NOW + timedelta(hours=1), metadata={"user": "ada"}, state="[1]", version=1,
         )  # fmt: skip
         await tenant.mutate("s", lambda _: Changes(None, session=first))
         assert await tenant.session("s") == first
         later = NOW + timedelta(days=1)
-        second = SessionRecord("s", None, (), "{}", "other", later, 0, "", closed=True, version=2)
+        second = SessionRecord("s", None, (), "{}", "other", later, later, closed=True, version=2)
         await tenant.mutate("s", lambda _: Changes(None, session=second))
         assert await tenant.session("s") == second
 
@@ -181,7 +181,9 @@ class SessionConditions(Conditions):
         for decide in (
             version,
             index,
-            wrong(session=SessionRecord("other", None, (), "{}", "c", NOW, messages=3, version=2)),
+            wrong(
+                session=SessionRecord("other", None, (), "{}", "c", NOW, NOW, messages=3, version=2)
+            ),
             wrong(keys=again),
             wrong(keys=(again[0], again[0])),
             wrong(flags=((0, "fine"), (99, "lost"))),

@@ -25,6 +25,7 @@ from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.epoch_conditions import EpochConditions
 from hiermem.testing.journal_conditions import JournalConditions
+from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
 from hiermem.testing.record_conditions import RecordConditions
@@ -72,6 +73,7 @@ class StoreConformance(
     JournalConditions,
     RecordConditions,
     EpochConditions,
+    ListingConditions,
 ):
     """Everything that a store must do, one test for each condition.
 

@@ -36,6 +36,7 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
     ViewRecord,
@@ -63,6 +64,14 @@ class MemoryStore:
     def tenant(self, name: str) -> MemoryTenant:
         """Return the handle bound to tenant ``name``."""
         return MemoryTenant(self, name)
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        if self._closed:
+            raise MemoryClosedError("the store is closed; open a new one")
+        with self._lock:
+            names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
 
     async def close(self) -> None:
         """Refuse every later call."""
@@ -107,9 +116,18 @@ class MemoryTenant:
         found = self._session(session_id)
         return found.record if found else None
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions, in the order of their creation."""
-        return [session.record for session in self._kept().sessions.values()]
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+        return reads.sessions(
+            self._kept(), after=after, limit=limit, metadata=metadata or {}, order_by=order_by
+        )
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions that were forked from this one, in the order of their creation."""

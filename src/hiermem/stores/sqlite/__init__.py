@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from hiermem.errors import UsageError
-from hiermem.stores.sqlite import files
+from hiermem.stores.sqlite import files, reads
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
@@ -102,6 +102,10 @@ class SQLiteStore:
     def tenant(self, name: str) -> SQLiteTenant:
         """Return the handle that is bound to tenant ``name``; this does no I/O."""
         return SQLiteTenant(self, name)
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        return await self.read(reads.tenants, after=after, limit=limit)
 
     async def check(self) -> list[str]:
         """Read the whole file and return the damage found; the list is empty if there is none."""

@@ -26,6 +26,7 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
     ViewRecord,
@@ -56,9 +57,23 @@ class SQLiteTenant:
         """Return the session's record, or None if it does not exist."""
         return await self._store.read(reads.session, self._name, session_id)
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions in the order of their creation."""
-        return await self._store.read(reads.sessions, self._name)
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+        return await self._store.read(
+            reads.sessions,
+            self._name,
+            after=after,
+            limit=limit,
+            metadata=dict(metadata or {}),
+            order_by=order_by,
+        )
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions forked from this session, in the order of their creation."""

@@ -32,15 +32,20 @@ _NEW_SESSION = insert(
     "tenant",
     "id, title, participants, config, counter, created_at, forked_from, forked_at",
 )
-_NEW_HEAD = insert("heads", "", "messages, closed, version, state, epoch, tree, build, session")
+_NEW_HEAD = insert(
+    "heads",
+    "tenant",
+    "messages, closed, version, state, epoch, tree, build, last_activity, session",
+)
 _HEAD = (
     "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
-    "build = ? WHERE session = ?"
+    "build = ?, last_activity = ? WHERE session = ?"
 )
 _SESSION = (
     "UPDATE sessions SET title = ?, participants = ?, config = ?, counter = ?, created_at = ?, "
     "forked_from = ?, forked_at = ? WHERE session = ?"
 )
+_METADATA = insert("session_metadata", "", "session, tenant, key, value")
 _MESSAGE = insert("messages", "", rows.MESSAGE)
 _KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
 _ONE_KEY = "SELECT key, message_index, fingerprint FROM keys WHERE session = ? AND key = ?"
@@ -225,6 +230,7 @@ def _write_record(
         after.epoch,
         after.tree,
         after.build,
+        to_micros(after.last_activity),
     )
     if before is None or _fixed(before) != _fixed(after):
         fixed = (
@@ -239,11 +245,22 @@ def _write_record(
         if before is None:
             cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
             number = cursor.lastrowid or 0
-            connection.execute(_NEW_HEAD, (*head, number))
+            connection.execute(_NEW_HEAD, (tenant, *head, number))
+            _write_metadata(connection, tenant, number, after)
             return number
         connection.execute(_SESSION, (*fixed, number))
+        if before.metadata != after.metadata:
+            connection.execute("DELETE FROM session_metadata WHERE session = ?", (number,))
+            _write_metadata(connection, tenant, number, after)
     connection.execute(_HEAD, (*head, number))
     return number
+
+
+def _write_metadata(
+    connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
+) -> None:
+    rows_of = [(number, tenant, key, value) for key, value in record.metadata.items()]
+    connection.executemany(_METADATA, rows_of)
 
 
 def _fixed(record: SessionRecord) -> tuple[Any, ...]:
@@ -256,6 +273,7 @@ def _fixed(record: SessionRecord) -> tuple[Any, ...]:
         record.created_at,
         record.forked_from,
         record.forked_at,
+        record.metadata,
     )
 
 
