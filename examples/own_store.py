@@ -24,12 +24,12 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
-    "secret", "session", "sessions", "forks", "messages", "versions", "events", "backlog",
-    "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
+    "secret", "now", "session", "sessions", "forks", "messages", "versions", "events",
+    "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
-    "put_blocks", "drop_blocks",
+    "put_blocks", "drop_blocks", "restore",
 )  # fmt: skip
 
 

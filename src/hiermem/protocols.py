@@ -6,8 +6,9 @@ conditions that an implementation must meet. ``hiermem.testing`` checks them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
@@ -28,6 +29,7 @@ from hiermem.types.transaction import (
     SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -340,6 +342,14 @@ class TenantStore(Protocol):
         """Return the store's secret: 32 random bytes, made once, the same for every tenant."""
         ...
 
+    async def now(self) -> datetime:
+        """Return the time of the store, timezone-aware; leases are taken and judged by it.
+
+        It is the same for all who share the store, whatever their own clocks show. A store in the
+        process of its callers answers with the clock that it was given.
+        """
+        ...
+
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
@@ -404,6 +414,26 @@ class TenantStore(Protocol):
 
     async def erase_all(self) -> int:
         """Remove everything that is kept for this tenant; return the number of sessions."""
+        ...
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page: what deleting it would remove.
+
+        All pages show the state when the first one was read, whatever is written meanwhile. The
+        rows are those of ``hiermem.stores.dump``: JSON values that any store can restore, with all
+        versions, revisions, trees, numbers and the store's secret, and without leases. Raises
+        NotFoundError.
+        """
+        ...
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
+
+        A store that holds nothing yet takes the secret of the rows over; handles that read the
+        secret before must not be used further. Raises SessionExistsError where the session exists,
+        SecretMismatchError where the store holds data under another secret, and UsageError where
+        the rows are incomplete, of another tenant, or contradict what is stored.
+        """
         ...
 
     async def scrub(self) -> Scrubbed:

@@ -462,7 +462,8 @@ class _Opening:
     async def _open(self) -> AsyncMemory:
         from hiermem.api.defaults import embedded_store
 
-        store = await embedded_store(self._path, create=self._create)
+        clock = arguments.function(self._settings.get("clock", utc_now), "clock")
+        store = await embedded_store(self._path, create=self._create, clock=clock)
         try:
             return AsyncMemory(store=store, **self._settings)
         except BaseException:

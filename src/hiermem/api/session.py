@@ -234,6 +234,8 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
+        if not settings.get("dry_run"):
+            await handle.compare_clocks(lease=handle.update_policy.lease)
         return await run_update(
             handle.store,
             self._about.id,
@@ -243,7 +245,7 @@ class AsyncSession:
             config=handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
             prompts=resources.prompts,
-            now=handle.clock,
+            now=handle.store_now,
             level=level,
             strategy=strategy,
             shared=Shared(journal_budget=resources.journal_budget, in_flight=handle.in_flight),

@@ -20,6 +20,7 @@ from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.in_flight import InFlight
+from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -62,6 +63,7 @@ class Handle:
     _indexes: Indexes | None = None
     _embedder_client: EmbedderClient | None = None
     _key: bytes | None = None
+    _store_clock: StoreClock | None = None
     _warned: set[str] = field(default_factory=set)
 
     async def key(self) -> bytes:
@@ -69,6 +71,22 @@ class Handle:
         if self._key is None:
             self._key = tenant_key(await self.store.secret(), self.store.tenant)
         return self._key
+
+    def store_now(self) -> datetime:
+        """Return the store's time, which all leases and runs go by; see ``compare_clocks``."""
+        return self._time().now()
+
+    async def compare_clocks(self, *, lease: float) -> None:
+        """Learn the store's time where it is due, before leases of ``lease`` seconds are taken.
+
+        Raises ClockMovedError.
+        """
+        await self._time().compare(lease=lease)
+
+    def _time(self) -> StoreClock:
+        if self._store_clock is None:
+            self._store_clock = StoreClock(self.store, self.clock)
+        return self._store_clock
 
     @property
     def indexes(self) -> Indexes:

@@ -175,7 +175,7 @@ class ListingConditions(Conditions):
             await store.tenant("record").put_records([RecordWrite("k", "s", "key", "body")])
             await store.tenant("run").put_run(run("r"))
             await store.tenant("view").put_view(ViewRecord("s", "v", ""))
-            await store.tenant("call").write_nodes("s", [], attempts=[attempt("a")])
+            await store.tenant("call").tree("s").write_nodes([], attempts=[attempt("a")])
             assert await store.tenant("reader").sessions() == []
             named = sorted([*HOSTILE_NAMES, "record", "run", "view", "call"])
             assert await store.tenants() == named

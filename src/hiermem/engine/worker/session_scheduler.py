@@ -150,7 +150,7 @@ class SessionScheduler:
     async def _consider(self, session_id: str) -> None:
         """Queue a session that has something to make; otherwise let it back off."""
         found = await probe(
-            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.clock()
+            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.store_now()
         )
         if found.level is not None:
             self.queue.put(session_id, found.level, contested=found.leased)

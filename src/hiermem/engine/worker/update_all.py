@@ -88,6 +88,7 @@ async def update_all(
     sessions = await _sessions(handle, strategy)
     if dry_run:
         return await _plan(pool, sessions, strategy)
+    await handle.compare_clocks(lease=handle.update_policy.lease)
     purpose = _purpose(handle, llm, strategy)
     begin = 0
     if strategy == "full":
@@ -159,7 +160,7 @@ class _Batch:
             kind="update",
             subject=BATCH_SUBJECT,
             lease=pool.handle.update_policy.lease,
-            now=pool.handle.clock,
+            now=pool.handle.store_now,
             detail=self._detail,
         )
         self._total = BatchReport(sessions=len(sessions), resumed=begin)

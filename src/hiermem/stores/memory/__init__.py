@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from hiermem.errors import MemoryClosedError
-from hiermem.stores.contract import run_decision
+from hiermem.stores.contract import run_decision, system_time
+from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import (
@@ -23,6 +25,7 @@ from hiermem.stores.memory.data import (
     fresh_revision,
     fresh_run,
 )
+from hiermem.stores.memory.dump import items, restored
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -39,6 +42,7 @@ from hiermem.types.transaction import (
     SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -48,9 +52,10 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """A store that lives in this process and ends with it."""
+    """A store that lives in this process and ends with it. ``clock`` is its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], datetime] = system_time) -> None:
+        self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._tenants: dict[str, TenantData] = {}
         self._lock = threading.RLock()
@@ -87,6 +92,21 @@ class MemoryStore:
         with self._lock:
             return self._lock, self._tenants.setdefault(name, TenantData())
 
+    def open_time(self) -> datetime:
+        """Return the store's time, for the tenant's handle."""
+        self.open_tenant("")
+        return self._clock()
+
+    def restore(self, name: str, dump: SessionDump) -> None:
+        """Write a dump to tenant ``name``, for the tenant's handle."""
+        lock, kept = self.open_tenant(name)
+        with lock:
+            draft = restored(kept, dump)
+            empty = all(held == TenantData() for held in self._tenants.values())
+            check_secret(dump, self._secret, empty=empty)
+            self._secret = dump.secret
+            kept.become(draft)
+
     def open_secret(self) -> bytes:
         """Return the store's secret, for the tenant's handle."""
         self.open_tenant("")
@@ -108,6 +128,10 @@ class MemoryTenant:
     async def secret(self) -> bytes:
         """Return the store's secret."""
         return self._store.open_secret()
+
+    async def now(self) -> datetime:
+        """Return the time of the clock that the store was given."""
+        return self._store.open_time()
 
     # -- sessions
 
@@ -165,6 +189,24 @@ class MemoryTenant:
             count = len(kept.sessions)
             kept.become(TenantData())
             return count
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page, as it is when they begin."""
+        if self._session(session_id) is None:
+            raise missing(session_id)
+        return self._pages(session_id)
+
+    async def _pages(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            found = items(kept, session_id)
+        for page in pages(found, tenant=self._name, secret=self._store.open_secret()):
+            yield page
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned: all of it, or nothing."""
+        self._kept()
+        self._store.restore(self._name, await read(rows, tenant=self._name))
 
     async def scrub(self) -> Scrubbed:
         """Report that nothing is left of what was removed; the live data are all there is."""

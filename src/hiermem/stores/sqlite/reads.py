@@ -86,6 +86,7 @@ ECHOING = tuple(
     "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
     for table in ("messages", "versions")
 )
+_VIEWS = "SELECT session_id, name, state FROM views WHERE tenant = ? AND session_id = ?"
 _PLACE = (
     "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ? AND s.id = ?"
@@ -363,10 +364,10 @@ def view(
 ) -> ViewRecord | None:
     """Return the stored view, or None if it does not exist."""
     found = connection.execute(
-        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
+        f"{_VIEWS} AND name = ?",
         (tenant, session_id, name),
     )
-    for record in decode(found, lambda row: _read_view(session_id, row), "views"):
+    for record in decode(found, read_view, "views"):
         return record
     return None
 
@@ -374,12 +375,13 @@ def view(
 def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[ViewRecord]:
     """Return all stored views of the session, ordered by name."""
     found = connection.execute(
-        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? ORDER BY name",
+        f"{_VIEWS} ORDER BY name",
         (tenant, session_id),
     )
-    return decode(found, lambda row: _read_view(session_id, row), "views")
+    return decode(found, read_view, "views")
 
 
-def _read_view(session_id: str, row: Sequence[Any]) -> ViewRecord:
-    check(row, shape("ss"))
-    return ViewRecord(session_id, *row)
+def read_view(row: Sequence[Any]) -> ViewRecord:
+    """Return the view from its columns."""
+    check(row, shape("sss"))
+    return ViewRecord(*row)

@@ -7,10 +7,14 @@ handle of one tree is in ``tree``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
+from hiermem.stores.dump import missing, read
 from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.tree import SQLiteTree
@@ -29,6 +33,7 @@ from hiermem.types.transaction import (
     SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -50,6 +55,10 @@ class SQLiteTenant:
     async def secret(self) -> bytes:
         """Return the store's secret."""
         return await self._store.read(reads.secret)
+
+    async def now(self) -> datetime:
+        """Return the time of the clock that the store was given."""
+        return await self._store.time()
 
     # -- sessions
 
@@ -126,6 +135,20 @@ class SQLiteTenant:
         """Remove all data of this tenant; return the number of sessions removed."""
         name = self._name
         return await self._store.write(lambda transaction: removal.everything(transaction, name))
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page, as it is when the first one is read.
+
+        Until the last page was read, the file's log cannot be shortened and grows with each write.
+        """
+        if await self.session(session_id) is None:
+            raise missing(session_id)
+        return self._store.pages(partial(dumping.dump, tenant=self._name, session_id=session_id))
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned: all of it, or nothing."""
+        given = await read(rows, tenant=self._name)
+        await self._store.write(lambda transaction: dumping.restore(transaction, given))
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.

@@ -46,14 +46,14 @@ _SESSION = (
     "forked_from = ?, forked_at = ? WHERE session = ?"
 )
 _METADATA = insert("session_metadata", "", "session, tenant, key, value")
-_MESSAGE = insert("messages", "", rows.MESSAGE)
-_KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
+MESSAGE = insert("messages", "", rows.MESSAGE)
+KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
 _ONE_KEY = "SELECT key, message_index, fingerprint FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
     "SELECT key, message_index, fingerprint FROM keys "  # noqa: S608 - question marks only
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-_EVENT = insert("events", "session", rows.EVENT)
+EVENT = insert("events", "session", rows.EVENT)
 _REWRITE = (
     f"UPDATE messages SET {', '.join(f'{name} = ?' for name in rows.MESSAGE.split(', ')[1:])} "  # noqa: S608
     "WHERE message = ?"
@@ -137,7 +137,7 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     source = _source(transaction, tenant, before, after, changes.copy)
     transaction.writing()
     connection = transaction.connection
-    number = _write_record(connection, tenant, number, before, after)
+    number = write_record(connection, tenant, number, before, after)
     tree = after.tree if changes.tree is None else changes.tree
     if changes.copy is not None and source is not None:
         _copy(connection, after, (number, tree), changes.copy, source)
@@ -211,7 +211,7 @@ def _copy(
         raise refuse(after.id, f"a copy is of a revision that {copy.source!r} does not have")
 
 
-def _write_record(
+def write_record(
     connection: sqlite3.Connection,
     tenant: str,
     number: int,
@@ -283,17 +283,17 @@ def _write_log(
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
-        connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
+        connection.execute(MESSAGE, rows.message_row(number, messages[0]))
     elif messages:
-        connection.executemany(_MESSAGE, [rows.message_row(number, m) for m in messages])
+        connection.executemany(MESSAGE, [rows.message_row(number, m) for m in messages])
     for key, entry in changes.keys:
-        connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
+        connection.execute(KEY, (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
         _rewrite(connection, number, after, rewrite)
     for event in changes.events:
-        connection.execute(_EVENT, (number, *rows.event_row(event)))
+        connection.execute(EVENT, (number, *rows.event_row(event)))
 
 
 def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str) -> None:
