@@ -155,6 +155,7 @@ class DumpConditions(Conditions):
             tenant = source.tenant("t")
             await _fill(tenant, messages=_MANY)
             rows: list[StoredRow] = []
+            expected: dict[str, Any] = {}
             async for page in await tenant.dump("s"):
                 if not rows:
                     expected = await _read(source)
