@@ -24,12 +24,12 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
-    "secret", "session", "sessions", "forks", "messages", "versions", "events", "backlog",
-    "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
+    "secret", "now", "session", "sessions", "forks", "messages", "versions", "events",
+    "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
-    "put_blocks", "drop_blocks",
+    "put_blocks", "drop_blocks", "restore",
 )  # fmt: skip
 
 
@@ -47,6 +47,10 @@ class AuditStore:
     def tenant(self, name: str) -> TenantStore:
         """Return the audited handle bound to tenant ``name``."""
         return cast("TenantStore", AuditTenant(self._inner.tenant(name), self._note))
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return the tenants of the wrapped store."""
+        return await self._inner.tenants(after=after, limit=limit)
 
     async def close(self) -> None:
         """Close the store inside."""

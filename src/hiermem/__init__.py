@@ -87,6 +87,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.engine.log.read import Tree as Tree
     from hiermem.engine.worker.worker import AsyncWorker as AsyncWorker
     from hiermem.errors import BudgetTooSmallError as BudgetTooSmallError
+    from hiermem.errors import ClockMovedError as ClockMovedError
     from hiermem.errors import ConfigError as ConfigError
     from hiermem.errors import ConvergenceError as ConvergenceError
     from hiermem.errors import CounterMismatchError as CounterMismatchError
@@ -105,6 +106,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import NotFoundError as NotFoundError
     from hiermem.errors import PermanentModelError as PermanentModelError
     from hiermem.errors import RulesConflictError as RulesConflictError
+    from hiermem.errors import SecretMismatchError as SecretMismatchError
     from hiermem.errors import SessionClosedError as SessionClosedError
     from hiermem.errors import SessionExistsError as SessionExistsError
     from hiermem.errors import SpaceBusyError as SpaceBusyError
@@ -209,13 +211,14 @@ else:  # at run time, the same names by module
         "hiermem.engine.log.read": "SessionStatus Tree",
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
-            "BudgetTooSmallError ConfigError ConvergenceError CounterMismatchError "
+            "BudgetTooSmallError ClockMovedError ConfigError ConvergenceError CounterMismatchError "
             "EmbedderMismatchError FolderError HiermemError InvalidAnswerError "
             "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "
             "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
-            "NotFoundError PermanentModelError RulesConflictError SessionClosedError "
-            "SessionExistsError SpaceBusyError SpendLimitError StoreBusyError StoreCorruptError "
-            "StoreError StoreNewerError TransientModelError UnreadableFileError UsageError"
+            "NotFoundError PermanentModelError RulesConflictError SecretMismatchError "
+            "SessionClosedError SessionExistsError SpaceBusyError SpendLimitError StoreBusyError "
+            "StoreCorruptError StoreError StoreNewerError TransientModelError UnreadableFileError "
+            "UsageError"
         ),
         "hiermem.models.anthropic": "AnthropicChat",
         "hiermem.models.litellm": "LiteLLMChat",

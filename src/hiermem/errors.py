@@ -248,6 +248,29 @@ class StoreBusyError(StoreError):
     retryable = True
 
 
+class ClockMovedError(StoreError):
+    """The clock of this machine and that of the store moved apart; no lease was taken.
+
+    ``seconds`` is by how much, since they were last compared.
+    """
+
+    retryable = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the clocks of this machine and of the store moved apart by {seconds:.1f} seconds "
+            "since they were last compared; no lease was taken and nothing written; call again"
+        )
+        self.seconds = seconds
+
+
+class SecretMismatchError(StoreError):
+    """The rows come from a store with another secret; nothing was written.
+
+    What a store rendered is signed under its secret, and would not be recognised under another.
+    """
+
+
 class StoreCorruptError(StoreError):
     """The file is no store of a released hiermem, or it is damaged; it was left untouched."""
 

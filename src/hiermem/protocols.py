@@ -6,8 +6,9 @@ conditions that an implementation must meet. ``hiermem.testing`` checks them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
@@ -25,8 +26,10 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -339,14 +342,37 @@ class TenantStore(Protocol):
         """Return the store's secret: 32 random bytes, made once, the same for every tenant."""
         ...
 
+    async def now(self) -> datetime:
+        """Return the time of the store, timezone-aware; leases are taken and judged by it.
+
+        It is the same for all who share the store, whatever their own clocks show. A store in the
+        process of its callers answers with the clock that it was given.
+        """
+        ...
+
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
         """Return the session's record, or None."""
         ...
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions, in the order of their creation."""
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions: in the order of their creation, or the latest first.
+
+        With ``metadata``, these are the sessions whose metadata hold all of these pairs. With
+        ``order_by="last_activity"`` the latest activity comes first, and of two at the same time
+        the session created later. The list begins after the session ``after``, wherever that stands
+        now, or with the first session if ``after`` is None or gone. So a session that is created
+        meanwhile moves no page in the order of creation. The cost is proportional to the result; a
+        list by last activity that is filtered may cost in proportion to the sessions that match.
+        """
         ...
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
@@ -388,6 +414,26 @@ class TenantStore(Protocol):
 
     async def erase_all(self) -> int:
         """Remove everything that is kept for this tenant; return the number of sessions."""
+        ...
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page: what deleting it would remove.
+
+        All pages show the state when the first one was read, whatever is written meanwhile. The
+        rows are those of ``hiermem.stores.dump``: JSON values that any store can restore, with all
+        versions, revisions, trees, numbers and the store's secret, and without leases. Raises
+        NotFoundError.
+        """
+        ...
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
+
+        A store that holds nothing yet takes the secret of the rows over; handles that read the
+        secret before must not be used further. Raises SessionExistsError where the session exists,
+        SecretMismatchError where the store holds data under another secret, and UsageError where
+        the rows are incomplete, of another tenant, or contradict what is stored.
+        """
         ...
 
     async def scrub(self) -> Scrubbed:
@@ -537,6 +583,15 @@ class Store(Protocol):
 
     def tenant(self, name: str) -> TenantStore:
         """Return the handle bound to tenant ``name``; does no I/O."""
+        ...
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, by name.
+
+        Names are compared code point by code point. The list begins after the name ``after``, which
+        need not exist. This is for the application that holds the store; nothing that is bound to a
+        tenant can reach it.
+        """
         ...
 
     async def close(self) -> None:

@@ -45,6 +45,11 @@ NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
 NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
 NOT_A_MOMENT = ("now", 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))
 NOT_A_CONTEXT = (5, "s", [], {})
+NOT_METADATA = (
+    5, "user", ["user"], [("user", "ada")], {5: "ada"}, {"user": 5}, {"user": None}, {"": "ada"},
+    {"u" * 513: "ada"}, {"user": "a" * 513}, {"user": "\ud800"}, {"us\0er": "ada"},
+    {f"key-{number}": "" for number in range(65)},
+)  # fmt: skip
 FILTERS = {
     "span": (5, "01", (1,), (1, 2, 3), (2, 1), (-1, 2), ("0", "1"), (0.0, 1.0), {0: 1}),
     "since": NOT_A_MOMENT,
@@ -68,6 +73,7 @@ class BadEmbedder:
 
 
 SESSION_CALLS = {
+    "set_metadata": {"metadata": (*NOT_METADATA, None)},
     "search": {
         "query": (5, None, b"x", ["x"]),
         "limit": (*NOT_A_COUNT, None),
@@ -211,6 +217,7 @@ MEMORY_CALLS = {
         "session_id": NOT_A_NAME,
         "title": (5, "\ud800", "t" * 513),
         "participants": (5, None, "Ada", b"Ada", {"a": 1}, [5], [""]),
+        "metadata": NOT_METADATA,
         "on_bad_text": ("bogus", 5, None, ["refuse"]),
     },
     "import_chats": {
@@ -230,6 +237,12 @@ MEMORY_CALLS = {
             [Conversation("c", None, ({"role": "user"},), format="text", branching=True)],
         ),
         "on_progress": (5, "print"),
+    },
+    "sessions": {
+        "after": tuple(name for name in NOT_A_NAME if name is not None),
+        "limit": (*NOT_A_COUNT, 0, None),
+        "metadata": NOT_METADATA,
+        "order_by": ("bogus", 5, None, ["created"]),
     },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},

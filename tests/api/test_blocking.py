@@ -84,6 +84,8 @@ SESSION: dict[str, Call] = {
     "expand": (lambda s: s.expand("L1.0", depth=None), tuple),
     "edit": (lambda s: s.edit(39, "Never mind.", on_edit="rebuild"), EditReport),
     "versions": (lambda s: s.versions(39), tuple),
+    "set_metadata": (lambda s: s.set_metadata({"user": "ada"}), NoneType),
+    "get_metadata": (lambda s: s.get_metadata(), dict),
     "quarantine": (lambda s: s.quarantine([38]), Receipt),
     "erase": (lambda s: s.erase([37]), Receipt),
     "extract": (lambda s: s.extract(), ExtractionReport),

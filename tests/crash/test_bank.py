@@ -128,7 +128,7 @@ async def check(memory, said) -> None:
 
 async def test_every_note_goes_in_once_however_often_it_is_killed(share):
     luck, clock, plan = Random(6), Clock(), FaultPlan()
-    store = FaultyStore(MemoryStore(), plan)
+    store = FaultyStore(MemoryStore(clock=clock), plan)
     model = ScriptedLLM(script=consolidated)
     llm = MortalLLM(FaultyLLM(model, rate=0.2, seed=6), plan)
     agents = [Agent(notes) for notes in drawn(6, share(NOTES, 400))]

@@ -73,6 +73,9 @@ class LyingStore:
     def tenant(self, name):
         return Lying(self._inner.tenant(name), *self._told)
 
+    async def tenants(self, *, after=None, limit=100):
+        return await self._inner.tenants(after=after, limit=limit)
+
     async def close(self):
         pass
 

@@ -24,6 +24,8 @@ FREE = {
     "sessions.forked_from": "lineage: as above",
     "heads.version": "a count of writes, compared only with itself",
     "heads.epoch": "a count of withdrawals, compared only with itself",
+    "heads.tenant": "asked for only of lists by last activity",
+    "heads.last_activity": "the order of such a list",
     "messages.size": "what sealing weighed; replayed from the content",
     "messages.zone": "the same instant in another zone",
     "messages.flags": "what is odd about a message, told to callers",

@@ -18,6 +18,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message, ToolCall, UpdatePolicy
+from hiermem.engine.handle import utc_now
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -226,12 +227,13 @@ class Place:
         self.kind, self._root = kind, root
         self._kept = MemoryStore() if kind == "memory" else None
 
-    async def open(self):
+    async def open(self, clock=utc_now):
         if self._kept is not None:
+            self._kept._clock = clock
             return _Lasting(self._kept)
         if self._root is None:
-            return await SQLiteStore.open(":memory:")
-        return await SQLiteStore.open(self._root / "memory.db")
+            return await SQLiteStore.open(":memory:", clock=clock)
+        return await SQLiteStore.open(self._root / "memory.db", clock=clock)
 
     @property
     def lasts(self):
@@ -246,8 +248,8 @@ class Failing:
     def __init__(self, at: Place, plan: FaultPlan):
         self._at, self._plan = at, plan
 
-    async def open(self):
-        return FaultyStore(await self._at.open(), self._plan)
+    async def open(self, clock=utc_now):
+        return FaultyStore(await self._at.open(clock), self._plan)
 
 
 class _Lasting:
@@ -259,6 +261,9 @@ class _Lasting:
 
     def tenant(self, name):
         return self._store.tenant(name)
+
+    async def tenants(self, *, after=None, limit=100):
+        return await self._store.tenants(after=after, limit=limit)
 
     async def close(self):
         pass
@@ -277,7 +282,8 @@ async def place(kind: str):
 async def opened(at: Place, config: HierarchyConfig, **settings) -> AsyncMemory:
     """Open a memory at the place, with the cheap counter."""
     parts = {"token_counter": Words(), "update_policy": QUICK} | settings
-    return AsyncMemory(store=await at.open(), config=config, **parts)
+    store = await at.open(parts.get("clock", utc_now))
+    return AsyncMemory(store=store, config=config, **parts)
 
 
 async def happen(session, event) -> None:

@@ -401,6 +401,9 @@ class _Lasting:
     def tenant(self, name):
         return self._store.tenant(name)
 
+    async def tenants(self, *, after=None, limit=100):
+        return await self._store.tenants(after=after, limit=limit)
+
     async def close(self):
         pass
 

@@ -35,8 +35,14 @@ async def long_session(path, count):
     await write(tenant, "s", [Message.user(str(n)) for n in range(count)], nodes=nodes)
     await write(tenant, "fork", record={"forked_from": "s"})
     for n in range(count // 10):
-        await write(tenant, f"other-{n}")
+        labels = {"all": "all", "few": "few"} if n in (2, 5) else {"all": "all"}
+        await write(tenant, f"other-{n}", record={"metadata": labels})
     return store
+
+
+def list_of(connection, **how):
+    how = {"after": None, "limit": 3, "metadata": {}, "order_by": "created", **how}
+    return reads.sessions(connection, "t", **how)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +53,30 @@ async def long_session(path, count):
         lambda c: tree_reads.unfinished(c, "t", "s", 1, after=-1, limit=9, tree=None),
         lambda c: tree_reads.backlog(c, "t", after=None, limit=9),
         lambda c: reads.forks(c, "t", "s"),
+        list_of,
+        lambda c: list_of(c, after="other-3"),
+        lambda c: list_of(c, order_by="last_activity"),
+        lambda c: list_of(c, order_by="last_activity", after="other-3"),
+        lambda c: list_of(c, metadata={"all": "all"}, after="other-3"),
+        lambda c: list_of(c, metadata={"all": "all", "few": "few"}),
+        lambda c: list_of(c, metadata={"few": "few"}, order_by="last_activity"),
         lambda c: reads.versions(c, "t", "s", 5),
     ],
-    ids=["covering", "covering the end", "unfinished", "backlog", "forks", "versions"],
+    ids=[
+        "covering",
+        "covering the end",
+        "unfinished",
+        "backlog",
+        "forks",
+        "first page",
+        "next page",
+        "first active",
+        "next active",
+        "filtered",
+        "filtered twice",
+        "filtered active",
+        "versions",
+    ],
 )
 async def test_a_read_costs_what_it_returns(tmp_path, work):
     """Twenty times the session: not one and a half times the steps."""

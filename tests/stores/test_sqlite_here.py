@@ -28,8 +28,9 @@ def writer() -> Iterator[Writer]:
 def insert(transaction: Transaction) -> int:
     transaction.writing()
     transaction.connection.execute(
-        "INSERT INTO heads (session, messages, closed, version, state, epoch, tree, build) "
-        "SELECT count(*) + 1, 0, 0, 0, '', 0, 0, '' FROM heads"
+        "INSERT INTO heads (session, tenant, messages, closed, version, state, epoch, tree, build, "
+        "last_activity) "
+        "SELECT count(*) + 1, 't', 0, 0, 0, '', 0, 0, '', 0 FROM heads"
     )
     return rows(transaction)
 

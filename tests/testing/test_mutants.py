@@ -5,10 +5,12 @@ through the conformance suite, the suite has a hole.
 """
 
 import asyncio
+import base64
+import json
 import time
 import unicodedata
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import partialmethod
 from typing import ClassVar
 
@@ -24,7 +26,7 @@ from hiermem.testing import StoreConformance
 from hiermem.testing.conditions import DecisionError
 from hiermem.testing.samples import writing
 from hiermem.types import Message, SessionRecord
-from hiermem.types.transaction import Batch, Changes, NeedEchoes, NeedSession, Snapshot
+from hiermem.types.transaction import Batch, Changes, NeedEchoes, NeedSession, Snapshot, ViewRecord
 
 MUTANTS: dict[str, type] = {}
 SPENT: list[float] = []
@@ -435,12 +437,401 @@ class MatchesThreadsByPattern(MemoryTenant):
         return [one for one in found if thread is None or one.thread.startswith(wanted)]
 
 
+class Lists(MemoryTenant):
+    """A handle that lists sessions in a way of its own."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        raise NotImplementedError
+
+    async def sessions(self, *, after=None, limit=100, metadata=None, order_by="created"):
+        records = await super().sessions(limit=1 << 30, order_by=order_by)
+        found = self.listed(records, after=after, metadata=metadata or {}, order_by=order_by)
+        return found[: max(limit, 0)]
+
+    @staticmethod
+    def begun(records, after):
+        ids = [one.id for one in records]
+        return records[ids.index(after) + 1 :] if after in ids else records
+
+    @staticmethod
+    def holding(records, metadata):
+        return [one for one in records if metadata.items() <= one.metadata.items()]
+
+
 @mutant
-class SortsSessions(MemoryTenant):
+class SortsSessions(Lists):
     """Gives sessions by name."""
 
-    async def sessions(self):
-        return sorted(await super().sessions(), key=lambda one: one.id)
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "created":
+            records = sorted(records, key=lambda one: one.id)
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class EndsWhereItsCursorIsGone(Lists):
+    """Gives an empty page after a session that was deleted."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if after is not None and all(one.id != after for one in records):
+            return []
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class BeginsAmongTheSelected(Lists):
+    """Finds the session that a page begins after only if its metadata match too."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        return self.begun(self.holding(records, metadata), after)
+
+
+@mutant
+class PagesByTimeOfCreation(Lists):
+    """Takes the stated time of creation for the order of creation."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "created":
+            records = sorted(records, key=lambda one: one.created_at)
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class SkipsSessionsOfTheSameTime(Lists):
+    """Begins a page with what was active before the last session of the page before."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        last = next((one for one in records if one.id == after), None)
+        begun = self.begun(records, after)
+        if last is not None and order_by == "last_activity":
+            begun = [one for one in records if one.last_activity < last.last_activity]
+        return self.holding(begun, metadata)
+
+
+@mutant
+class ListsTheLeastActiveFirst(Lists):
+    """Gives the session that was active longest ago first."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        if order_by == "last_activity":
+            records = records[::-1]
+        return self.holding(self.begun(records, after), metadata)
+
+
+@mutant
+class TakesWritesForActivity(Rewrites):
+    """Sets the last activity at every write."""
+
+    def rewrite(self, changes):
+        record = changes.session
+        if record is None:
+            return changes
+        later = record.last_activity + timedelta(hours=record.version)
+        return replace(changes, session=replace(record, last_activity=later))
+
+
+@mutant
+class ListsWithAnyPair(Lists):
+    """Lists a session that holds one of the pairs."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        return [
+            one
+            for one in self.begun(records, after)
+            if not metadata or metadata.items() & one.metadata.items()
+        ]
+
+
+@mutant
+class FoldsMetadata(Lists):
+    """Compares metadata without regard to case."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        def fold(pairs):
+            return {(key.casefold(), value.casefold()) for key, value in pairs.items()}
+
+        begun = self.begun(records, after)
+        return [one for one in begun if fold(metadata) <= fold(one.metadata)]
+
+
+@mutant
+class FiltersThePage(MemoryTenant):
+    """Cuts the page off before it looks at the metadata."""
+
+    async def sessions(self, *, after=None, limit=100, metadata=None, order_by="created"):
+        page = await super().sessions(after=after, limit=limit, order_by=order_by)
+        return Lists.holding(page, metadata or {})
+
+
+@mutant
+class MergesMetadata(MemoryTenant):
+    """Keeps the pairs that a later record does not hold."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        def merged(snapshot):
+            changes = decide(snapshot)
+            if snapshot.session is None or changes.session is None:
+                return changes
+            both = {**snapshot.session.metadata, **changes.session.metadata}
+            return replace(changes, session=replace(changes.session, metadata=both))
+
+        return await super().mutate(session_id, merged, keys=keys)
+
+
+def _cut(name):
+    """Cut a name off as an index with short keys would."""
+    return None if name is None else name.encode()[:2000].decode(errors="ignore")
+
+
+@mutant
+class CutsLongRecordKeys(MemoryTenant):
+    """Compares the first 2,000 bytes of a record's key."""
+
+    async def records(self, kind, *, scope=None, key=None, limit=10_000):
+        found = await super().records(kind, scope=scope)
+        return [one for one in found if key is None or _cut(one.key) == _cut(key)][:limit]
+
+
+@mutant
+class StoresLongRecordKeysCut(MemoryTenant):
+    """Writes the first 2,000 bytes of a record's key."""
+
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        cut = [replace(write, key=_cut(write.key)) for write in writes]
+        return await super().put_records(cut, epochs=epochs, standing=standing)
+
+
+@mutant
+class CutsLongSessionIds(MemoryTenant):
+    """Compares the first 2,000 bytes of a session's id."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        like = [id_ for id_ in self._kept().sessions if _cut(id_) == _cut(session_id)]
+        if not like or session_id in like:
+            return await super().mutate(session_id, decide, keys=keys)
+
+        def changed(snapshot):
+            changes = decide(snapshot)
+            return replace(
+                changes, session=changes.session and replace(changes.session, id=like[0])
+            )
+
+        return await super().mutate(like[0], changed, keys=keys)
+
+
+class Dumps(MemoryTenant):
+    """A handle that dumps something else than it keeps."""
+
+    def dumped(self, dump):
+        raise NotImplementedError
+
+    async def dump(self, session_id):
+        inner = await super().dump(session_id)
+
+        async def altered():
+            rows = [row async for page in inner for row in page]
+            kept = self.dumped(rows[1:-1])
+            yield [rows[0], *kept, {"kind": "end", "rows": len(kept)}]
+
+        return altered()
+
+
+def _dumping(name, what, change):
+    """Enter a handle whose dump is changed row by row; rows that become None are left out."""
+
+    def dumped(self, rows):
+        return [new for row in rows if (new := change(json.loads(json.dumps(row)))) is not None]
+
+    mutant(type(name, (Dumps,), {"dumped": dumped, "__doc__": what}))
+
+
+def _value(kind, **fields):
+    def change(row):
+        if row["kind"] == kind:
+            row["value"].update(fields)
+        return row
+
+    return change
+
+
+for _kind in ("version", "key", "event", "revision", "view", "record", "run", "attempt", "block"):
+    _dumping(
+        f"DumpsNo{_kind.title()}s", f"Leaves {_kind}s out of a dump.",
+        lambda row, kind=_kind: None if row["kind"] == kind else row,
+    )  # fmt: skip
+_dumping(
+    "DumpsTheServingTree", "Leaves other trees out of a dump.",
+    lambda row: None if row["kind"] in ("node", "revision") and row["at"] != 5 else row,
+)  # fmt: skip
+_dumping("DumpsRecordsAsNew", "Gives every record version 1.", _value("record", version=1))
+_dumping("DumpsNoMetadata", "Leaves the metadata out.", _value("session", metadata={}))
+_dumping("DumpsNodesAsNew", "Gives every node version 0.", _value("node", version=0))
+
+
+@mutant
+class DumpsLeases(MemoryTenant):
+    """Copies nodes and claims that somebody holds."""
+
+    async def dump(self, session_id):
+        inner = await super().dump(session_id)
+        held = {one.id: one for one in await self.tree(session_id).nodes(["L1.0"])}
+
+        async def altered():
+            async for page in inner:
+                for row in page:
+                    if row["kind"] == "node" and row["value"]["id"] in held:
+                        row["value"]["status"] = held[row["value"]["id"]].status
+                yield page
+
+        return altered()
+
+
+@mutant
+class DumpsWhatIsThere(MemoryTenant):
+    """Reads each page when it is asked for."""
+
+    async def dump(self, session_id):
+        if await self.session(session_id) is None:
+            return await super().dump(session_id)
+
+        async def late():
+            sizes = [len(page) async for page in await MemoryTenant.dump(self, session_id)]
+            sent = 0
+            for size in sizes:
+                rows = [row async for page in await MemoryTenant.dump(self, session_id)
+                        for row in page]  # fmt: skip
+                yield rows[sent : sent + size]
+                sent += size
+
+        return late()
+
+
+@mutant
+class RestoresPageByPage(MemoryTenant):
+    """Writes what has come before it knows whether the rest comes."""
+
+    async def restore(self, rows):
+        taken = []
+        async for page in rows:
+            taken.append(page)
+            if len(taken) == 1 and any(row["kind"] == "session" for row in page):
+                await self.put_view(ViewRecord("half", "v", ""))
+
+        async def again():
+            for page in taken:
+                yield page
+
+        await super().restore(again())
+        self._kept().views.pop(("half", "v"), None)
+
+
+@mutant
+class RestoresOverWhatIsThere(MemoryTenant):
+    """Replaces a session of the same name."""
+
+    async def restore(self, rows):
+        pages_ = [page async for page in rows]
+        for row in (row for page in pages_ for row in page):
+            if row["kind"] == "session":
+                await self.transact(lambda name=row["value"]["id"]: _batched_delete(name))
+
+        async def again():
+            for page in pages_:
+                yield page
+
+        await super().restore(again())
+
+
+def _batched_delete(name):
+    yield name, NeedSession()
+    return Batch(None, delete=(name,))
+
+
+@mutant
+class TakesAnySecret(MemoryTenant):
+    """Restores under a secret that is not the one of the rows."""
+
+    async def restore(self, rows):
+        own = await self.secret()
+
+        async def ours():
+            async for page in rows:
+                yield [
+                    {**row, "secret": base64.b64encode(own).decode()}
+                    if row.get("kind") == "dump" and "secret" in row else row
+                    for row in page
+                ]  # fmt: skip
+
+        await super().restore(ours())
+
+
+@mutant
+class ReplacesItsSecret(MemoryTenant):
+    """Takes the secret of every restored session over, whatever the store holds."""
+
+    async def restore(self, rows):
+        pages_ = [page async for page in rows]
+        if pages_ and pages_[0] and "secret" in pages_[0][0]:
+            self._store._secret = base64.b64decode(pages_[0][0]["secret"])
+
+        async def again():
+            for page in pages_:
+                yield page
+
+        await super().restore(again())
+
+
+@mutant
+class TellsNaiveTimes(MemoryTenant):
+    """Gives a time without a zone."""
+
+    async def now(self):
+        return (await super().now()).replace(tzinfo=None)
+
+
+@mutant
+class TellsTheTimeOfItsOpening(KeepingStore):
+    """Has a clock that stands still."""
+
+    def __init__(self):
+        began = datetime.now(UTC)
+        super().__init__(clock=lambda: began)
+
+
+@mutant
+class TellsTimesByTenant(MemoryTenant):
+    """Gives each tenant a time of its own."""
+
+    async def now(self):
+        return await super().now() + timedelta(hours=ord(self._name[0]))
+
+
+@mutant
+class ListsTenantsThatWereOpened(KeepingStore):
+    """Lists a tenant of which nothing is stored."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = sorted(name for name in self._tenants if name != "")
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
+
+
+@mutant
+class ListsTenantsWithSessions(KeepingStore):
+    """Overlooks a tenant that has records or a journal and no session."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = sorted(name for name, kept in self._tenants.items() if kept.sessions)
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
+
+
+@mutant
+class ListsTenantsAsCreated(KeepingStore):
+    """Gives tenants in the order of their first write."""
+
+    async def tenants(self, *, after=None, limit=100):
+        names = [name for name, kept in self._tenants.items() if kept != TenantData()]
+        begin = names.index(after) + 1 if after in names else 0
+        return names[begin:][: max(limit, 0)]
 
 
 @mutant

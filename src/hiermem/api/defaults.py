@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from datetime import datetime
 from os import PathLike
 from typing import Any
 
@@ -104,7 +105,9 @@ def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | s
             ) from None
 
 
-async def embedded_store(path: str | PathLike[str], *, create: bool) -> Store:
+async def embedded_store(
+    path: str | PathLike[str], *, create: bool, clock: Callable[[], datetime]
+) -> Store:
     """Open the SQLite store at ``path``. Raises UsageError for what is no path."""
     arguments.switch(create, "create")
     if not isinstance(path, (str, PathLike)):
@@ -114,4 +117,4 @@ async def embedded_store(path: str | PathLike[str], *, create: bool) -> Store:
         raise UsageError('path must be the place of a file, or ":memory:"')
     from hiermem.stores.sqlite import SQLiteStore
 
-    return await SQLiteStore.open(path, create=create)
+    return await SQLiteStore.open(path, create=create, clock=clock)

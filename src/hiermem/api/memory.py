@@ -38,7 +38,7 @@ from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.handle import Handle, utc_now
+from hiermem.engine.handle import Handle, every_session, utc_now
 from hiermem.engine.log import change
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
@@ -50,7 +50,7 @@ from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
 from hiermem.types.conversation import Conversation
-from hiermem.types.transaction import RunRecord, Scrubbed
+from hiermem.types.transaction import RunRecord, Scrubbed, SessionOrder
 
 
 class AsyncMemory:
@@ -168,11 +168,14 @@ class AsyncMemory:
         *,
         title: str | None = None,
         participants: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
         on_bad_text: Literal["refuse", "replace"] = "refuse",
     ) -> AsyncSession:
         """Return the session of that id, which its first append creates. Does no I/O.
 
-        ``title`` and ``participants`` are passed to the model that summarises. With
+        ``title`` and ``participants`` are passed to the model that summarises. ``metadata`` is a
+        flat mapping of short texts, the application's own labels, that a new session begins with;
+        ``set_metadata`` replaces those of a session that exists. With
         ``on_bad_text="replace"``, lone surrogates and NUL characters are replaced instead of
         refused.
         """
@@ -183,6 +186,7 @@ class AsyncMemory:
             id=check_name(session_id, what="session id"),
             title=title,
             participants=arguments.names(participants, "participants"),
+            metadata=arguments.metadata({} if metadata is None else metadata),
             on_bad_text=on_bad_text,
         )
         return AsyncSession(self._resources, about)
@@ -208,9 +212,30 @@ class AsyncMemory:
 
         return await spaces(self._resources.opened())
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return the records of this tenant's sessions, oldest first."""
-        return await self._resources.opened().store.sessions()
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return one page of the records of this tenant's sessions, oldest first.
+
+        With ``order_by="last_activity"``, the session last appended to comes first. ``metadata``
+        selects the sessions whose metadata hold all of these pairs. ``after`` is the id of the last
+        session of the page before: the page begins behind the place where that session stands now,
+        or with the first session if it is gone. By last activity, a session that is appended to
+        meanwhile moves to the front, so it may come again and is never passed over.
+        """
+        arguments.whole(limit, "limit", least=1)
+        arguments.one_of(order_by, "order_by", ("created", "last_activity"))
+        return await self._resources.opened().store.sessions(
+            after=None if after is None else check_name(after, what="after"),
+            limit=limit,
+            metadata=None if metadata is None else arguments.metadata(metadata),
+            order_by=order_by,
+        )
 
     async def import_chats(
         self,
@@ -406,7 +431,7 @@ class AsyncMemory:
         from hiermem.engine.search.embed import reembed
 
         handle = self._resources.opened()
-        return [await reembed(handle, record.id) for record in await handle.store.sessions()]
+        return [await reembed(handle, one.id) async for one in every_session(handle.store)]
 
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
@@ -470,7 +495,8 @@ class _Opening:
     async def _open(self) -> AsyncMemory:
         from hiermem.api.defaults import embedded_store
 
-        store = await embedded_store(self._path, create=self._create)
+        clock = arguments.function(self._settings.get("clock", utc_now), "clock")
+        store = await embedded_store(self._path, create=self._create, clock=clock)
         try:
             return AsyncMemory(store=store, **self._settings)
         except BaseException:

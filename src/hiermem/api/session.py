@@ -39,6 +39,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
+from hiermem.engine.log import metadata as labels
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
@@ -114,6 +115,18 @@ class AsyncSession:
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
         await ingest.reopen(self._handle, self._about.id)
+
+    async def get_metadata(self) -> dict[str, str]:
+        """Return the session's metadata: labels of the application that it can be listed by."""
+        return dict((await self._handle.record(self._about.id)).metadata)
+
+    async def set_metadata(self, metadata: Mapping[str, str]) -> None:
+        """Replace the session's metadata by a flat mapping of short texts.
+
+        At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
+        """
+        given = arguments.metadata(metadata)
+        await labels.set_metadata(self._handle, self._about.id, given)
 
     # -- Summarising
 
@@ -222,6 +235,8 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
+        if not settings.get("dry_run"):
+            await handle.compare_clocks(lease=handle.update_policy.lease)
         return await run_update(
             handle.store,
             self._about.id,
@@ -231,7 +246,7 @@ class AsyncSession:
             config=handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
             prompts=resources.prompts,
-            now=handle.clock,
+            now=handle.store_now,
             level=level,
             strategy=strategy,
             shared=Shared(journal_budget=resources.journal_budget, in_flight=handle.in_flight),

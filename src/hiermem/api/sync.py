@@ -173,16 +173,23 @@ class Memory(BlockingFacade[AsyncMemory]):
         *,
         title: str | None = None,
         participants: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
         on_bad_text: Literal["refuse", "replace"] = "refuse",
     ) -> Session:
         """Return the session of that id, which its first append creates. Does no I/O.
 
-        ``title`` and ``participants`` are passed to the model that summarises. With
+        ``title`` and ``participants`` are passed to the model that summarises. ``metadata`` is a
+        flat mapping of short texts, the application's own labels, that a new session begins with;
+        ``set_metadata`` replaces those of a session that exists. With
         ``on_bad_text="replace"``, lone surrogates and NUL characters are replaced instead of
         refused.
         """
         inner = self._inner.session(
-            session_id, title=title, participants=participants, on_bad_text=on_bad_text
+            session_id,
+            title=title,
+            participants=participants,
+            metadata=metadata,
+            on_bad_text=on_bad_text,
         )
         return Session(self._thread, inner)
 
@@ -292,6 +299,8 @@ class Session(BlockingFacade[AsyncSession]):
     tick = blocking(AsyncSession.tick)
     close = blocking(AsyncSession.close)
     reopen = blocking(AsyncSession.reopen)
+    get_metadata = blocking(AsyncSession.get_metadata)
+    set_metadata = blocking(AsyncSession.set_metadata)
 
     update = blocking(AsyncSession.update)
     recompress = blocking(AsyncSession.recompress)

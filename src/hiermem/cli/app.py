@@ -33,6 +33,7 @@ from hiermem.cli.options import (
     open_existing,
     progress_bars,
     session_of,
+    sessions_of,
 )
 from hiermem.cli.screen import clean, out, plural, replace_unencodable, reported_errors
 
@@ -138,7 +139,7 @@ def update(
         reported_errors(),
         open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
     ):
-        ids = [session] if session else [record.id for record in memory.sessions()]
+        ids = [session] if session else [record.id for record in sessions_of(memory)]
         failed = 0
         for each in ids:
             if dry_run:

@@ -22,6 +22,7 @@ from rich.text import Text
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import comparison
 from hiermem.cli.conversations import bundled
+from hiermem.cli.options import sessions_of
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
@@ -46,7 +47,7 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
     people = list(dict.fromkeys(each.name for each in messages if each.name))
     paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
-        if any(record.id == _SESSION and record.messages for record in memory.sessions()):
+        if any(record.id == _SESSION and record.messages for record in sessions_of(memory)):
             raise UsageError(
                 f"{db} holds the demo already; look at it with hiermem show --db {db}, or choose "
                 "another file"

@@ -22,7 +22,16 @@ from hiermem import (
     RunReport,
     UsageError,
 )
-from hiermem.cli.options import DB, Db, SessionId, Shape, Tenant, open_existing, session_of
+from hiermem.cli.options import (
+    DB,
+    Db,
+    SessionId,
+    Shape,
+    Tenant,
+    open_existing,
+    session_of,
+    sessions_of,
+)
 from hiermem.cli.screen import clean, confirm, out, plural, reported_errors
 from hiermem.cli.tables import (
     all_runs,
@@ -101,7 +110,7 @@ def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]
     if session is None:
         return memory.runs(limit=limit)
     found = memory.session(session).runs(limit=limit)
-    if not found and all(record.id != session for record in memory.sessions()):
+    if not found and all(record.id != session for record in sessions_of(memory)):
         raise NotFoundError(f"there is no session {session!r}")
     return found
 
@@ -196,7 +205,7 @@ def erase(
         if everything:
             if session is not None:
                 raise UsageError("--everything concerns no single session; leave --session out")
-            count = len(memory.sessions())
+            count = sum(1 for _ in sessions_of(memory))
             confirm(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
             print_receipt(memory.erase_tenant())
             return

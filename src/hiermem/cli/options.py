@@ -5,6 +5,7 @@ Only commands that create a memory accept a file that does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from hiermem import LLM, Memory, NotFoundError, Session, UsageError
+from hiermem import LLM, Memory, NotFoundError, Session, SessionRecord, UsageError
 from hiermem.cli.screen import clean, out
 
 Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
@@ -23,6 +24,8 @@ SessionId = Annotated[
 ]
 #: The default file of the memory.
 DB = Path("hiermem.db")
+#: The number of sessions that are read at once.
+_PAGE = 500
 
 
 class Shape(StrEnum):
@@ -41,11 +44,19 @@ def open_existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
     return Memory.open(db, tenant=tenant, llm=llm, create=False)
 
 
+def sessions_of(memory: Memory) -> Iterator[SessionRecord]:
+    """Yield the memory's sessions, oldest first, read page by page."""
+    last: str | None = None
+    while page := memory.sessions(after=last, limit=_PAGE):
+        yield from page
+        last = page[-1].id
+
+
 def session_of(memory: Memory, session: str | None) -> Session:
     """Return the named session, or the only one if none is named."""
     if session is not None:
         return memory.session(session)
-    ids = [record.id for record in memory.sessions()]
+    ids = [record.id for record in sessions_of(memory)]
     if len(ids) == 1:
         return memory.session(ids[0])
     if not ids:

@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
+from hiermem.cli.options import sessions_of
 from hiermem.cli.screen import clean, date_range, one_line, out, plural, share
 from hiermem.cli.tree_view import GUTTER, Glyphs, Strip, bars_of, level_style
 
@@ -30,7 +31,7 @@ _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 def sessions(memory: Memory) -> None:
     """List the sessions of a memory, one per line."""
     console = out()
-    for record in memory.sessions():
+    for record in sessions_of(memory):
         about = f", {clean(record.title)}" if record.title else ""
         state = ", closed" if record.closed else ""
         console.print(f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{state}")

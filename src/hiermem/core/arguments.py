@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from hiermem.core.text.policy import MAX_CONTENT, check, check_json, check_name
+from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import Span
@@ -20,6 +20,8 @@ from hiermem.types import Span
 T = TypeVar("T")
 #: The longest name of an embedder, and its greatest weight in relation to the words.
 _LONGEST_NAME = 200
+#: The most pairs in the metadata of one session.
+_MOST_METADATA = 64
 _HEAVIEST = 10
 
 
@@ -165,6 +167,25 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a sequence of names")
     return tuple(check_name(name, what=f"a name in {what}") for name in value)
+
+
+def metadata(value: Any, what: str = "metadata") -> dict[str, str]:
+    """Return a session's metadata: a flat mapping of short texts, copied.
+
+    Names have 1 to 512 code points, values up to 512, and there are at most 64 pairs.
+    """
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"{what} is {type(value).__name__}; it must be a mapping of texts to texts"
+        )
+    if len(value) > _MOST_METADATA:
+        raise UsageError(f"{what} has {len(value):,} pairs; at most {_MOST_METADATA} are allowed")
+    return {
+        check_name(key, what=f"a name in {what}"): check(
+            held, what=f"a value in {what}", cap=MAX_NAME
+        )
+        for key, held in value.items()
+    }
 
 
 def system_prompt(value: Any) -> str | None:

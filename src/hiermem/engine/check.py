@@ -29,7 +29,7 @@ from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.engine.context.select import SEEN
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import replayed
 from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
@@ -60,11 +60,11 @@ _MANY: Final = 2**31 - 1
 
 async def check(handle: Handle) -> CheckReport:
     """Check everything that is stored for the tenant. It reads all of it and writes nothing."""
-    records = await handle.store.sessions()
     findings: list[Finding] = []
     skipped: list[str] = []
-    messages = nodes = 0
-    for record in records:
+    sessions = messages = nodes = 0
+    async for record in every_session(handle.store):
+        sessions += 1
         found = await _check_settled(handle, record.id)
         if found is None:
             continue
@@ -77,7 +77,7 @@ async def check(handle: Handle) -> CheckReport:
     skipped += unsettled
     return CheckReport(
         tenant=handle.store.tenant,
-        sessions=len(records),
+        sessions=sessions,
         messages=messages,
         nodes=nodes,
         findings=tuple(sorted(set(findings))),
@@ -394,7 +394,7 @@ async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")
     # Read last: what began meanwhile has its session.
-    known = {record.id for record in await handle.store.sessions()} | set(subjects)
+    known = {record.id async for record in every_session(handle.store)} | set(subjects)
     for scope, what in scopes.items():
         if scope not in known:
             findings.append(Finding("P12", scope, what, "there is no such session"))

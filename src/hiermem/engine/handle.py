@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,6 +20,7 @@ from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.in_flight import InFlight
+from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -33,6 +34,8 @@ T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
 #: Bits of the number that a session begins at; it counts up from there, in 63 bits.
 _BITS: Final = 62
+#: The number of sessions that are read at once.
+_PAGE: Final = 500
 
 
 def utc_now() -> datetime:
@@ -60,6 +63,7 @@ class Handle:
     _indexes: Indexes | None = None
     _embedder_client: EmbedderClient | None = None
     _key: bytes | None = None
+    _store_clock: StoreClock | None = None
     _warned: set[str] = field(default_factory=set)
 
     async def key(self) -> bytes:
@@ -67,6 +71,22 @@ class Handle:
         if self._key is None:
             self._key = tenant_key(await self.store.secret(), self.store.tenant)
         return self._key
+
+    def store_now(self) -> datetime:
+        """Return the store's time, which all leases and runs go by; see ``compare_clocks``."""
+        return self._time().now()
+
+    async def compare_clocks(self, *, lease: float) -> None:
+        """Learn the store's time where it is due, before leases of ``lease`` seconds are taken.
+
+        Raises ClockMovedError.
+        """
+        await self._time().compare(lease=lease)
+
+    def _time(self) -> StoreClock:
+        if self._store_clock is None:
+            self._store_clock = StoreClock(self.store, self.clock)
+        return self._store_clock
 
     @property
     def indexes(self) -> Indexes:
@@ -174,6 +194,24 @@ class Handle:
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
+
+
+async def every_session(
+    store: TenantStore, *, metadata: Mapping[str, str] | None = None
+) -> AsyncIterator[SessionRecord]:
+    """Yield the tenant's sessions in the order of their creation, read page by page.
+
+    Sessions that are created meanwhile follow at the end. Where the last one of a page is erased
+    before the next page is read, the store begins again; no id comes twice.
+    """
+    seen: set[str] = set()
+    last: str | None = None
+    while page := await store.sessions(after=last, limit=_PAGE, metadata=metadata):
+        for record in page:
+            if record.id not in seen:
+                seen.add(record.id)
+                yield record
+        last = page[-1].id
 
 
 def beginning() -> int:

@@ -8,6 +8,7 @@ the fault from damaging the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
@@ -23,6 +24,11 @@ from hiermem.types.transaction import (
 )
 
 T = TypeVar("T")
+
+
+def system_time() -> datetime:
+    """Return the present time; a store in the process of its callers has no other clock."""
+    return datetime.now(UTC)
 
 
 def refuse(session_id: str, what: str) -> UsageError:

@@ -27,6 +27,8 @@ pytest.register_assert_rewrite(
     "hiermem.testing.epoch_conditions",
     "hiermem.testing.journal_conditions",
     "hiermem.testing.record_conditions",
+    "hiermem.testing.listing_conditions",
+    "hiermem.testing.dump_conditions",
     "hiermem.testing.machine",
     "hiermem.testing.twins",
 )

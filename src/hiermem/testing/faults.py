@@ -102,6 +102,10 @@ class FaultyStore:
         """Return the wrapped handle bound to tenant ``name``."""
         return cast("TenantStore", _FaultyHandle(self._store.tenant(name), self.plan))
 
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return those of the wrapped store; there is no fault site here."""
+        return await self._store.tenants(after=after, limit=limit)
+
     async def close(self) -> None:
         """Close the wrapped store; there is no fault site here."""
         await self._store.close()

@@ -7,6 +7,7 @@ store cannot steer it. ``twins`` drives and compares the two.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Literal
 
@@ -27,7 +28,7 @@ from hiermem.testing.samples import (
 )
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
 from hiermem.testing.twins import SESSIONS, SMALL, TENANTS, Twins
-from hiermem.types import Message, Revision, Status, StoredMessage
+from hiermem.types import Message, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types.transaction import (
     Block,
     Copy,
@@ -36,6 +37,7 @@ from hiermem.types.transaction import (
     Record,
     RecordWrite,
     Rewrite,
+    SessionOrder,
     ViewRecord,
 )
 
@@ -56,20 +58,27 @@ class StoreMachine(Twins):
         given=st.lists(stored_messages(keys=st.none() | _KEYS, large=False), max_size=4),
         asked=st.lists(_KEYS, max_size=4),
         title=st.none() | texts(large=False),
+        labels=st.dictionaries(_KEYS, _KEYS, max_size=3),
+        active=st.integers(0, 3),
     )
     def append(
         self,
         tenant: str,
         session: str,
+        *,
         given: list[StoredMessage],
         asked: list[str],
         title: str | None,
+        labels: dict[str, str],
+        active: int,
     ) -> None:
         """Append messages, claiming their keys; if one is taken, both stores must refuse."""
-        self.both(
-            tenant,
-            lambda handle: write(handle, session, given, keys=asked, record={"title": title}),
-        )
+        later = NOW + timedelta(minutes=active)
+        record = {"title": title, "metadata": labels, "last_activity": later}
+        self.both(tenant, lambda handle: write(handle, session, given, keys=asked, record=record))
+        one = dict(list(labels.items())[:1])
+        for order in ("created", "last_activity"):
+            self.both(tenant, partial(_listed, session, one, order))
 
     @rule(
         tenant=TENANTS,
@@ -333,6 +342,15 @@ async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
         await handle.records(write.kind, scope=write.scope),
         await handle.records(write.kind, key=write.key),
         await handle.records(write.kind, scope=write.scope, key=write.key),
+    ]
+
+
+async def _listed(
+    after: str, metadata: dict[str, str], order_by: SessionOrder, handle: TenantStore
+) -> list[list[SessionRecord]]:
+    return [
+        await handle.sessions(after=after, limit=2, order_by=order_by),
+        await handle.sessions(metadata=metadata, limit=2, order_by=order_by),
     ]
 
 

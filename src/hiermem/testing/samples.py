@@ -135,7 +135,7 @@ def writing(
 
     def decide(snapshot: Snapshot) -> Changes[Snapshot]:
         before = snapshot.session or SessionRecord(
-            session_id, None, (), "{}", "tiktoken:o200k_base", NOW
+            session_id, None, (), "{}", "tiktoken:o200k_base", NOW, NOW
         )
         copy = effects.get("copy")
         if snapshot.session is None and copy is not None:
@@ -205,7 +205,7 @@ async def contents(tenant: TenantStore) -> dict[str, Any]:
         "spent": await tenant.spent(),
         "backlog": await tenant.backlog(limit=10_000),
     }
-    for record in await tenant.sessions():
+    for record in await tenant.sessions(limit=10_000):
         kept[f"session {record.id}"] = await _session(tenant, record)
     return kept
 

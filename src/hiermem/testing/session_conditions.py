@@ -35,6 +35,7 @@ from hiermem.types.transaction import (
     LogEvent,
     NeedSession,
     Snapshot,
+    ViewRecord,
 )
 
 __all__ = ["SessionConditions"]
@@ -68,14 +69,31 @@ class SessionConditions(Conditions):
         """Every field of a session's record is kept, and a later write replaces all of them."""
         first = SessionRecord(
             "s", "Title \N{SNOWMAN}", ("Ada", "assistant"), '{"a":1}', "counter", NOW,
-            state="[1]", version=1,
+            NOW + timedelta(hours=1), metadata={"user": "ada"}, state="[1]", version=1,
         )  # fmt: skip
         await tenant.mutate("s", lambda _: Changes(None, session=first))
         assert await tenant.session("s") == first
         later = NOW + timedelta(days=1)
-        second = SessionRecord("s", None, (), "{}", "other", later, 0, "", closed=True, version=2)
+        second = SessionRecord("s", None, (), "{}", "other", later, later, closed=True, version=2)
         await tenant.mutate("s", lambda _: Changes(None, session=second))
         assert await tenant.session("s") == second
+
+    @condition
+    async def test_long_ids_and_keys_are_compared_in_full(self, tenant: TenantStore) -> None:
+        """Two ids, keys or labels that differ in the last of 512 code points only are two."""
+        long = "\N{GRINNING FACE}" * 511
+        names = [long + last for last in ("a", "A", "\N{GRINNING FACE}", "\N{WINKING FACE}")]
+        for name in names:
+            await write(tenant, name, [Message.user(name)], record={"metadata": {name: name}})
+            await write(tenant, "s", [Message.user(name, key=name)])
+            await tenant.put_view(ViewRecord("s", name, name[-1]))
+        for place, name in enumerate(names):
+            assert [one.content for one in await tenant.messages(name, 0, 9)] == [name]
+            assert [one.id for one in await tenant.sessions(metadata={name: name})] == [name]
+            seen = await tenant.mutate("s", Changes, keys=[name])
+            assert {key: entry.index for key, entry in seen.keys.items()} == {name: place}
+            assert await tenant.view("s", name) == ViewRecord("s", name, name[-1])
+        assert await tenant.session(long) is None
 
     @condition
     async def test_sessions_come_in_the_order_of_creation(self, tenant: TenantStore) -> None:
@@ -181,7 +199,9 @@ class SessionConditions(Conditions):
         for decide in (
             version,
             index,
-            wrong(session=SessionRecord("other", None, (), "{}", "c", NOW, messages=3, version=2)),
+            wrong(
+                session=SessionRecord("other", None, (), "{}", "c", NOW, NOW, messages=3, version=2)
+            ),
             wrong(keys=again),
             wrong(keys=(again[0], again[0])),
             wrong(flags=((0, "fine"), (99, "lost"))),

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +24,10 @@ from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
+from hiermem.testing.dump_conditions import DumpConditions
 from hiermem.testing.epoch_conditions import EpochConditions
 from hiermem.testing.journal_conditions import JournalConditions
+from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
 from hiermem.testing.record_conditions import RecordConditions
@@ -72,6 +75,8 @@ class StoreConformance(
     JournalConditions,
     RecordConditions,
     EpochConditions,
+    ListingConditions,
+    DumpConditions,
 ):
     """Everything that a store must do, one test for each condition.
 
@@ -121,6 +126,20 @@ class StoreConformance(
             assert await other.tenant("a").secret() != secret
 
     @store_condition
+    async def test_a_store_has_one_time(self, path: Path) -> None:
+        """The time is timezone-aware, goes on, and is one for all tenants and openers."""
+        async with self.opened(path) as store:
+            first = await store.tenant("a").now()
+            assert first.utcoffset() is not None
+            await asyncio.sleep(0.02)
+            second = await store.tenant("b").now()
+            assert timedelta() < second - first < timedelta(seconds=60)
+            if "shared" in store.capabilities:
+                async with self.opened(path) as other:
+                    third = await other.tenant("a").now()
+                    assert abs(third - second) < timedelta(seconds=60)
+
+    @store_condition
     async def test_a_closed_store_says_so(self, path: Path) -> None:
         """Closing twice is harmless, and every call after it raises MemoryClosedError."""
         store = await self.open_store(path)
@@ -130,6 +149,8 @@ class StoreConformance(
         await store.close()
         calls: tuple[Any, ...] = (
             tenant.sessions,
+            tenant.now,
+            store.tenants,
             lambda: tenant.messages("s", 0, 1),
             lambda: write(tenant, "s", [Message.user("y")]),
             lambda: store.tenant("b").put_view(ViewRecord("s", "v", "")),

@@ -19,10 +19,14 @@ __all__ = [
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
     "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
     "NodeTally", "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed",
-    "SessionNeed", "Snapshot", "Spent", "ViewRecord",
+    "SessionNeed", "SessionOrder", "Snapshot", "Spent", "StoredRow", "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")
+#: The order of a list of sessions: as they were created, or the one last appended to first.
+SessionOrder: TypeAlias = Literal["created", "last_activity"]
+#: One row of a dump: JSON values, which any store can read (``hiermem.stores.dump``).
+StoredRow: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,7 +362,9 @@ class SessionRecord:
     microseconds, so a session created again under an erased id repeats neither, and whoever still
     works on the erased one writes nowhere. ``build``, opaque too, is the progress of a re-pack into
     another tree, "" while there is none. A fork names the session it was ``forked_from`` and shares
-    its first ``forked_at`` messages.
+    its first ``forked_at`` messages. ``last_activity`` is the time of the last append, by the clock
+    of the memory that appended; it never goes back. ``metadata`` are the application's own labels,
+    by which sessions are listed.
     """
 
     id: str
@@ -371,6 +373,7 @@ class SessionRecord:
     config: str
     counter: str
     created_at: datetime
+    last_activity: datetime
     messages: int = 0
     state: str = ""
     closed: bool = False
@@ -380,3 +383,10 @@ class SessionRecord:
     build: str = ""
     forked_from: str | None = None
     forked_at: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+
+    def __post_init__(self) -> None:
+        # Every append makes a record from the one before; its metadata is shared, not copied again.
+        if type(self.metadata) is not MappingProxyType:
+            own = MappingProxyType(dict(self.metadata))
+            object.__setattr__(self, "metadata", own)

@@ -61,8 +61,8 @@ def test_an_answer_with_a_schema_or_with_units_is_left_alone():
 
 @pytest.mark.parametrize(
     "family",
-    ["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ", "!", "\n",
-     "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'],
+    ["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ", "!",
+     "\n", "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'],
 )  # fmt: skip
 def test_time_grows_linearly_with_hostile_text(family):
     def work(text: str) -> None:

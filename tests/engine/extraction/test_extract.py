@@ -678,7 +678,8 @@ async def test_killed_at_every_operation_it_is_resumed_and_pays_once(remote):
     expected = (await undisturbed.extract(options(150))).tri_vector
     sites = 0
     for at in range(400):
-        store, clock = MemoryStore(), [START]
+        clock = [START]
+        store = MemoryStore(clock=lambda clock=clock: clock[0])
         plan = FaultPlan({at: "die"}, only=frozenset(s for s in SITES if "mutate" not in s))
         llm = scripted(remote=remote)
         await said(store, llm, talk(6))

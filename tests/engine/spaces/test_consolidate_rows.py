@@ -22,6 +22,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
+from hiermem.engine.handle import utc_now
 from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -54,6 +55,8 @@ async def opened(request, tmp_path):
         if not stores:
             sqlite = request.param == "sqlite"
             stores.append(await SQLiteStore.open(tmp_path / "m.db") if sqlite else MemoryStore())
+        # One clock for the store and the memory that was opened last.
+        stores[0]._clock = settings.get("clock", utc_now)
         wrapped = settings.pop("wrapped", lambda store: store)(stores[0])
         policy = BankPolicy(**{"retries": 0, **settings.pop("policy", {})})
         memory = AsyncMemory(

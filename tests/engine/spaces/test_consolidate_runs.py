@@ -61,14 +61,19 @@ async def store(request, tmp_path):
     """A store of either kind."""
     from hiermem.stores.sqlite import SQLiteStore
 
-    opened = MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m")
+    clock = Clock()
+    opened = (
+        MemoryStore(clock=clock)
+        if request.param == "memory"
+        else await SQLiteStore.open(tmp_path / "m", clock=clock)
+    )
     yield opened
     await opened.close()
 
 
 async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store):
     """F18: it comes back with an answer to notes that another run has taken in meanwhile."""
-    clock, slow = Clock(), Gated()
+    clock, slow = store._clock, Gated()
     first = AsyncMemory(store=store, llm=slow, clock=clock)
     other = AsyncMemory(store=store, llm=ScriptedLLM(script=answer, remote=True), clock=clock)
     space = first.space("x", rules=RULES)
@@ -94,7 +99,7 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
 
 async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(store):
     """The other run has paid for its answer too; the first must not write under its feet."""
-    clock, slow, later = Clock(), Gated(), Gated()
+    clock, slow, later = store._clock, Gated(), Gated()
     first = AsyncMemory(store=store, llm=slow, clock=clock).space("x", rules=RULES)
     other = AsyncMemory(store=store, llm=later, clock=clock).space("x")
     await first.note("one")
@@ -233,7 +238,7 @@ async def test_nothing_to_do_asks_nothing_and_writes_nothing():
 async def test_a_run_that_was_cut_off_is_seen_and_settled_by_the_next():
     """Killed between the call and its end: told as unknown, and not as running for ever."""
     clock, plan, slow = Clock(), FaultPlan(), Gated()
-    store = FaultyStore(MemoryStore(), plan)
+    store = FaultyStore(MemoryStore(clock=clock), plan)
     memory = AsyncMemory(store=store, llm=slow, clock=clock)
     space = memory.space("x", rules=RULES)
     await space.note("one")

@@ -29,7 +29,7 @@ class Archive:
     """Several sessions to be brought up to date."""
 
     def __init__(self, sessions=4, **policy):
-        self.tenant = MemoryStore().tenant("t")
+        self.tenant = MemoryStore(clock=lambda: self.now).tenant("t")
         self.policy = UpdatePolicy(**({"batch_delay": 0, "concurrency": 3} | policy))
         self.now = START + timedelta(days=1)
         self.handle = self.opened(HierarchyConfig.by_tokens())

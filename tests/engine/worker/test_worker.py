@@ -29,10 +29,10 @@ class Office:
     """A tenant's sessions with a worker, or several, behind them."""
 
     def __init__(self, store=None, *, config=LEVELS, tenant="t", **policy):
-        self.store = store or MemoryStore()
+        self.ahead = timedelta(0)
+        self.store = store or MemoryStore(clock=self.now)
         self.tenant = self.store.tenant(tenant)
         self.policy = UpdatePolicy(**({"batch_delay": 0, "concurrency": 3} | policy))
-        self.ahead = timedelta(0)
         self.topics = {}
         self.handle = Handle(
             self.tenant, COUNTER, config, update_policy=self.policy, clock=self.now

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
+
+#: How long the offset between a memory's clock and its store's is believed.
+COMPARED_AFTER: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,11 @@ class Claim:
     run_id: str
     until: datetime
     item: str = ""
+
+
+def moved_too_far(moved: timedelta, lease: float) -> bool:
+    """Return whether two clocks moved apart by more than a quarter of a lease, in seconds."""
+    return abs(moved) > timedelta(seconds=lease) / 4
 
 
 def write_claim(claim: Claim) -> str:

@@ -85,6 +85,7 @@ def prepare(
         config=source.config if same else replay.config.to_json(),
         counter=source.counter,
         created_at=now,
+        last_activity=now,
         messages=at,
         state=state.to_json(),
         version=1,
@@ -92,6 +93,7 @@ def prepare(
         tree=first_epoch,
         forked_from=source.id,
         forked_at=at,
+        metadata=source.metadata,
     )
     nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
     waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}

@@ -298,9 +298,9 @@ def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
     named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
     names = [name for name in sorted(named) if name][:_SPEAKERS]
     label = "|".join(map(re.escape, (*names, *_NAMES)))
+    start = r"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{0,8}"
     opening = re.compile(
-        rf"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{{0,8}}(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
-        re.IGNORECASE,
+        rf"{start}(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]", re.IGNORECASE
     )
     found = list(opening.finditer(answer))
     ends = [*(match.start() for match in found[1:]), len(answer)]

@@ -104,6 +104,7 @@ async def _open_run(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
     """
     record = await retry_store(lambda: handle.record(session_id), sleep=sleep)
+    await handle.compare_clocks(lease=options.lease)
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
@@ -119,7 +120,7 @@ async def _open_run(
         kind="extraction",
         subject=record.id,
         lease=options.lease,
-        now=handle.clock,
+        now=handle.store_now,
         sleep=sleep,
         journal_budget=journal_budget,
         llm=llm,

@@ -47,11 +47,12 @@ class LastState:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """An application's description of a session."""
+    """An application's description of a session; ``metadata`` are those that it begins with."""
 
     id: str
     title: str | None = None
     participants: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     on_bad_text: Literal["refuse", "replace"] = "refuse"
     seen: LastState = field(default_factory=LastState, compare=False, repr=False)
 
@@ -177,7 +178,7 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
         else:
             prepared = prepare(given)
         new = None if stored is not None else _new_record(handle, about, config)
-        decide = _Append(handle, about, config, stored, prepared, new)
+        decide = _Append(handle, about, config, stored, prepared, handle.clock(), new)
         keys = [item.message.key for item in prepared if item.message.key is not None]
         try:
             return await handle.store.mutate(about.id, decide, keys=keys)
@@ -205,7 +206,7 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     prepared = _Preparer(handle, about, config, key)(given)
     keys = [item.message.key for item in prepared if item.message.key is not None]
     try:
-        decide = _Append(handle, about, config, stored, prepared)
+        decide = _Append(handle, about, config, stored, prepared, handle.clock())
         return mutate_here(about.id, decide, keys=keys)
     except _ChangedError:
         return None
@@ -282,6 +283,7 @@ class _Append:
     config: HierarchyConfig
     stored: str | None
     prepared: Sequence[_PreparedMessage]
+    now: datetime
     new: SessionRecord | None = None
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
@@ -301,7 +303,7 @@ class _Append:
         first = state.next_index
         arrivals = [item.arrival(first + offset) for offset, item in enumerate(fresh)]
         folded = fold.arrive(state, arrivals, self.config)
-        after = _advanced(record, folded, about=self.about)
+        after = _advanced(record, folded, about=self.about, now=self.now)
         self.about.seen.state = (after.state, folded.state)
         return Changes(
             indices,
@@ -354,23 +356,33 @@ class _Append:
 
 def _new_record(handle: Handle, about: About, config: HierarchyConfig) -> SessionRecord:
     """Return the record of a session without messages."""
-    first_epoch = beginning()
+    first_epoch, now = beginning(), handle.clock()
     return SessionRecord(
         id=about.id,
         title=about.title,
         participants=about.participants,
         config=config.to_json(),
         counter=handle.counter.name,
-        created_at=handle.clock(),
+        created_at=now,
+        last_activity=now,
+        metadata=about.metadata,
         epoch=first_epoch,
         tree=first_epoch,
     )
 
 
 def _advanced(
-    record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
+    record: SessionRecord,
+    folded: Folded,
+    *,
+    about: About | None = None,
+    closed: bool | None = None,
+    now: datetime | None = None,
 ) -> SessionRecord:
-    """Return the record after a fold; a title or participants given later replace earlier ones."""
+    """Return the record after a fold; a title or participants given later replace earlier ones.
+
+    ``now`` is the time of an append.
+    """
     return replace(
         record,
         title=about.title if about and about.title is not None else record.title,
@@ -379,6 +391,7 @@ def _advanced(
         state=folded.state.to_json(),
         closed=record.closed if closed is None else closed,
         version=record.version + 1,
+        last_activity=max(record.last_activity, now or record.last_activity),
     )
 
 

@@ -24,7 +24,7 @@ from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, every_session
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
@@ -215,7 +215,9 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
 
 async def erase_tenant(handle: Handle) -> Receipt:
     """Erase everything stored for the tenant, its journal included."""
-    messages = sum(record.messages for record in await handle.store.sessions())
+    messages = 0
+    async for record in every_session(handle.store):
+        messages += record.messages
     removed = {"sessions": await handle.store.erase_all(), "messages": messages}
     gone = {what: count for what, count in removed.items() if count}
     return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hiermem.core.log.branches import ImportReport, Place, base_of, place
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
@@ -30,7 +30,7 @@ async def import_chats(
     """Append conversations, and return what was new; conversations are read one at a time."""
     given = iter(conversations)
     run = _Import(handle, {})
-    for record in await handle.store.sessions():
+    async for record in every_session(handle.store):
         run.sessions.setdefault(base_of(record.id), []).append(record.id)
     while (conversation := await asyncio.to_thread(_next, given)) is not None:
         await run.add(conversation)

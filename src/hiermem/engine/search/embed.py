@@ -122,7 +122,7 @@ async def embed(
 
 async def _busy(handle: Handle, session_id: str) -> bool:
     """Return whether a live pass of another process is working on the session."""
-    now = handle.clock()
+    now = handle.store_now()
     for run in await handle.store.runs(subject=session_id, limit=20):
         if run.kind == "embedding" and with_current_outcome(run, now).outcome == "running":
             return True
@@ -158,7 +158,7 @@ class _EmbeddingPass:
             subject=session_id,
             # Longer than one request may take.
             lease=2 * handle.search_policy.embed_timeout + 60,
-            now=handle.clock,
+            now=handle.store_now,
             detail=self._detail,
         )
 

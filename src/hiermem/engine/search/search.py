@@ -24,7 +24,7 @@ from hiermem.core.search.postings import Array
 from hiermem.core.search.search import ScoredQuery
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import KIND, SessionIndex
 from hiermem.engine.search.labels import labelled
 from hiermem.engine.search.summary_index import kind_of, refresh
@@ -159,7 +159,7 @@ def _wanted(session_id: str, hits: Any) -> list[Span]:
 async def rebuild(handle: Handle) -> IndexReport:
     """Drop the indexes of all sessions and build them again."""
     sessions = messages = passages = 0
-    for record in await handle.store.sessions():
+    async for record in every_session(handle.store):
         handle.check(record)
         handle.forget(record.id)
         levels = await handle.store.tree(record.id).levels()

@@ -85,6 +85,8 @@ async def consolidate(
     rules = await space.rules()
     journal_budget = journal_budget or JournalBudget(space.handle.store, space.handle.update_policy)
     run_id = uuid.uuid4().hex
+    if not dry_run:
+        await space.handle.compare_clocks(lease=space.policy.lease)
     lease = None if dry_run else space.lease(run_id)
     budget = Budget(
         max_calls=max_calls,

@@ -116,7 +116,7 @@ def open_run(
         kind="consolidation",
         subject=subject,
         lease=policy.lease,
-        now=handle.clock,
+        now=handle.store_now,
         sleep=sleep,
         run_id=run_id,
         journal_budget=journal_budget,

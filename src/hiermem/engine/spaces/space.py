@@ -66,7 +66,7 @@ class SpaceContext:
 
     def lease(self, run_id: str) -> Lease:
         """Return the lease of its bank, not taken yet."""
-        return Lease(self.records, run_id, length=self.policy.lease, now=self.handle.clock)
+        return Lease(self.records, run_id, length=self.policy.lease, now=self.handle.store_now)
 
     async def rules(self, *, reread: bool = False) -> Rules:
         """Return the rules of the space; create it where rules were given and it does not exist.

@@ -101,6 +101,8 @@ class UpdatePool:
         handle = self.handle
         try:
             session_update.record = await handle.record(session_update.session_id)
+            if not settings.get("dry_run"):
+                await handle.compare_clocks(lease=handle.update_policy.lease)
             done = await update(
                 handle.store,
                 session_update.session_id,
@@ -111,7 +113,7 @@ class UpdatePool:
                 strategy=strategy,
                 policy=handle.update_policy,
                 prompts=self.prompts,
-                now=handle.clock,
+                now=handle.store_now,
                 sleep=self.sleep,
                 shared=Shared(
                     slots=session_update.slots,

@@ -123,7 +123,7 @@ async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
             fallback=pool.fallback,
             counter=handle.counter,
             templates=pool.prompts,
-            now=handle.clock,
+            now=handle.store_now,
             sleep=pool.sleep,
             budget=pool.budget,
             shared=Shared(),

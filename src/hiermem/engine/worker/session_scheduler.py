@@ -16,6 +16,7 @@ from typing import Final
 
 from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
 from hiermem.core.summaries.plan import UpdateReport
+from hiermem.engine.handle import every_session
 from hiermem.engine.summaries.shared import NodeBackoff
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
@@ -109,7 +110,7 @@ class SessionScheduler:
         session's tree is searched for outdated texts once, and again only after a re-pack or under
         another configuration.
         """
-        for record in await self._store.sessions():
+        async for record in every_session(self._store):
             known = record.id in self._taken or record.id in self.queue
             if known or record.id in self.backoff:
                 continue
@@ -149,7 +150,7 @@ class SessionScheduler:
     async def _consider(self, session_id: str) -> None:
         """Queue a session that has something to make; otherwise let it back off."""
         found = await probe(
-            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.clock()
+            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.store_now()
         )
         if found.level is not None:
             self.queue.put(session_id, found.level, contested=found.leased)

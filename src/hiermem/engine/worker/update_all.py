@@ -28,7 +28,7 @@ from hiermem.core.summaries.reports import (
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
@@ -88,6 +88,7 @@ async def update_all(
     sessions = await _sessions(handle, strategy)
     if dry_run:
         return await _plan(pool, sessions, strategy)
+    await handle.compare_clocks(lease=handle.update_policy.lease)
     purpose = _purpose(handle, llm, strategy)
     begin = 0
     if strategy == "full":
@@ -102,11 +103,11 @@ async def update_all(
 async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
     """Return the sessions to look at, in the order of their creation."""
     if strategy == "full" or handle.update_policy.follow_strategy:
-        return [record.id for record in await handle.store.sessions()]
+        return [record.id async for record in every_session(handle.store)]
     behind = {session_id async for session_id in backlog(handle.store)}
     return [
         record.id
-        for record in await handle.store.sessions()
+        async for record in every_session(handle.store)
         if record.id in behind or has_provisional(record) or await lacks_vectors(handle, record)
     ]
 
@@ -159,7 +160,7 @@ class _Batch:
             kind="update",
             subject=BATCH_SUBJECT,
             lease=pool.handle.update_policy.lease,
-            now=pool.handle.clock,
+            now=pool.handle.store_now,
             detail=self._detail,
         )
         self._total = BatchReport(sessions=len(sessions), resumed=begin)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from hiermem.errors import MemoryClosedError
-from hiermem.stores.contract import run_decision
+from hiermem.stores.contract import run_decision, system_time
+from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import (
@@ -23,6 +25,7 @@ from hiermem.stores.memory.data import (
     fresh_revision,
     fresh_run,
 )
+from hiermem.stores.memory.dump import items, restored
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -36,8 +39,10 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -47,9 +52,10 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """A store that lives in this process and ends with it."""
+    """A store that lives in this process and ends with it. ``clock`` is its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], datetime] = system_time) -> None:
+        self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._tenants: dict[str, TenantData] = {}
         self._lock = threading.RLock()
@@ -64,6 +70,14 @@ class MemoryStore:
         """Return the handle bound to tenant ``name``."""
         return MemoryTenant(self, name)
 
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        if self._closed:
+            raise MemoryClosedError("the store is closed; open a new one")
+        with self._lock:
+            names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
+        return [name for name in names if after is None or name > after][: max(limit, 0)]
+
     async def close(self) -> None:
         """Refuse every later call."""
         self._closed = True
@@ -77,6 +91,21 @@ class MemoryStore:
             raise MemoryClosedError("the store is closed; open a new one")
         with self._lock:
             return self._lock, self._tenants.setdefault(name, TenantData())
+
+    def open_time(self) -> datetime:
+        """Return the store's time, for the tenant's handle."""
+        self.open_tenant("")
+        return self._clock()
+
+    def restore(self, name: str, dump: SessionDump) -> None:
+        """Write a dump to tenant ``name``, for the tenant's handle."""
+        lock, kept = self.open_tenant(name)
+        with lock:
+            draft = restored(kept, dump)
+            empty = all(held == TenantData() for held in self._tenants.values())
+            check_secret(dump, self._secret, empty=empty)
+            self._secret = dump.secret
+            kept.become(draft)
 
     def open_secret(self) -> bytes:
         """Return the store's secret, for the tenant's handle."""
@@ -100,6 +129,10 @@ class MemoryTenant:
         """Return the store's secret."""
         return self._store.open_secret()
 
+    async def now(self) -> datetime:
+        """Return the time of the clock that the store was given."""
+        return self._store.open_time()
+
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
@@ -107,9 +140,18 @@ class MemoryTenant:
         found = self._session(session_id)
         return found.record if found else None
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions, in the order of their creation."""
-        return [session.record for session in self._kept().sessions.values()]
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+        return reads.sessions(
+            self._kept(), after=after, limit=limit, metadata=metadata or {}, order_by=order_by
+        )
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions that were forked from this one, in the order of their creation."""
@@ -147,6 +189,24 @@ class MemoryTenant:
             count = len(kept.sessions)
             kept.become(TenantData())
             return count
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page, as it is when they begin."""
+        if self._session(session_id) is None:
+            raise missing(session_id)
+        return self._pages(session_id)
+
+    async def _pages(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            found = items(kept, session_id)
+        for page in pages(found, tenant=self._name, secret=self._store.open_secret()):
+            yield page
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned: all of it, or nothing."""
+        self._kept()
+        self._store.restore(self._name, await read(rows, tenant=self._name))
 
     async def scrub(self) -> Scrubbed:
         """Report that nothing is left of what was removed; the live data are all there is."""

@@ -5,7 +5,7 @@ A read looks at everything and sorts; being obviously correct comes before speed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hiermem.stores.memory.data import (
@@ -33,6 +33,7 @@ from hiermem.types.transaction import (
     NeedViews,
     NodeTally,
     Record,
+    SessionOrder,
     Spent,
 )
 
@@ -68,6 +69,27 @@ def answer(kept: TenantData, session_id: str, need: Need) -> Any:
         case NeedRecords(kind, everywhere):
             found = records(kept, kind, scope=None if everywhere else session_id, key=None)
     return found
+
+
+def sessions(
+    kept: TenantData,
+    *,
+    after: str | None,
+    limit: int,
+    metadata: Mapping[str, str],
+    order_by: SessionOrder,
+) -> list[SessionRecord]:
+    """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+    records = [session.record for session in kept.sessions.values()]
+    if order_by == "last_activity":
+        # Of sessions with the same time, the one created last comes first.
+        records = sorted(records, key=lambda one: one.last_activity)[::-1]
+    for place, record in enumerate(records):
+        if record.id == after:
+            records = records[place + 1 :]
+            break
+    held = [one for one in records if metadata.items() <= one.metadata.items()]
+    return held[: max(limit, 0)]
 
 
 def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from hiermem.errors import UsageError
-from hiermem.stores.sqlite import files
+from hiermem.stores.contract import system_time
+from hiermem.stores.sqlite import files, reads
+from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
@@ -33,7 +36,13 @@ class SQLiteStore:
     """A store in one SQLite file; open it with ``await SQLiteStore.open(path)``."""
 
     def __init__(
-        self, *, path: str, writer: Writer, readers: Readers | None, busy_timeout: float
+        self,
+        *,
+        path: str,
+        writer: Writer,
+        readers: Readers | None,
+        busy_timeout: float,
+        clock: Callable[[], datetime],
     ) -> None:
         self._path = path
         # The working directory may have changed when the file is needed again.
@@ -41,6 +50,7 @@ class SQLiteStore:
         self._writer = writer
         self._readers = readers
         self._busy_timeout = busy_timeout
+        self._clock = clock
 
     @classmethod
     async def open(
@@ -50,13 +60,14 @@ class SQLiteStore:
         create: bool = True,
         busy_timeout: float = 5.0,
         readers: int = 3,
+        clock: Callable[[], datetime] = system_time,
     ) -> SQLiteStore:
         """Open the store at ``path``; create it if it does not exist. ":memory:" keeps nothing.
 
         ``busy_timeout`` is the number of seconds that a write waits for another process;
-        ``readers`` is the number of reads that may run at once. A file of an older format is
-        migrated, after it was copied to ``<name>.v<n>.bak``. A file of up to 32 MB is checked for
-        damage as a whole; of a larger file, only the schema is checked.
+        ``readers`` is the number of reads that may run at once; ``clock`` is the store's time. A
+        file of an older format is migrated, after it was copied to ``<name>.v<n>.bak``. A file of
+        up to 32 MB is checked for damage as a whole; of a larger file, only the schema is checked.
 
         Raises NotFoundError if ``create`` is off and the file does not exist, StoreCorruptError if
         the file is not a store, is of a development version or is damaged, and StoreNewerError if
@@ -69,16 +80,31 @@ class SQLiteStore:
         if busy_timeout < 0 or readers < 1:
             raise UsageError("busy_timeout must be 0 or more, and readers 1 or more")
         return await asyncio.to_thread(
-            cls._open, name, create=create, busy_timeout=busy_timeout, readers=readers
+            cls._open,
+            name,
+            create=create,
+            busy_timeout=busy_timeout,
+            readers=readers,
+            clock=clock,
         )
 
     @classmethod
-    def _open(cls, name: str, *, create: bool, busy_timeout: float, readers: int) -> SQLiteStore:
+    def _open(
+        cls,
+        name: str,
+        *,
+        create: bool,
+        busy_timeout: float,
+        readers: int,
+        clock: Callable[[], datetime],
+    ) -> SQLiteStore:
         if name == files.MEMORY:
             connection = files.connect(name, busy_timeout=busy_timeout)
             files.create_in(connection, current())
             writer = Writer(connection)
-            return cls(path=name, writer=writer, readers=None, busy_timeout=busy_timeout)
+            return cls(
+                path=name, writer=writer, readers=None, busy_timeout=busy_timeout, clock=clock
+            )
         file = Path(name).absolute()
         files.prepare(file, create=create, busy_timeout=busy_timeout, schema=current())
         connect = partial(files.connect, file, busy_timeout=busy_timeout)
@@ -87,6 +113,7 @@ class SQLiteStore:
             writer=Writer(connect()),
             readers=Readers(connect, readers),
             busy_timeout=busy_timeout,
+            clock=clock,
         )
 
     @property
@@ -102,6 +129,10 @@ class SQLiteStore:
     def tenant(self, name: str) -> SQLiteTenant:
         """Return the handle that is bound to tenant ``name``; this does no I/O."""
         return SQLiteTenant(self, name)
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        return await self.read(reads.tenants, after=after, limit=limit)
 
     async def check(self) -> list[str]:
         """Read the whole file and return the damage found; the list is empty if there is none."""
@@ -130,9 +161,40 @@ class SQLiteStore:
             lambda transaction: work(transaction.connection, *args, **kwargs)
         )
 
+    async def pages(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
+        """Yield what ``work`` yields, all from one state; the tenants' handles call this.
+
+        A file is read page by page, on a connection of its own that holds a transaction for reading
+        until the last page. Of a database in memory, which has one connection, everything is read
+        at once.
+        """
+        if self._readers is None:
+            for page in await self.read(lambda connection: list(work(connection))):
+                yield page
+            return
+        await self.read(lambda _: None)  # refuses a closed store
+        connect = partial(files.connect, self._file, busy_timeout=self._busy_timeout, mode="ro")
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = await asyncio.to_thread(connect)
+            connection.execute("BEGIN")
+            found = work(connection)
+            while (page_or_none := await asyncio.to_thread(next, found, None)) is not None:
+                yield page_or_none
+        except FAILURES as error:
+            raise translate(error) from None
+        finally:
+            if connection is not None:
+                connection.close()
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` on the writer and wait for its commit; the tenants' handles call this."""
         return await self._writer.run(work)
+
+    async def time(self) -> datetime:
+        """Return the store's time; the tenants' handles call this."""
+        await self.read(lambda _: None)  # refuses a closed store
+        return self._clock()
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
         """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""

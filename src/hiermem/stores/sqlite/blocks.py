@@ -42,7 +42,7 @@ def find(
             return []
         end = 1 << 62 if stop is None else stop
         found = connection.execute(_FIND, (at[0], kind, start, end)).fetchall()
-    return decode(found, _read, "blocks")
+    return decode(found, read, "blocks")
 
 
 def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
@@ -68,6 +68,7 @@ def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> Non
     )
 
 
-def _read(row: Sequence[Any]) -> Block:
+def read(row: Sequence[Any]) -> Block:
+    """Return the block from its columns."""
     check(row, _SHAPE)
     return Block(*row)

@@ -7,17 +7,25 @@ bound to its tenant by equality, either directly or through the session's number
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.sqlite import rows, tree_rows
-from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores.sqlite.codec import check, decode, pack, shape
 from hiermem.stores.sqlite.failures import DAMAGED
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import Attempt, LogEvent, RunRecord, Spent, ViewRecord
+from hiermem.types.transaction import (
+    Attempt,
+    LogEvent,
+    RunRecord,
+    SessionOrder,
+    Spent,
+    ViewRecord,
+)
 
 _ALL = (1 << INDEX_BITS) - 1
 #: Binds (tenant, session id).
@@ -29,6 +37,47 @@ _SESSION = (
     f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ?"
 )
+_STANDING = (
+    "SELECT h.last_activity, h.session FROM sessions s JOIN heads h ON h.session = s.session "
+    "WHERE s.tenant = ? AND s.id = ?"
+)
+#: Where a list of sessions looks. The index is named, because a page must not cost more in a tenant
+#: that has more sessions.
+_LISTED = {
+    "created": "sessions s INDEXED BY sessions_created CROSS JOIN heads h ON h.session = s.session",
+    "last_activity": (
+        "heads h INDEXED BY heads_active CROSS JOIN sessions s "
+        "ON s.session = h.session AND s.tenant = h.tenant"
+    ),
+}
+_NUMBERED = (
+    "json_each(?) j CROSS JOIN heads h ON h.session = j.value "
+    "CROSS JOIN sessions s ON s.session = h.session AND s.tenant = h.tenant"
+)
+#: What follows a session in each order. By activity, that is two ranges of the index: SQLite would
+#: search a comparison of pairs by its first half alone.
+_AFTER = {
+    "created": ("s.tenant = ? AND s.session > ? ORDER BY s.session LIMIT ?",),
+    "last_activity": (
+        "h.tenant = ? AND h.last_activity = ? AND h.session < ? ORDER BY h.session DESC LIMIT ?",
+        (
+            "h.tenant = ? AND h.last_activity < ? "
+            "ORDER BY h.last_activity DESC, h.session DESC LIMIT ?"
+        ),
+    ),
+}
+#: Later than every time, and above every number.
+_FIRST = ((1 << 63) - 1, (1 << 63) - 1)
+HOLDING = (
+    "SELECT min(session) FROM session_metadata INDEXED BY session_metadata_held "
+    "WHERE tenant = ? AND key = ? AND value = ? AND session >= ?"
+)
+_OWNED = ("sessions", "runs", "attempts", "views", "records")
+_NEXT_TENANT = "SELECT min(name) FROM ({})".format(
+    " UNION ALL ".join(
+        f"SELECT min(tenant) AS name FROM {table} WHERE tenant > ?" for table in _OWNED
+    )
+)
 _MESSAGES = f"SELECT {rows.MESSAGE} FROM messages WHERE message >= ? AND message < ?"
 #: The condition repeats the index's word for word, and the index is named; otherwise SQLite could
 #: not use the index, and the query would be expensive.
@@ -37,6 +86,7 @@ ECHOING = tuple(
     "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
     for table in ("messages", "versions")
 )
+_VIEWS = "SELECT session_id, name, state FROM views WHERE tenant = ? AND session_id = ?"
 _PLACE = (
     "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ? AND s.id = ?"
@@ -91,10 +141,79 @@ def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> Ses
     return None
 
 
-def sessions(connection: sqlite3.Connection, tenant: str) -> list[SessionRecord]:
-    """Return all sessions in the order of their creation."""
-    found = connection.execute(_SESSION + " ORDER BY s.session", (tenant,))
+def sessions(
+    connection: sqlite3.Connection,
+    tenant: str,
+    *,
+    after: str | None,
+    limit: int,
+    metadata: Mapping[str, str],
+    order_by: SessionOrder,
+) -> list[SessionRecord]:
+    """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+    count = max(limit, 0)
+    created = order_by == "created"
+    with one_state(connection):
+        begin: tuple[int, int] | None = None
+        if after is not None:
+            begin = connection.execute(_STANDING, (tenant, after)).fetchone()
+        number = begin[1] if begin else 0
+        at = begin or _FIRST
+        bounds: list[tuple[Any, ...]] = [(number,)] if created else [at, at[:1]]
+        numbers: tuple[str, ...] = ()
+        if metadata:
+            holding = _holding(connection, tenant, metadata, number if created else 0)
+            numbers = (pack(list(islice(holding, count) if created else holding)),)
+        found: list[Any] = []
+        statements = listing(order_by, filtered=bool(metadata))
+        for statement, bound in zip(statements, bounds, strict=True):
+            values = (*numbers, tenant, *bound, count - len(found))
+            found += connection.execute(statement, values).fetchall()
     return [record for _, record in decode(found, rows.read_session, "sessions")]
+
+
+def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
+    """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
+    source = _NUMBERED if filtered else _LISTED[order_by]
+    return [f"SELECT {rows.SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
+
+
+def _holding(
+    connection: sqlite3.Connection, tenant: str, metadata: Mapping[str, str], after: int
+) -> Iterator[int]:
+    """Yield the numbers above ``after`` of the sessions that hold all of ``metadata``, in order.
+
+    The search jumps in each pair's index to the first session that the other pairs have not passed.
+    So the cost depends on the pair that the fewest sessions hold.
+    """
+    pairs = list(metadata.items())
+    wanted, agreed = after + 1, 0
+    while True:
+        key, value = pairs[agreed]
+        (found,) = connection.execute(HOLDING, (tenant, key, value, wanted)).fetchone()
+        if found is None:
+            return
+        if found > wanted and agreed:
+            wanted, agreed = found, 0
+            continue
+        wanted, agreed = found, agreed + 1
+        if agreed == len(pairs):
+            yield found
+            wanted, agreed = found + 1, 0
+
+
+def tenants(connection: sqlite3.Connection, *, after: str | None, limit: int) -> list[str]:
+    """Return up to ``limit`` names, after ``after``, of tenants with anything stored, in order."""
+    found: list[str] = []
+    last = after if after is not None else ""
+    with one_state(connection):
+        while len(found) < limit:
+            (name,) = connection.execute(_NEXT_TENANT, (last,) * len(_OWNED)).fetchone()
+            if name is None:
+                break
+            found.append(name)
+            last = name
+    return found
 
 
 def forks(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[SessionRecord]:
@@ -245,10 +364,10 @@ def view(
 ) -> ViewRecord | None:
     """Return the stored view, or None if it does not exist."""
     found = connection.execute(
-        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
+        f"{_VIEWS} AND name = ?",
         (tenant, session_id, name),
     )
-    for record in decode(found, lambda row: _read_view(session_id, row), "views"):
+    for record in decode(found, read_view, "views"):
         return record
     return None
 
@@ -256,12 +375,13 @@ def view(
 def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[ViewRecord]:
     """Return all stored views of the session, ordered by name."""
     found = connection.execute(
-        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? ORDER BY name",
+        f"{_VIEWS} ORDER BY name",
         (tenant, session_id),
     )
-    return decode(found, lambda row: _read_view(session_id, row), "views")
+    return decode(found, read_view, "views")
 
 
-def _read_view(session_id: str, row: Sequence[Any]) -> ViewRecord:
-    check(row, shape("ss"))
-    return ViewRecord(session_id, *row)
+def read_view(row: Sequence[Any]) -> ViewRecord:
+    """Return the view from its columns."""
+    check(row, shape("sss"))
+    return ViewRecord(*row)

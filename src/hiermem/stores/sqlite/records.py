@@ -46,7 +46,7 @@ def find(
     if key is not None:
         where, values = where + " AND key = ?", [*values, key]
     found = connection.execute(where + " ORDER BY scope, key LIMIT ?", (*values, max(limit, 0)))
-    return decode(found, _read, "records")
+    return decode(found, read, "records")
 
 
 def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) -> bool:
@@ -81,7 +81,8 @@ def drop(transaction: Transaction, tenant: str, places: Sequence[tuple[str, str,
     transaction.connection.executemany(_DELETE, [(tenant, *place) for place in places])
 
 
-def _read(row: Sequence[Any]) -> Record:
+def read(row: Sequence[Any]) -> Record:
+    """Return the record from its columns."""
     check(row, _SHAPE)
     kind, scope, key, body, version = row
     return Record(kind, scope, key, body, version)

@@ -15,7 +15,9 @@ from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 
 #: The tables whose rows hold a session's number.
-_BY_NUMBER: Final = ("keys", "events", "nodes", "revisions", "blocks", "heads", "sessions")
+_BY_NUMBER: Final = (
+    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "heads", "sessions",
+)  # fmt: skip
 #: The tables of the journal, and the column that holds the name of the session or subject.
 _JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
 #: The tables whose rows hold a session's name, and the column that holds it.

@@ -44,7 +44,9 @@ _INDEX_MASK = (1 << INDEX_BITS) - 1
 
 SESSION = (
     "s.session, s.id, s.title, s.participants, s.config, s.counter, s.created_at, "
-    "h.messages, h.closed, h.version, h.state, s.forked_from, s.forked_at, h.epoch, h.tree, h.build"
+    "h.messages, h.closed, h.version, h.state, s.forked_from, s.forked_at, h.epoch, h.tree, "
+    "h.build, h.last_activity, "
+    "(SELECT json_group_object(m.key, m.value) FROM session_metadata m WHERE m.session = s.session)"
 )
 MESSAGE = (
     "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
@@ -52,7 +54,7 @@ MESSAGE = (
 )
 EVENT = "kind, at, happened_at, detail"
 
-_SESSION_SHAPE = shape("isSsssi" + "iiis" + "Siiis")
+_SESSION_SHAPE = shape("isSsssi" + "iiis" + "Siiis" + "is")
 _MESSAGE_SHAPE = shape("issSSiIiisSsSS")
 _EVENT_SHAPE = shape("siis")
 _STATES: tuple[MessageState, ...] = get_args(MessageState)
@@ -65,6 +67,9 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
     """Return (the session's number, its record) from the columns SESSION."""
     check(row, _SESSION_SHAPE)
     number, id_, title, participants, config, counter, created_at, *head = row
+    metadata = mapping(head[10])
+    if not all(type(value) is str for value in metadata.values()):
+        raise TypeError
     return number, SessionRecord(
         id_,
         title,
@@ -72,6 +77,7 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
         config,
         counter,
         read_time(created_at),
+        read_time(head[9]),
         messages=head[0],
         state=head[3],
         closed=bool(head[1]),
@@ -81,6 +87,7 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
         build=head[8],
         forked_from=head[4],
         forked_at=head[5],
+        metadata=metadata,
     )
 
 

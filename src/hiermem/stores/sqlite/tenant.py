@@ -7,10 +7,14 @@ handle of one tree is in ``tree``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
+from hiermem.stores.dump import missing, read
 from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.tree import SQLiteTree
@@ -26,8 +30,10 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
     Scrubbed,
+    SessionOrder,
     Snapshot,
     Spent,
+    StoredRow,
     ViewRecord,
 )
 
@@ -50,15 +56,33 @@ class SQLiteTenant:
         """Return the store's secret."""
         return await self._store.read(reads.secret)
 
+    async def now(self) -> datetime:
+        """Return the time of the clock that the store was given."""
+        return await self._store.time()
+
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
         """Return the session's record, or None if it does not exist."""
         return await self._store.read(reads.session, self._name, session_id)
 
-    async def sessions(self) -> list[SessionRecord]:
-        """Return all sessions in the order of their creation."""
-        return await self._store.read(reads.sessions, self._name)
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        metadata: Mapping[str, str] | None = None,
+        order_by: SessionOrder = "created",
+    ) -> list[SessionRecord]:
+        """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
+        return await self._store.read(
+            reads.sessions,
+            self._name,
+            after=after,
+            limit=limit,
+            metadata=dict(metadata or {}),
+            order_by=order_by,
+        )
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions forked from this session, in the order of their creation."""
@@ -111,6 +135,20 @@ class SQLiteTenant:
         """Remove all data of this tenant; return the number of sessions removed."""
         name = self._name
         return await self._store.write(lambda transaction: removal.everything(transaction, name))
+
+    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+        """Return everything kept of the session, page by page, as it is when the first one is read.
+
+        Until the last page was read, the file's log cannot be shortened and grows with each write.
+        """
+        if await self.session(session_id) is None:
+            raise missing(session_id)
+        return self._store.pages(partial(dumping.dump, tenant=self._name, session_id=session_id))
+
+    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+        """Write what ``dump`` returned: all of it, or nothing."""
+        given = await read(rows, tenant=self._name)
+        await self._store.write(lambda transaction: dumping.restore(transaction, given))
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
@@ -370,6 +371,14 @@ class Connections(Protocol):
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` on the writer and wait for its commit."""
+        ...
+
+    def pages(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
+        """Yield what ``work`` yields, all from one state."""
+        ...
+
+    async def time(self) -> datetime:
+        """Return the store's time."""
         ...
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:

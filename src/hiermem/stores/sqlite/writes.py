@@ -32,23 +32,28 @@ _NEW_SESSION = insert(
     "tenant",
     "id, title, participants, config, counter, created_at, forked_from, forked_at",
 )
-_NEW_HEAD = insert("heads", "", "messages, closed, version, state, epoch, tree, build, session")
+_NEW_HEAD = insert(
+    "heads",
+    "tenant",
+    "messages, closed, version, state, epoch, tree, build, last_activity, session",
+)
 _HEAD = (
     "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
-    "build = ? WHERE session = ?"
+    "build = ?, last_activity = ? WHERE session = ?"
 )
 _SESSION = (
     "UPDATE sessions SET title = ?, participants = ?, config = ?, counter = ?, created_at = ?, "
     "forked_from = ?, forked_at = ? WHERE session = ?"
 )
-_MESSAGE = insert("messages", "", rows.MESSAGE)
-_KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
+_METADATA = insert("session_metadata", "", "session, tenant, key, value")
+MESSAGE = insert("messages", "", rows.MESSAGE)
+KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
 _ONE_KEY = "SELECT key, message_index, fingerprint FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
     "SELECT key, message_index, fingerprint FROM keys "  # noqa: S608 - question marks only
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-_EVENT = insert("events", "session", rows.EVENT)
+EVENT = insert("events", "session", rows.EVENT)
 _REWRITE = (
     f"UPDATE messages SET {', '.join(f'{name} = ?' for name in rows.MESSAGE.split(', ')[1:])} "  # noqa: S608
     "WHERE message = ?"
@@ -132,7 +137,7 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     source = _source(transaction, tenant, before, after, changes.copy)
     transaction.writing()
     connection = transaction.connection
-    number = _write_record(connection, tenant, number, before, after)
+    number = write_record(connection, tenant, number, before, after)
     tree = after.tree if changes.tree is None else changes.tree
     if changes.copy is not None and source is not None:
         _copy(connection, after, (number, tree), changes.copy, source)
@@ -206,7 +211,7 @@ def _copy(
         raise refuse(after.id, f"a copy is of a revision that {copy.source!r} does not have")
 
 
-def _write_record(
+def write_record(
     connection: sqlite3.Connection,
     tenant: str,
     number: int,
@@ -225,6 +230,7 @@ def _write_record(
         after.epoch,
         after.tree,
         after.build,
+        to_micros(after.last_activity),
     )
     if before is None or _fixed(before) != _fixed(after):
         fixed = (
@@ -239,11 +245,22 @@ def _write_record(
         if before is None:
             cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
             number = cursor.lastrowid or 0
-            connection.execute(_NEW_HEAD, (*head, number))
+            connection.execute(_NEW_HEAD, (tenant, *head, number))
+            _write_metadata(connection, tenant, number, after)
             return number
         connection.execute(_SESSION, (*fixed, number))
+        if before.metadata != after.metadata:
+            connection.execute("DELETE FROM session_metadata WHERE session = ?", (number,))
+            _write_metadata(connection, tenant, number, after)
     connection.execute(_HEAD, (*head, number))
     return number
+
+
+def _write_metadata(
+    connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
+) -> None:
+    rows_of = [(number, tenant, key, value) for key, value in record.metadata.items()]
+    connection.executemany(_METADATA, rows_of)
 
 
 def _fixed(record: SessionRecord) -> tuple[Any, ...]:
@@ -256,6 +273,7 @@ def _fixed(record: SessionRecord) -> tuple[Any, ...]:
         record.created_at,
         record.forked_from,
         record.forked_at,
+        record.metadata,
     )
 
 
@@ -265,17 +283,17 @@ def _write_log(
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
-        connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
+        connection.execute(MESSAGE, rows.message_row(number, messages[0]))
     elif messages:
-        connection.executemany(_MESSAGE, [rows.message_row(number, m) for m in messages])
+        connection.executemany(MESSAGE, [rows.message_row(number, m) for m in messages])
     for key, entry in changes.keys:
-        connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
+        connection.execute(KEY, (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
         _rewrite(connection, number, after, rewrite)
     for event in changes.events:
-        connection.execute(_EVENT, (number, *rows.event_row(event)))
+        connection.execute(EVENT, (number, *rows.event_row(event)))
 
 
 def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str) -> None:

@@ -23,19 +23,35 @@ CREATE TABLE sessions (
     forked_at INTEGER NOT NULL,
     UNIQUE (tenant, id)
 );
+CREATE INDEX sessions_created ON sessions (tenant);
 CREATE INDEX sessions_forked ON sessions (tenant, forked_from) WHERE forked_from IS NOT NULL;
 
+-- The application's own labels of a session. The tenant is repeated for the index, which finds the
+-- sessions with a label in the order of their creation.
+CREATE TABLE session_metadata (
+    session INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (session, key)
+) WITHOUT ROWID;
+CREATE INDEX session_metadata_held ON session_metadata (tenant, key, value, session);
+
 -- The fields of a session that every append rewrites, separate from the fields that it does not.
+-- The tenant is repeated here for the index heads_active.
 CREATE TABLE heads (
     session INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
     messages INTEGER NOT NULL,
     closed INTEGER NOT NULL,
     version INTEGER NOT NULL,
     state TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     tree INTEGER NOT NULL,
-    build TEXT NOT NULL
+    build TEXT NOT NULL,
+    last_activity INTEGER NOT NULL
 );
+CREATE INDEX heads_active ON heads (tenant, last_activity, session);
 
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
 -- content is NULL if the message has parts; rest holds the values that few messages have; zone is

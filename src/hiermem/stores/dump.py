@@ -1,0 +1,385 @@
+"""The rows of a dump: everything that a store keeps of one session, as plain versioned values.
+
+A row is a dict of JSON values, so that rows can be written to a file or sent elsewhere, and any
+store can restore what another one dumped. The first row names the format, the tenant and the
+store's secret; the last one counts the rows. Leases are left out: whoever held one holds it of the
+original.
+
+``pages`` makes rows of values, and ``read`` reads them back. ``read`` refuses rows that are
+incomplete, that are of another format or that this module did not write.
+"""
+
+from __future__ import annotations
+
+import base64
+import types
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from hiermem.core.calls.lease import read_claim
+from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    Attempt,
+    Block,
+    KeyEntry,
+    LogEvent,
+    Record,
+    RunRecord,
+    StoredRow,
+    ViewRecord,
+)
+
+__all__ = ["Item", "SessionDump", "check_secret", "missing", "pages", "read"]
+
+#: The number of this format; a later hiermem may write another one.
+_FORMAT: Final = 1
+#: The number of rows in a page.
+_PAGE: Final = 500
+#: One stored value: its kind, where it stands ("" for a kind that needs no more), and the value.
+Item: TypeAlias = tuple[str, "int | str", Any]
+
+#: The kinds of rows in the order of a dump, and the values that they hold.
+_KINDS: Final[Mapping[str, type]] = {
+    "session": SessionRecord,
+    "message": StoredMessage,
+    "version": StoredMessage,
+    "key": KeyEntry,
+    "event": LogEvent,
+    "node": Node,
+    "revision": Revision,
+    "view": ViewRecord,
+    "record": Record,
+    "run": RunRecord,
+    "attempt": Attempt,
+    "block": Block,
+}
+_ORDER: Final = {kind: place for place, kind in enumerate(_KINDS)}
+#: The fields by which the values of a kind differ; each is stored once.
+_NAME: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": (),
+    "node": ("id",),
+    "revision": ("node_id", "number"),
+    "view": ("name",),
+    "record": ("kind", "key"),
+    "run": ("id",),
+    "attempt": ("id",),
+    "block": ("kind", "start"),
+}
+#: The field that names the session to which a value belongs.
+_OWNER: Final = {
+    "view": "session_id", "record": "scope", "run": "subject", "attempt": "session_id",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class SessionDump:
+    """Everything that a store keeps of one session, in the order in which it was written.
+
+    ``versions`` are the earlier versions of messages, ``keys`` the (key, entry) pairs, ``nodes``
+    and ``revisions`` those of all trees, each with the number of its tree.
+    """
+
+    tenant: str
+    secret: bytes
+    record: SessionRecord
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    keys: list[tuple[str, KeyEntry]] = field(default_factory=list[tuple[str, KeyEntry]])
+    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
+    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
+    views: list[ViewRecord] = field(default_factory=list[ViewRecord])
+    records: list[Record] = field(default_factory=list[Record])
+    runs: list[RunRecord] = field(default_factory=list[RunRecord])
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    blocks: list[Block] = field(default_factory=list[Block])
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[StoredRow]]:
+    """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
+    page: list[StoredRow] = [
+        {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
+    ]
+    count = 0
+    for kind, at, value in items:
+        free = _without_lease(value)
+        if free is None:
+            continue
+        page.append({"kind": kind, "at": at, "value": _plain(free)})
+        count += 1
+        if len(page) >= _PAGE:
+            yield page
+            page = []
+    yield [*page, {"kind": "end", "rows": count}]
+
+
+def _without_lease(value: Any) -> Any:
+    """Return the value without a lease on it; None for a record that is nothing but a lease."""
+    if isinstance(value, Node) and (value.status == "generating" or value.lease_owner is not None):
+        status = "pending" if value.status == "generating" else value.status
+        return replace(value, status=status, lease_owner=None, lease_until=None)
+    if isinstance(value, Record) and read_claim(value.body) is not None:
+        return None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON values."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return _encoded(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(held) for held in value]
+    held = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    return {"class": type(value).__name__, **held}
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> SessionDump:
+    """Read all pages of a dump of a session of ``tenant``.
+
+    Raises UsageError if they are no complete dump of this format, or are of another tenant.
+    """
+    reader = _DumpReader(tenant)
+    async for page in rows:
+        for row in page:
+            reader.take(row)
+    return reader.end()
+
+
+class _DumpReader:
+    """Reads rows one after the other, and knows what may follow."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._secret: bytes | None = None
+        self._dump: SessionDump | None = None
+        self._seen: set[tuple[Any, ...]] = set()
+        self._last = "session"
+        self._count = 0
+        self._ended = False
+
+    def take(self, row: Any) -> None:
+        """Read one row."""
+        try:
+            self._take(row)
+        except UsageError:
+            raise
+        except (
+            ValueError, TypeError, LookupError, ArithmeticError, RecursionError, HiermemError,
+        ) as error:  # fmt: skip
+            raise _refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
+
+    def end(self) -> SessionDump:
+        """Return everything that was read."""
+        if self._dump is None or not self._ended:
+            raise _refused("the last row is missing")
+        if len(self._dump.messages) != self._dump.record.messages:
+            raise _refused("messages are missing")
+        return self._dump
+
+    def _begin(self, row: Any) -> None:
+        if row["kind"] != "dump":
+            raise ValueError
+        if row["format"] != _FORMAT:
+            raise _refused(f"they are not of format {_FORMAT}, which this hiermem reads")
+        if row["tenant"] != self._tenant:
+            raise UsageError("the rows are of another tenant; restore them under the same name")
+        self._secret = base64.b64decode(row["secret"], validate=True)
+        if len(self._secret) != 32:
+            raise ValueError
+
+    def _take(self, row: Any) -> None:
+        kind = row["kind"]
+        if self._ended:
+            raise ValueError
+        if self._secret is None:
+            self._begin(row)
+            return
+        if kind == "end":
+            if row["rows"] != self._count:
+                raise _refused("rows are missing")
+            self._ended = True
+            return
+        value = _reader(_KINDS[kind])(row["value"])
+        if _ORDER[kind] < _ORDER[self._last] or (kind == "session") != (self._dump is None):
+            raise ValueError
+        self._last = kind
+        self._count += 1
+        if self._dump is None:
+            self._dump = SessionDump(self._tenant, self._secret, value)
+        else:
+            self._add(self._dump, kind, row["at"], value)
+
+    def _add(self, dump: SessionDump, kind: str, at: Any, value: Any) -> None:
+        """Add a value; refuse one that is there already, or belongs to something else."""
+        if kind == "message" and value.index != len(dump.messages):
+            raise ValueError
+        if kind == "version" and not 0 <= value.index < len(dump.messages):
+            raise ValueError
+        if kind in _OWNER and getattr(value, _OWNER[kind]) != dump.record.id:
+            raise ValueError
+        if kind in _PLACED:
+            at = _PLACED[kind](at)
+        if kind in _NAME:
+            name = (kind, at, *(getattr(value, part) for part in _NAME[kind]))
+            if name in self._seen:
+                raise ValueError
+            self._seen.add(name)
+        getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
+
+
+def missing(session_id: str) -> NotFoundError:
+    """Return the error for a session that does not exist, so that there is nothing to dump."""
+    return NotFoundError(f"session {session_id!r} does not exist")
+
+
+def check_secret(dump: SessionDump, secret: bytes, *, empty: bool) -> None:
+    """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
+
+    A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.
+    """
+    if dump.secret != secret and not empty:
+        raise SecretMismatchError(
+            "the target holds data under another secret; restore into a store that is empty, or "
+            "that has the secret of the source"
+        )
+
+
+def _refused(why: str) -> UsageError:
+    return UsageError(f"these rows are no complete dump of a session: {why}; nothing was written")
+
+
+# ---------------------------------------------------------------------------------------------
+# Values from JSON, by the types of their fields
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError
+    return float(value)
+
+
+def _time(value: Any) -> datetime:
+    found = datetime.fromisoformat(value)
+    if found.utcoffset() is None:
+        raise ValueError
+    return found
+
+
+def _bytes(value: Any) -> bytes:
+    return base64.b64decode(_text(value), validate=True)
+
+
+def _nothing(value: Any) -> None:
+    if value is not None:
+        raise TypeError
+
+
+#: What a row says besides its value: a key, or the number of a tree.
+_PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "key": _text,
+    "node": _whole,
+    "revision": _whole,
+}
+_SIMPLE: Final[Mapping[Any, Callable[[Any], Any]]] = {
+    str: _text,
+    int: _whole,
+    bool: _truth,
+    float: _number,
+    datetime: _time,
+    bytes: _bytes,
+    type(None): _nothing,
+    Any: lambda value: value,
+}
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return the function that reads a value of a type; it raises for any other value."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return lambda value: _one_of(value, args)
+    if origin in (Union, types.UnionType):
+        readers = [_reader(arg) for arg in args]
+        return lambda value: _first_that_reads(value, readers)
+    if origin is tuple:
+        return lambda value: _sequence(value, args)
+    if origin is not None and issubclass(origin, Mapping):
+        inner = _reader(args[1])
+        return lambda value: {_text(key): inner(held) for key, held in value.items()}
+    if is_dataclass(hint) and isinstance(hint, type):
+        hints = get_type_hints(hint)
+        parts = {one.name: _reader(hints[one.name]) for one in fields(hint)}
+        return lambda value: _dataclass(value, hint, parts)
+    raise TypeError(f"no reader for {hint}")
+
+
+def _one_of(value: Any, allowed: tuple[Any, ...]) -> Any:
+    if type(value) is not str or value not in allowed:
+        raise ValueError
+    return value
+
+
+def _first_that_reads(value: Any, readers: Sequence[Callable[[Any], Any]]) -> Any:
+    for read_one in readers:
+        try:
+            return read_one(value)
+        except (ValueError, TypeError, LookupError):
+            continue
+    raise TypeError
+
+
+def _sequence(value: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError
+    if len(args) == 2 and args[1] is Ellipsis:
+        return tuple(map(_reader(args[0]), value))
+    return tuple(_reader(arg)(held) for arg, held in zip(args, value, strict=True))
+
+
+def _dataclass(value: Any, made: type, parts: Mapping[str, Callable[[Any], Any]]) -> Any:
+    held = dict(value)
+    if held.pop("class") != made.__name__ or held.keys() != parts.keys():
+        raise TypeError
+    return made(**{name: parts[name](inner) for name, inner in held.items()})

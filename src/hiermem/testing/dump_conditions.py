@@ -1,0 +1,311 @@
+"""The conditions on dumps: a session leaves one store and arrives whole in another.
+
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hiermem.core.calls.lease import Claim, write_claim
+from hiermem.errors import NotFoundError, SecretMismatchError, SessionExistsError, UsageError
+from hiermem.protocols import Store, TenantStore
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.conditions import Conditions, store_condition
+from hiermem.testing.samples import (
+    NOW,
+    attempt,
+    contents,
+    node,
+    remade,
+    run,
+    stored,
+    write,
+)
+from hiermem.testing.strategies import HOSTILE_NAMES
+from hiermem.types import (
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Message,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+)
+from hiermem.types.transaction import Block, LogEvent, RecordWrite, Rewrite, StoredRow, ViewRecord
+
+__all__ = ["DumpConditions"]
+
+#: More messages than one page of a dump has rows.
+_MANY = 1_200
+
+
+async def _dumped(tenant: TenantStore, session: str = "s") -> list[StoredRow]:
+    """Return the rows of a dump, as they come out of a file of JSON lines."""
+    rows = [row async for page in await tenant.dump(session) for row in page]
+    found: list[StoredRow] = [json.loads(json.dumps(row)) for row in rows]
+    return found
+
+
+async def _in_pages(rows: Sequence[StoredRow], size: int = 300) -> AsyncIterator[list[StoredRow]]:
+    for start in range(0, len(rows), size):
+        yield list(rows[start : start + size])
+
+
+async def _read(store: Store, tenant: str = "t") -> dict[str, Any]:
+    """Read everything that can be read, with what has no list: records, views and reuse."""
+    handle = store.tenant(tenant)
+    return {
+        **await contents(handle),
+        "records": [await handle.records(kind) for kind in ("k", "chunk")],
+        "views": [await handle.view("s", name) for name in ("v", "w")],
+        "reusable": [await handle.reusable(name) for name in ("h0", "h1", "h2", "none")],
+    }
+
+
+async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -> None:
+    """Write a session that has something of everything."""
+    parts = (TextPart("a"), ImagePart("b", "low"), FilePart("c", "d", "e"), JsonPart({"f": [1]}))
+    odd = NOW.astimezone(NOW.tzinfo) - timedelta(days=700_000)
+    given: list[Message | StoredMessage] = [
+        Message.user("first \N{GRINNING FACE} \N{SNOWMAN}", key="key-0", name="Ada"),
+        stored(Message("assistant", parts, metadata={"x": [1.5, None, {"y": True}]},
+                       tool_calls=(ToolCall("id", "name", "{}"),))),
+        stored(Message.user("late", created_at=odd, thread="side"), slices=(1,), echoes=((0, 2),)),
+        *(Message.user(f"more {number}") for number in range(messages - 3)),
+    ]  # fmt: skip
+    record: dict[str, Any] = {
+        "title": "Title", "participants": ("Ada",), "metadata": {"user": "ada"}, "tree": 5,
+        "last_activity": NOW + timedelta(hours=1), "epoch": 3, "build": "{}",
+    }  # fmt: skip
+    await write(
+        tenant, session, given, record=record, flags=((0, "odd"),),
+        nodes=tuple(node(number) for number in range(3)),
+        events=(LogEvent("flush", 2, NOW, "detail"),),
+    )  # fmt: skip
+    for number in range(2):
+        said = replace(stored(Message.user(f"edit {number}", key="key-0")), index=0)
+        await write(tenant, session, rewrites=(Rewrite(said, "edit"),))
+    await write(tenant, session, nodes=(node(0), node(0, id="open/L1/x", sealed=False)), tree=6)
+    await tenant.tree(session).write_nodes([remade(node(2), input_hash="h2")])
+    first = remade(node(0), input_hash="h1", extras={"a": {"b": [1]}}, anchors=("x", "y"))
+    await tenant.tree(session).write_nodes(
+        [first], attempts=[attempt(f"a-{session}", session_id=session, cost=0.25)]
+    )
+    await tenant.tree(session).write_nodes([remade(first.node, input_hash="h0", fidelity=0.5)])
+    await tenant.tree(session, 6).write_nodes([remade(node(0), input_hash="h1")])
+    await tenant.put_run(run(f"r-{session}", subject=session, detail={"n": [1]}))
+    await tenant.put_view(ViewRecord(session, "v", "state"))
+    await tenant.put_records([RecordWrite("k", session, key, "body") for key in HOSTILE_NAMES])
+    await tenant.put_records([RecordWrite("k", session, "a", "another")])
+    await tenant.put_blocks(session, [Block("index", 0, 2, bytes(range(256)))], epoch=3)
+
+
+class DumpConditions(Conditions):
+    """Dumping a session and restoring it, in this store and in the reference."""
+
+    @store_condition
+    async def test_a_dumped_session_is_restored_as_it_was(self, path: Path) -> None:
+        """From this store to the reference and back, every read returns the same."""
+        async with self.opened(path) as source:
+            await _fill(source.tenant("t"), messages=_MANY)
+            before = await _read(source)
+            rows = await _dumped(source.tenant("t"))
+            secret = await source.tenant("t").secret()
+        reference = MemoryStore()
+        await reference.tenant("t").restore(_in_pages(rows))
+        assert await _read(reference) == before
+        again = await _dumped(reference.tenant("t"))
+        async with self.opened(path.with_name("other")) as target:
+            assert await target.tenant("t").secret() != secret
+            await target.tenant("t").restore(_in_pages(again))
+            assert await _read(target) == before
+            assert await target.tenant("t").secret() == secret
+            # It is a session like any other.
+            await write(target.tenant("t"), "s", [Message.user("next", key="key-1")])
+            with pytest.raises(UsageError):
+                await write(target.tenant("t"), "s", [Message.user("taken", key="key-0")])
+        if "durable" in target.capabilities:
+            async with self.opened(path.with_name("other")) as target:
+                assert await target.tenant("t").secret() == secret
+                assert len(await target.tenant("t").messages("s", 0, 9_999)) == _MANY + 1
+
+    @store_condition
+    async def test_a_dump_holds_its_session_alone(self, path: Path) -> None:
+        """Nothing of another session or tenant is in the rows, however similar the names."""
+        async with self.opened(path) as source:
+            await _fill(source.tenant("t"))
+            rows = await _dumped(source.tenant("t"))
+            for session in ("S", "s ", "s%"):
+                await _fill(source.tenant("t"), session)
+            await _fill(source.tenant("T"))
+            assert await _dumped(source.tenant("t")) == rows
+
+    @store_condition
+    async def test_a_dump_is_of_one_state(self, path: Path) -> None:
+        """What is written while the pages are read is in none of them, or in all."""
+        async with self.opened(path) as source:
+            tenant = source.tenant("t")
+            await _fill(tenant, messages=_MANY)
+            rows: list[StoredRow] = []
+            expected: dict[str, Any] = {}
+            async for page in await tenant.dump("s"):
+                if not rows:
+                    expected = await _read(source)
+                rows += page
+                number = len(rows)
+                await write(
+                    tenant, "s", [Message.user(f"meanwhile {number}")], nodes=(node(number),)
+                )
+                await tenant.put_view(ViewRecord("s", f"w-{number}", "meanwhile"))
+                await tenant.put_run(run(f"late-{number}", subject="s"))
+        reference = MemoryStore()
+        await reference.tenant("t").restore(_in_pages(rows))
+        assert await _read(reference) == expected
+
+    @store_condition
+    async def test_leases_stay_behind(self, path: Path) -> None:
+        """A node that is being made is pending in the copy, and a claim is in no record of it."""
+        async with self.opened(path) as source:
+            tenant = source.tenant("t")
+            held: dict[str, Any] = {
+                "status": "generating",
+                "lease_owner": "run",
+                "lease_until": NOW,
+            }
+            await write(tenant, "s", nodes=(node(0, **held), node(1)))
+            claim = write_claim(Claim("run", NOW, "item"))
+            await tenant.put_records(
+                [RecordWrite("chunk", "s", "held", claim), RecordWrite("chunk", "s", "made", "{}")]
+            )
+            rows = await _dumped(tenant)
+            assert (await tenant.tree("s").nodes(["L1.0"]))[0].status == "generating"
+        async with self.opened(path.with_name("other")) as target:
+            tenant = target.tenant("t")
+            await tenant.restore(_in_pages(rows))
+            assert await tenant.tree("s").nodes(["L1.0", "L1.1"]) == [node(0), node(1)]
+            assert [one.key for one in await tenant.records("chunk")] == ["made"]
+            assert await tenant.backlog() == ["s"]
+
+    @store_condition
+    async def test_a_restore_is_whole_or_nothing(self, path: Path) -> None:
+        """Rows that are cut off, doubled, altered or of another format leave no trace."""
+        reference = MemoryStore()
+        await _fill(reference.tenant("t"))
+        rows = await _dumped(reference.tenant("t"))
+        kinds = [row["kind"] for row in rows]
+        assert set(kinds) == {
+            "dump", "session", "message", "version", "key", "event", "node", "revision", "view",
+            "record", "run", "attempt", "block", "end",
+        }  # fmt: skip
+
+        async def broken() -> AsyncIterator[list[StoredRow]]:
+            yield rows[:9]
+            raise ConnectionResetError
+
+        wrong: list[list[StoredRow]] = [
+            [],
+            rows[:1],
+            rows[1:],
+            rows[:-1],
+            rows[:9],
+            [*rows, rows[-1]],
+        ]
+        for place in sorted({kinds.index(kind) for kind in set(kinds)}):
+            row = rows[place]
+            wrong.append(rows[:place] + rows[place + 1 :])
+            wrong.append([*rows[: place + 1], row, *rows[place + 1 :]])
+            if "value" in row:
+                wrong += [
+                    [*rows[:place], altered, *rows[place + 1 :]]
+                    for altered in (
+                        {**row, "value": None},
+                        {**row, "value": {**row["value"], "more": 1}},
+                        {**row, "value": {**row["value"], "class": "Other"}},
+                        {**row, "kind": "other"},
+                    )
+                ]
+        wrong.append([{**rows[0], "format": 2}, *rows[1:]])
+        wrong.append([{**rows[0], "secret": "c2hvcnQ="}, *rows[1:]])
+        wrong.append([{**rows[0], "tenant": "T"}, *rows[1:]])
+        async with self.opened(path) as target:
+            tenant = target.tenant("t")
+            secret = await tenant.secret()
+            for attempted in wrong:
+                with pytest.raises(UsageError):
+                    await tenant.restore(_in_pages(attempted))
+            with pytest.raises(ConnectionResetError):
+                await tenant.restore(broken())
+            assert await target.tenants() == []
+            assert await tenant.secret() == secret
+            await tenant.restore(_in_pages(rows))
+            assert await _read(target) == await _read(reference)
+
+    @store_condition
+    async def test_a_restore_overwrites_nothing(self, path: Path) -> None:
+        """A session, run, call, view or record of the same name stays; the restore is refused."""
+        reference = MemoryStore()
+        await _fill(reference.tenant("t"))
+        rows = await _dumped(reference.tenant("t"))
+        async with self.opened(path) as target:
+            tenant = target.tenant("t")
+            await tenant.restore(_in_pages(rows))
+            before = await _read(target)
+            with pytest.raises(SessionExistsError):
+                await tenant.restore(_in_pages(rows))
+            assert await _read(target) == before
+            with pytest.raises(NotFoundError):
+                await tenant.dump("none")
+        taken: tuple[Callable[[TenantStore], Awaitable[object]], ...] = (
+            lambda tenant: tenant.put_run(run("r-s", subject="other")),
+            lambda tenant: tenant.put_view(ViewRecord("s", "v", "other")),
+            lambda tenant: tenant.put_records([RecordWrite("k", "s", "ß", "other")]),
+            lambda tenant: tenant.tree("other").write_nodes([], attempts=[attempt("a-s")]),
+        )
+        for number, put in enumerate(taken):
+            async with self.opened(path.with_name(f"taken-{number}")) as target:
+                tenant = target.tenant("t")
+                # The store has the dump's secret, so that only the name is in the way.
+                await target.tenant("first").restore(_in_pages(_of_tenant("first", rows)))
+                await put(tenant)
+                before = await _read(target)
+                with pytest.raises(UsageError):
+                    await tenant.restore(_in_pages(rows))
+                assert await _read(target) == before
+                assert await tenant.session("s") is None
+                assert await tenant.messages("s", 0, 9) == []
+
+    @store_condition
+    async def test_a_secret_goes_with_a_copy_and_is_never_replaced(self, path: Path) -> None:
+        """A store that holds data, of whichever tenant, takes no session of another secret."""
+        first, second = MemoryStore(), MemoryStore()
+        for source, session in ((first, "s"), (first, "s2"), (second, "s3")):
+            await _fill(source.tenant("t"), session)
+        async with self.opened(path) as target:
+            tenant = target.tenant("t")
+            await tenant.restore(_in_pages(await _dumped(first.tenant("t"))))
+            await tenant.restore(_in_pages(await _dumped(first.tenant("t"), "s2")))
+            before = await _read(target)
+            with pytest.raises(SecretMismatchError):
+                await tenant.restore(_in_pages(await _dumped(second.tenant("t"), "s3")))
+            assert await _read(target) == before
+            assert await tenant.secret() == await first.tenant("t").secret()
+        async with self.opened(path.with_name("other")) as target:
+            secret = await target.tenant("t").secret()
+            await target.tenant("another").put_view(ViewRecord("s", "v", ""))
+            with pytest.raises(SecretMismatchError):
+                await target.tenant("t").restore(_in_pages(await _dumped(first.tenant("t"))))
+            assert await target.tenant("t").secret() == secret
+            assert await target.tenants() == ["another"]
+
+
+def _of_tenant(tenant: str, rows: Sequence[StoredRow]) -> list[StoredRow]:
+    """Return the rows as those of another tenant of the same store."""
+    return [{**rows[0], "tenant": tenant}, *rows[1:]]

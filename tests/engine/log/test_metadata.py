@@ -1,0 +1,130 @@
+"""A session's metadata and its last activity, through the public calls."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hiermem import AsyncMemory, Message, NotFoundError
+from hiermem.engine.handle import every_session
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.samples import deciding, write
+
+NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOON
+
+    def __call__(self):
+        return self.now
+
+
+async def test_metadata_are_kept_with_the_session_from_its_first_append():
+    async with AsyncMemory.open(":memory:") as memory:
+        given = {"user": "ada"}
+        session = memory.session("s", metadata=given)
+        with pytest.raises(NotFoundError):
+            await session.get_metadata()
+        with pytest.raises(NotFoundError):
+            await session.set_metadata({"user": "bela"})
+        given["user"] = "changed by the caller"
+        await session.append(Message.user("Hello"))
+        assert await session.get_metadata() == {"user": "ada"}
+        # What a handle was opened with begins a session; it never takes back what was set since.
+        await session.set_metadata({"user": "bela", "app": "web"})
+        await session.append(Message.user("Hello again"))
+        assert await session.get_metadata() == {"user": "bela", "app": "web"}
+        await memory.session("s", metadata={"user": "chris"}).append(Message.user("And again"))
+        found = await session.get_metadata()
+        assert found == {"user": "bela", "app": "web"}
+        found.clear()
+        assert len(await session.get_metadata()) == 2
+        await session.set_metadata({})
+        assert await session.get_metadata() == {}
+        report = await memory.check()
+        assert report.ok
+
+
+async def test_equal_metadata_write_nothing():
+    async with AsyncMemory.open(":memory:") as memory:
+        session = memory.session("s", metadata={"user": "ada"})
+        await session.append(Message.user("Hello"))
+        (before,) = await memory.sessions()
+        await session.set_metadata({"user": "ada"})
+        assert await memory.sessions() == [before]
+        await session.set_metadata({"user": "ada "})
+        (after,) = await memory.sessions()
+        assert after.version == before.version + 1
+        assert after.epoch == before.epoch
+        assert after.last_activity == before.last_activity
+
+
+async def test_a_fork_begins_with_the_metadata_of_its_source():
+    async with AsyncMemory.open(":memory:") as memory:
+        session = memory.session("s", metadata={"user": "ada"})
+        await session.append(Message.user("Hello"))
+        fork = await session.fork("f")
+        await session.set_metadata({"user": "bela"})
+        assert await fork.get_metadata() == {"user": "ada"}
+
+
+async def test_an_append_is_an_activity_and_nothing_else_is():
+    clock = Clock()
+    async with AsyncMemory.open(":memory:", clock=clock) as memory:
+        first, second = memory.session("first"), memory.session("second")
+
+        async def latest():
+            return [one.id for one in await memory.sessions(order_by="last_activity")]
+
+        await first.append(Message.user("Hello", created_at=NOON + timedelta(days=9)))
+        clock.now += timedelta(minutes=1)
+        await second.append(Message.user("Hello", key="k", created_at=NOON - timedelta(days=9)))
+        assert await latest() == ["second", "first"]
+        clock.now += timedelta(minutes=1)
+        await first.flush()
+        await first.edit(0, "Good day")
+        await first.set_metadata({"user": "ada"})
+        await first.update()
+        assert await latest() == ["second", "first"]
+        await first.append(Message.user("Again"))
+        assert await latest() == ["first", "second"]
+        clock.now += timedelta(minutes=1)
+        await second.append(Message.user("Hello", key="k", created_at=NOON - timedelta(days=9)))
+        assert await latest() == ["first", "second"]
+        # A clock that is set back takes no session back.
+        clock.now -= timedelta(hours=1)
+        await first.append(Message.user("Yet again"))
+        assert await latest() == ["first", "second"]
+
+
+async def test_sessions_are_listed_in_pages_and_by_metadata():
+    async with AsyncMemory.open(":memory:") as memory:
+        for number in range(120):
+            labels = {"user": f"u{number % 3}", "app": "web"}
+            await memory.session(f"s{number}", metadata=labels).append(Message.user("Hello"))
+        page = await memory.sessions()
+        assert [one.id for one in page] == [f"s{number}" for number in range(100)]
+        rest = await memory.sessions(after=page[-1].id)
+        assert [one.id for one in rest] == [f"s{number}" for number in range(100, 120)]
+        mine = await memory.sessions(metadata={"user": "u1", "app": "web"}, limit=500)
+        assert [one.id for one in mine] == [f"s{number}" for number in range(1, 120, 3)]
+
+
+async def test_every_session_comes_once_whatever_is_created_and_erased_meanwhile(monkeypatch):
+    monkeypatch.setattr("hiermem.engine.handle._PAGE", 4)
+    store = MemoryStore()
+    tenant = store.tenant("t")
+    for number in range(20):
+        await write(tenant, f"s{number}", record={"metadata": {"odd": str(number % 2)}})
+    found = []
+    async for record in every_session(tenant):
+        found.append(record.id)
+        if record.id in ("s3", "s10"):  # the last of a page, and one within a page
+            await tenant.transact(deciding(delete=[record.id]))
+        if record.id == "s5":
+            await write(tenant, "late")
+            await tenant.transact(deciding(delete=["s18"]))
+    assert found == [f"s{number}" for number in range(20) if number != 18] + ["late"]
+    odd = [record.id async for record in every_session(tenant, metadata={"odd": "1"})]
+    assert odd == [f"s{number}" for number in range(1, 20, 2) if number != 3]
