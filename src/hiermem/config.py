@@ -173,11 +173,13 @@ class ContextPolicy(_Policy):
 
     When the budget is reached, the oldest verbatim messages join the summary zone, down to
     ``watermark``. They are appended as a piece of their fair share of the history, at least
-    ``piece`` of what they took, while the zone stays under ``zone_limit`` and leaves ``free``; then
-    the whole zone is pooled anew into ``zone_rewrite``. Once the history is twice the budget, so
-    much stays verbatim that the context is filled to ``replan``. A first plan, or one where no
-    provider cache can be lost, fills ``replan_cold``, with ``verbatim`` of it for the newest
-    messages. The limits of the zone are shares of what a reserve for messages leaves.
+    ``piece`` of what they took, pooled together with the newest pieces where that makes the zone
+    smaller at little cost. The zone stays under ``zone_limit`` and leaves ``free``, and at least
+    what a collapse sends again; then all of it is pooled anew into ``zone_rewrite``. Once the
+    history is twice the budget, the zone is made so large that the context is filled to ``replan``.
+    A first plan, or one where no provider cache can be lost, fills ``replan_cold``, with
+    ``verbatim`` of it for the newest messages. The limits of the zone are shares of what a reserve
+    for messages leaves, or else the standing turns that a collapse sends again.
 
     The last ``turns`` turns stand verbatim where they take at most a third of the budget, else the
     newest one. Where there is a question, ``recall`` of the whole budget is kept for what answers
@@ -187,10 +189,10 @@ class ContextPolicy(_Policy):
 
     watermark: float = Field(default=0.05, ge=0, le=1)
     zone_limit: float = Field(default=0.90, gt=0, le=1)
-    zone_rewrite: float = Field(default=0.45, gt=0, le=1)
+    zone_rewrite: float = Field(default=0.40, gt=0, le=1)
     piece: float = Field(default=0.05, ge=0, le=1)
     free: float = Field(default=0.05, ge=0, lt=1)
-    replan: float = Field(default=0.68, gt=0, le=1)
+    replan: float = Field(default=0.66, gt=0, le=1)
     replan_cold: float = Field(default=0.95, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
     turns: int = Field(default=2, ge=1, le=100)

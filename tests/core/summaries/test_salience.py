@@ -128,6 +128,18 @@ def test_a_repetition_is_kept_once():
     assert len(kept.units) == 1
 
 
+def test_what_the_reader_is_shown_anyway_is_not_said_again():
+    """Broken once: each piece of a context said again what the piece before it had said."""
+    units = talk(
+        ("User", "The launch moved to March 29 in Porto."), ("User", "Rent rose to 900 in Lisbon.")
+    )
+    again = talk(("User", "The launch moved to March 29."))
+    assert [unit.index for unit in select(units, 15, quarter).units] == [0]
+    assert [unit.index for unit in select(units, 15, quarter, known=again).units] == [1]
+    repeated = select(units, 100, quarter, known=units[:1])
+    assert [unit.index for unit in repeated.units] == [1]
+
+
 def test_a_bare_answer_is_kept_with_its_question_and_only_there():
     asked = talk(("Ann", "Did you sell the boat in Rome?"), ("Bob", "Yes, totally!"))
     assert (

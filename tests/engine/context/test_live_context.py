@@ -21,6 +21,7 @@ from hiermem import (
     Message,
     UsageError,
 )
+from hiermem.core.context.render import RENDERER
 from hiermem.core.context.verbatim import newest, pieces_of
 from hiermem.core.text.measure import body, day
 from hiermem.stores.memory import MemoryStore
@@ -68,7 +69,7 @@ async def test_the_budget_is_used(roles):
         if after.shared_prefix_tokens < before.total_tokens
     ]
     assert moved
-    assert min(moved) >= 0.6
+    assert min(moved) >= 0.65
 
 
 async def test_what_is_appended_costs_little_more_than_itself():
@@ -84,6 +85,29 @@ async def test_the_zone_grows_by_pieces_and_is_pooled_anew_rarely():
     moves = [pair for pair in pairwise(names) if pair[0] != pair[1]]
     anew = [pair for pair in moves if pair[0][:1] != pair[1][:1]]
     assert len(moves) > 2 * len(anew) > 0, "the front of the prompt was rewritten each time"
+
+
+async def test_pieces_are_pooled_together_while_the_history_grows():
+    """Broken: a chat of any length adds pieces of the least size until all is pooled again."""
+    found, _ = await live(talk_of(1_200), 2_000)
+    pieces = [sum(block.kind == "view" for block in each.blocks) for each in found]
+    assert max(pieces) <= 8
+    assert max(pieces[-100:]) > 1
+
+
+async def test_the_state_of_a_view_does_not_grow_with_the_history():
+    """Broken: a piece that takes in windows again and again holds each of them by itself."""
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session, sizes = memory.session("s"), []
+    for at, message in enumerate(talk_of(1_200)):
+        await session.append(message)
+        if at % 2:
+            await session.update()
+            await session.context(2_000)
+        if at % 40 == 39:
+            state = await memory._handle.store.view(session.id, f"default/2000/None/{RENDERER}")
+            sizes.append(len(state.state))
+    assert max(sizes[20:]) <= 1.5 * max(sizes[5:15])
 
 
 def lines_in(selection, stored):

@@ -24,7 +24,7 @@ from hiermem.core import needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Shown, message_blocks
-from hiermem.core.context.view import Piece, Runs, View
+from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
@@ -36,9 +36,9 @@ from hiermem.types import Node, Span, Unit
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
 #: rewritten instead of extended: a long turn has compressed it too much.
 _PRESSED = 0.75
-#: The last piece of the zone is merged with a new piece if it is at most this many times as large.
-#: The merged piece must be sent again, but it saves one frame and selects among the lines of both.
-_JOINED = 2
+#: How many tokens may be sent again to make the zone one token smaller, when the new piece is
+#: pooled together with the pieces before it.
+_ROOM = 0.5
 #: Above this many characters a slice is not counted to see whether it stays verbatim.
 _LONG = 50_000
 #: Number of windows per read when the planner walks back from the newest window.
@@ -197,41 +197,89 @@ class Planner:
     ) -> Reading[Cut | None]:
         """Move the oldest verbatim messages to the end of the zone, as a piece of a fair share.
 
-        Return None if the zone would exceed its limit or would leave no room for the next turn.
+        Return None if the zone would exceed its limit, or would leave less room for new messages
+        than each collapse sends again.
         """
         policy = self.at.policy
-        mark = max(self._watermark, self._least(shown) - view.tokens)
-        part = self._part(windows, shown, mark)
+        part = self._part(windows, shown, self._watermark)
         past = [item for item in part.past if not view.holds(item.message.index)]
         older = [item for item in part.older if not view.holds(item.message.index)]
         going = [item for item in (*past, *older) if not item.silent]
         if not view.pieces or not (going or part.boundary > view.boundary):
             return None
+        left, raw = self._left(shown), self._cost(part.raw)
+        share = int(policy.zone_rewrite * left)
+        again = self._again(part.raw)
+        free = max(int(policy.free * self.at.budget), again)
+        missing = self._least(shown) - raw - view.tokens
         stood = sum(piece.messages for piece in view.pieces)
-        fair = self._zone(policy.zone_rewrite) * len(going) // max(1, stood + len(going))
-        size = max(int(policy.piece * self._cost(going)), fair, VIEW_TOKENS // 2)
-        grown = view.tokens + size
-        room = self._room(part.raw)
-        anew = min(self._zone(policy.zone_rewrite), room - self._again(part.raw))
-        if grown > min(self._zone(policy.zone_limit), room) or grown < _PRESSED * anew:
+        fair = share / max(1, stood + len(going))
+        least = max(int(policy.piece * self._cost(going)), VIEW_TOKENS // 2)
+        size = max(int(fair * len(going)), least)
+        anew = min(share, self._room(part.raw) - again)
+        if view.tokens + size < _PRESSED * anew or missing > self._cost(going):
             return None
-        passed = [window for window in windows if window.ordinal < part.boundary]
-        pieces, last = view.pieces, None
-        if pieces[-1].tokens <= _JOINED * size and self.zone.joins(pieces[-1]):
-            pieces, last = pieces[:-1], pieces[-1]
-            size += last.tokens - FRAME
+        size = max(size, missing)
+        number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
+        others, joined = view.pieces[:number], view.pieces[number:]
+        grown = sum(piece.tokens for piece in others) + size
+        most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
+        if grown > most:
+            return None
+        begin = joined[0].windows[0] if joined else view.boundary
+        before = yield from cover.inside(self.roots, begin, view.boundary)
+        covers = yield from cover.inside(self.roots, begin, part.boundary)
         piece = yield from self.zone.appended(
-            passed, past, size, at=part.boundary, beside=older, last=last
+            [window for window in windows if window.ordinal < part.boundary],
+            past,
+            size,
+            covers=covers,
+            at=part.boundary,
+            beside=older,
+            joined=joined,
+            before=before,
+            others=others,
         )
-        wider = replace(view, boundary=part.boundary, pieces=(*pieces, piece))
+        stays = {item.message.index for item in part.after}
+        piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
+        wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
         return self._assemble(wider, part.after)
+
+    def _joined(
+        self,
+        pieces: Sequence[Piece],
+        size: int,
+        messages: int,
+        *,
+        fair: float,
+        missing: int,
+    ) -> tuple[int, int]:
+        """Return how many pieces stay before a new one, and the size of the new one.
+
+        The new piece, of ``size`` tokens for so many messages, may be pooled together with the
+        pieces before it, into the ``fair`` share of all their messages. That sends the larger piece
+        again and makes the zone smaller, but by no more than leaves the zone its ``missing``
+        tokens. The first piece never joins; a rewrite pools it again.
+        """
+        best, number, joined = 0.0, len(pieces), size
+        before = 0
+        for place in range(len(pieces) - 1, 0, -1):
+            if not self.zone.joins(pieces[place]):
+                break
+            before += pieces[place].tokens
+            messages += pieces[place].messages
+            together = max(int(fair * messages), VIEW_TOKENS // 2, before + missing)
+            together = min(together, before + size - FRAME)
+            gain = _ROOM * (before + size - together) - (together - size)
+            if gain > best:
+                best, number, joined = gain, place, together
+        return number, joined
 
     def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
         """Make the zone one pooled view again, from the tree and from its present lines."""
-        policy = self.at.policy
-        share = self._zone(policy.zone_rewrite)
-        mark = max(self._watermark, self._least(shown) - share)
-        part = self._part(windows, shown, mark)
+        part = self._part(windows, shown, self._watermark)
+        share = int(self.at.policy.zone_rewrite * self._left(shown))
+        share = max(share, self._least(shown) - self._cost(part.raw))
         share = min(share, self._room(part.raw) - self._again(part.raw))
         kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
         return (yield from self._planned(part, share, kept=kept, raw=part.past))
@@ -243,7 +291,10 @@ class Planner:
         """
         at = self.at
         history = self._cost(shown) * at.state.next_index // max(1, len(shown))
-        return int(at.policy.replan * at.budget) if history > 2 * at.budget else 0
+        if history <= 2 * at.budget:
+            return 0
+        # The next line may be too long for the rest of a view, and the marks of gaps vary.
+        return min(int(at.policy.replan * at.budget) + 2 * pool.PIECE, at.budget)
 
     @property
     def _watermark(self) -> int:
@@ -251,9 +302,14 @@ class Planner:
         reserve = self.at.reserve
         return int(self.at.policy.watermark * self.at.budget) if reserve is None else reserve
 
-    def _zone(self, share: float) -> int:
-        """Return a share of the budget without the caller's reserve."""
-        return int(share * (self.at.budget - (self.at.reserve or 0)))
+    def _left(self, shown: Sequence[Shown]) -> int:
+        """Return the budget without the caller's reserve, or what each collapse sends again.
+
+        That is all turns that must stand but the newest one.
+        """
+        turns = self._staying(verbatim.pieces_of(shown), 0)
+        again = self._again([item for piece in turns for item in piece])
+        return self.at.budget - max(again, self.at.reserve or 0)
 
     def _room(self, raw: Sequence[Shown]) -> int:
         """Return the room for the zone next to ``raw``, less the part kept for new messages."""
@@ -340,8 +396,8 @@ class Planner:
         room = budget - self._cost(part.raw)
         below = yield from cover.below(self.roots, part.boundary)
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
-            wish = min(room, max(limit - budget + room, self._zone(policy.zone_rewrite)))
-            cut = yield from self._planned(part, wish)
+            wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
+            cut = yield from self._planned(part, min(room, wish))
             if cut.tokens <= budget:
                 return cut
         return (yield from self._tight(limit, share))

@@ -59,6 +59,8 @@ class Pool:
     days: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
     line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
+    #: Lines that stand elsewhere in the same context; what they say need not be said again.
+    known: Sequence[Unit] = ()
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
 
@@ -77,7 +79,13 @@ class Pool:
     ) -> Chosen:
         """Choose the units that are shown in ``room`` tokens of text."""
         picked = salience.select(
-            self.units, room, count, weights=weights, groups=self.groups, piece=PIECE
+            self.units,
+            room,
+            count,
+            weights=weights,
+            groups=self.groups,
+            piece=PIECE,
+            known=self.known,
         ).units
         kept = {id(unit) for unit in picked}
         trimmed = tuple(
@@ -160,6 +168,8 @@ def gather(
 def fresh(
     windows: Sequence[Node],
     raw: Sequence[Shown],
+    share: int,
+    *,
     before: Sequence[Covered] = (),
     kept: Sequence[Unit] = (),
 ) -> Reading[Pool]:
@@ -197,7 +207,17 @@ def fresh(
         pool.parts.append((window.id, part))
         if part:
             pool.groups.append(part)
+    pool.groups = _at_most(pool.groups, share // (2 * PIECE))
     return pool
+
+
+def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
+    """Unite neighbours until there are at most so many groups, so that no part goes without."""
+    per = -(-len(groups) // max(1, most)) or 1
+    return [
+        [place for group in groups[at : at + per] for place in group]
+        for at in range(0, len(groups), per)
+    ]
 
 
 def of_messages(shown: Sequence[Shown]) -> Pool:

@@ -200,6 +200,11 @@ def runs_of(numbers: Iterable[int]) -> Runs:
     return tuple(found)
 
 
+def each_of(runs: Runs) -> Iterable[int]:
+    """Return the numbers in half-open ranges, in order."""
+    return (number for begin, end in runs for number in range(begin, end))
+
+
 def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> tuple[str, ...]:
     """Return the names of the stored views that an edit of a message outdates.
 

@@ -12,7 +12,7 @@ from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Shown, memory_block
 from hiermem.core.context.shown import of_lines
-from hiermem.core.context.view import Piece, Runs, block_kind, runs_of
+from hiermem.core.context.view import Piece, block_kind, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
@@ -129,35 +129,36 @@ class ZoneMaker:
         raw: Sequence[Shown],
         share: int,
         *,
+        covers: Sequence[Covered],
         at: int,
         beside: Sequence[Shown],
-        last: Piece | None = None,
+        joined: Sequence[Piece] = (),
+        before: Sequence[Covered] = (),
+        others: Sequence[Piece] = (),
     ) -> Reading[Piece]:
         """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
         An earlier piece represents the messages that are not in ``raw``. The zone ends before
-        ``at``. If ``last`` is given, the view replaces that piece and also represents its stretch.
+        ``at``. The view replaces the pieces ``joined``, whose stretch is that of the nodes
+        ``before``, and covers all of ``covers``. ``others`` are the pieces that stay before it.
         """
-        before = last.covers if last else ()
-        gathered = yield from pool.fresh(windows, raw, before, self.lines_of(last) if last else ())
+        kept = [unit for piece in joined for unit in self.lines_of(piece)]
+        gathered = yield from pool.fresh(windows, raw, share, before=before, kept=kept)
         gathered.beside(beside)
-        covers = (*before, *map(cover.covered, windows))
-        if last is not None:
-            gathered.trusts.append(last.trust)
-            span = _hull([last.span, *(window.span for window in windows)], beside)
+        gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
+        gathered.trusts += [piece.trust for piece in joined]
+        if joined:
+            span = _hull([*(p.span for p in joined), *(w.span for w in windows)], beside)
         elif raw or beside:
             span = _hull([], [*raw, *beside])
         else:
             span = _hull([window.span for window in windows], ())
-        piece = yield from self._view(gathered, covers, beside, span, share, at=at)
-        if last is None:
+        piece = yield from self._view(gathered, tuple(covers), beside, span, share, at=at)
+        if not joined:
             return piece
-        held = (*_each(last.runs), *_each(piece.runs))
-        return replace(
-            piece,
-            runs=runs_of(held),
-            trimmed=(*(item.id for item in before), *piece.trimmed),
-        )
+        held = (index for each in (*joined, piece) for index in each_of(each.runs))
+        names = tuple(item.id for item in covers)
+        return replace(piece, runs=runs_of(held), trimmed=names)
 
     def joins(self, piece: Piece) -> bool:
         """Return whether all lines of a piece can be pooled again together with new messages."""
@@ -246,7 +247,3 @@ def _hull(spans: Iterable[Span], shown: Iterable[Shown]) -> Span:
         begins.append(item.message.index)
         ends.append(item.message.index + 1)
     return Span(min(begins), max(ends))
-
-
-def _each(runs: Runs) -> Iterable[int]:
-    return (index for begin, end in runs for index in range(begin, end))

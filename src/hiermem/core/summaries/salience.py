@@ -10,8 +10,7 @@ each term that c of them hold, ``w * (1 + r + ... + r ** (c - 1))``, so a second
 and a third almost nothing; each step takes the unit that adds most per token:
 
     gain(u)  = prior(u) * sum of w(t) * r ** c(t) / (cost(u) + 3) ** s
-    w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units; f adds up the kinds (1 to 3) that
-                                                        t has in those that hold it
+    w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units, f of which hold t
     prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
                * (overtaken, a plan of which a later unit tells the outcome)
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
@@ -101,19 +100,21 @@ def select(
     weights: Weights = Weights(),
     groups: Sequence[Sequence[int]] = (),
     piece: int = 40,
+    known: Sequence[Unit] = (),
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
     ``groups`` are lists of positions in ``units``, oldest first. Before the rest is pooled, each
     group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
-    budget lasts. A bare "Yes." is kept where the question before it is kept. Where nothing can be
-    scored or nothing fits, the head of the first unit stands for all. ``count(text) <= budget``
-    holds for every counter. The method assumes that separate parts count no less than the joined
-    text; where that fails, the units taken last are left out again.
+    budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
+    and they are not selected. A bare "Yes." is kept where the question before it is kept. Where
+    nothing can be scored or nothing fits, the head of the first unit stands for all.
+    ``count(text) <= budget`` holds for every counter. The method assumes that separate parts count
+    no less than the joined text; where that fails, the units taken last are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
-    pool = _Pool(units, budget, count, weights)
+    pool = _Pool(units, budget, count, weights, known)
     for group in groups:
         pool.represent(group, piece)
     pool.fill()
@@ -124,7 +125,12 @@ class _Pool:
     """The state of one selection: the present worth and cost of every unit, and the taken units."""
 
     def __init__(
-        self, units: Sequence[Unit], budget: int, count: Callable[[str], int], weights: Weights
+        self,
+        units: Sequence[Unit],
+        budget: int,
+        count: Callable[[str], int],
+        weights: Weights,
+        known: Sequence[Unit],
     ) -> None:
         self._units = list(units)
         self._budget = budget
@@ -135,7 +141,7 @@ class _Pool:
         self._company = _company(units, self._message)
         self._terms: list[tuple[int, ...]] = []
         self._worth: list[float] = []
-        self._score()
+        self._score(known)
         self._prior = [_prior(unit, weights) for unit in units]
         for at in _overtaken(units, self._terms):
             self._prior[at] *= _OVERTAKEN
@@ -151,15 +157,15 @@ class _Pool:
         self._seen_days: set[str] = {""}
         self._taken: dict[int, Unit] = {}
 
-    def _score(self) -> None:
-        """Read the terms of every unit and weigh them over all units.
+    def _score(self, known: Sequence[Unit]) -> None:
+        """Read the terms of every unit and weigh them over all units, the known ones included.
 
         Exact repeats by one speaker count once, back-channel does not count.
         """
         lexicon = Lexicon()
         found: list[dict[str, int]] = []
         said: set[tuple[str, str]] = set()
-        for unit in self._units:
+        for unit in (*known, *self._units):
             key = unit.speaker, unit.text.casefold()
             idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
             said.add(key)
@@ -168,20 +174,22 @@ class _Pool:
         kinds: dict[str, int] = {}
         for terms in found:
             for term, kind in terms.items():
-                frequency[term] = frequency.get(term, 0) + kind
+                frequency[term] = frequency.get(term, 0) + 1
                 if kind > kinds.get(term, 0):
                     kinds[term] = kind
         names = _own_names(self._units)
         by_kind = {PLAIN: 1.0, DECISION: self._weights.decision, ANCHOR: self._weights.anchor}
         number = {term: place for place, term in enumerate(frequency)}
-        total = len(self._units)
+        total = len(found)
         self._worth = [
             0.0
             if term in names
             else by_kind[kinds[term]] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
             for term, f in frequency.items()
         ]
-        self._terms = [tuple(number[term] for term in terms) for terms in found]
+        for term in (term for terms in found[: len(known)] for term in terms):
+            self._worth[number[term]] *= self._weights.repeat
+        self._terms = [tuple(number[term] for term in terms) for terms in found[len(known) :]]
 
     # -- the present cost and worth of a unit
 
