@@ -74,6 +74,8 @@ _ENDINGS: Final = words(
 _SHORTEST_CUT: Final = 4
 #: The words at the end of a line by which it is recognised.
 _TAIL: Final = 3
+#: How much of a text is read for its first words.
+_OPENING: Final = 400
 #: The words at the end of a line that are recognised as a quotation.
 _QUOTED: Final = 8
 _SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")
@@ -176,8 +178,14 @@ def _ends_sentence(line: str) -> bool:
 
 
 def _ends_as_said(line: str, *, request: LLMRequest) -> bool:
-    """Return whether a line ends as a line of the record does, which may lack the mark too."""
-    tail = " ".join(line.casefold().split()[-_TAIL:])
+    """Return whether a line ends as a line of the record does, or with the first words of one."""
+    spoken = line.casefold().split()
+    tail = " ".join(spoken[-_TAIL:])
+    openings = {tuple(spoken[-size:]) for size in range(_TAIL, min(_QUOTED, len(spoken)) + 1)}
+    for source in request.inputs:
+        first = source.text[:_OPENING].casefold().split()
+        if any(tuple(first[:size]) in openings for size in range(_TAIL, _QUOTED + 1)):
+            return True
     return any(
         " ".join(claimed.casefold().split()[-_TAIL:]) == tail
         for source in request.inputs

@@ -317,7 +317,7 @@ def _is_stated(key: str, keys: frozenset[str]) -> bool:
 
 def _is_title(line: str) -> bool:
     """Return whether most words of a line have capitals, as in titles."""
-    found = [word for word in _WORD.findall(line) if word.isalpha()]
+    found: list[str] = [word for word in _WORD.findall(line) if word.isalpha()]
     return 2 * sum(word[0].isupper() for word in found) >= len(found)
 
 
