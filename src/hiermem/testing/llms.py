@@ -201,10 +201,8 @@ def _summary(
         lines = longer
     room = budget - count("\n".join(lines)) - 2
     pieces = [unit for source in inputs for unit in units.of_source(source)]
-    if room > 5 and pieces:
-        chosen = salience.select(pieces, room - 1, count).text
-        if chosen[-1:].isalnum():
-            chosen += "."  # a piece that was cut, or said without a mark, is no sentence yet
+    if room > 4 and pieces:
+        chosen = salience.select(pieces, room, count).text
         if chosen and count("\n".join([*lines, chosen])) <= max_tokens:
             lines.append(chosen)
     text = "\n".join(lines)

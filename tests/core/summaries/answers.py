@@ -180,7 +180,7 @@ BAD = [
      "You will. I could lend you my old shelves, they are just standing in the barn. "
      "That would be wonderful. It isn't always easy to do this next to the children, so any help "
      "counts. I know. Take an hour a day for yourself: I read, or I go running along the canal, and "
-     "it keeps me sane. Running is what my sister does too. I play the cello when they are asleep."),
+     "it keeps me sane. Running is what my sister does too. I play the cello when they are asleep, quietly."),
     ("friends", "an invented date",
      "## Overview\nRuth fired her first bowl on 4 July 1998, seven years after the class.\n"
      "## Key points\n- Nadia said nothing."),

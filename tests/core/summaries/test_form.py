@@ -27,8 +27,9 @@ def request(text: str = "Ann rents a flat in Porto.", *, target: int = 50) -> LL
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["## Overview\n", "- Ann rents a flat.\n", "Here is the summary:\n", "```md\n", "```", "\n\n",
-         "Let me know!", "<summary>", "</summary>", "{", '"a": ', "}", "Ann (user): ", "the ", "x. "]
+        ["## Overview\n", "- Ann rents a flat.\n", "Here is the summary:\n", "```md\n", "```",
+         "\n\n", "Let me know!", "<summary>", "</summary>", "{", '"a": ', "}", "Ann (user): ",
+         "the ", "x. "]
     ),
     max_size=14,
 ).map("".join)  # fmt: skip
@@ -61,8 +62,9 @@ def test_an_answer_with_a_schema_or_with_units_is_left_alone():
 
 @pytest.mark.parametrize(
     "family",
-    ["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ", "!",
-     "\n", "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'],
+    ["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ",
+     "!", "\n",
+     "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'],
 )  # fmt: skip
 def test_time_grows_linearly_with_hostile_text(family):
     def work(text: str) -> None:

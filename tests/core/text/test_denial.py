@@ -39,10 +39,7 @@ def test_a_prohibition_turned_round_is_seen(said, told):
         (FRIDAY, "They deployed on a Friday once."),
         (FRIDAY, "They must not deploy on Fridays."),
         (FRIDAY, "Deploying on Fridays is forbidden; on Mondays it is allowed."),
-        (
-            f"{FRIDAY} All right, you may deploy on a Friday after all.",
-            "Deploys on a Friday are allowed.",
-        ),
+        (f"{FRIDAY} Or rather, you may deploy on a Friday.", "Deploys on a Friday are allowed."),
         (FAST, "The pumps may run at up to 900 rpm."),
         (FAST, "No pump exceeds 900 rpm."),
         ("I can't wait for the art show next month.", "She plans to have an art show next month."),

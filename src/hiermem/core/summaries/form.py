@@ -232,11 +232,11 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
     record = " ".join(source.text for source in request.inputs).casefold()
     if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
         return True
-    told = " ".join(record.split())
+    claimed = " ".join(record.split())
     longer = [
         own
         for each, own in zip(said, terms, strict=True)
-        if len(own) >= _TELLING and _folded(each).lstrip("-*• ") not in told
+        if len(own) >= _TELLING and _folded(each).lstrip("-*• ") not in claimed
     ]
     return len(longer) >= _LONG and _adds_nothing(longer, set(_TERM.findall(record)))
 
@@ -298,9 +298,10 @@ def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
     named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
     names = [name for name in sorted(named) if name][:_SPEAKERS]
     label = "|".join(map(re.escape, (*names, *_NAMES)))
-    start = r"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{0,8}"
     opening = re.compile(
-        rf"{start}(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]", re.IGNORECASE
+        r"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{0,8}"
+        rf"(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
+        re.IGNORECASE,
     )
     found = list(opening.finditer(answer))
     ends = [*(match.start() for match in found[1:]), len(answer)]
@@ -386,7 +387,7 @@ _TO_READER: Final = re.compile(
     re.IGNORECASE,
 )
 #: Somebody who reports what "you" said does summarise.
-_TOLD_TO_YOU: Final = re.compile(
+_REPORTED_TO_YOU: Final = re.compile(
     r"\byou (?:asked|said|told|wanted|decided|mentioned|described|reported|explained|had|were)\b",
     re.IGNORECASE,
 )
@@ -425,6 +426,6 @@ def is_remark(statement: str) -> bool:
     (True, False)
     """
     bare = _QUOTES.sub("", statement)
-    if _REPORTED.search(bare) or _TOLD_TO_YOU.search(bare):
+    if _REPORTED.search(bare) or _REPORTED_TO_YOU.search(bare):
         return False
     return _COURTESY.match(bare) is not None or _TO_READER.search(bare) is not None

@@ -49,16 +49,16 @@ _FEWEST: Final = 2
 def obeys(texts: Iterable[str], output: str) -> bool:
     """Return whether a sentence of ``output`` states what only an order in ``texts`` says."""
     ordered: set[str] = set()
-    told: set[str] = set()
+    claimed: set[str] = set()
     for text in texts:
         if _ORDER.search(text) is None:
-            told |= _terms(text)
+            claimed |= _terms(text)
             continue
         for each in statements(text):
-            (ordered if _ORDER.search(each) else told).update(_terms(each))
+            (ordered if _ORDER.search(each) else claimed).update(_terms(each))
     if not ordered:
         return False
-    only = ordered - told
+    only = ordered - claimed
     return any(_repeats(each, only) for each in statements(output))
 
 

@@ -74,6 +74,10 @@ _ENDINGS: Final = words(
 _SHORTEST_CUT: Final = 4
 #: The words at the end of a line by which it is recognised.
 _TAIL: Final = 3
+#: How much of a text is read for its first words.
+_OPENING: Final = 400
+#: The words at the end of a line that are recognised as a quotation.
+_QUOTED: Final = 8
 _SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")
 _WORD: Final = re.compile(r"[^\W_]+")
 
@@ -144,7 +148,7 @@ def _is_cut(text: str, response: LLMResponse, *, request: LLMRequest) -> bool:
     last = text.rstrip().rpartition("\n")[2].strip()
     if not last or any(form.match(last) for form in (_HEADING, _ROW, _CODE)):
         return False
-    if _ends_sentence(last) or _UNMARKED.search(last) or _ends_as_told(last, request=request):
+    if _ends_sentence(last) or _UNMARKED.search(last) or _ends_as_said(last, request=request):
         return False
     tokens = request.counter.count(text)
     # No server stops an answer beyond its limit: it is too long, and whole.
@@ -164,7 +168,7 @@ def _is_open(
         return True
     if _dangles(last, text, request=request):
         return True
-    return not _ITEM.match(last) and _is_long(last)
+    return not _ITEM.match(last) and _is_long(last) and not _is_quoted(last, request=request)
 
 
 def _ends_sentence(line: str) -> bool:
@@ -173,14 +177,26 @@ def _ends_sentence(line: str) -> bool:
     return bool(end) and not end.isalnum() and end not in _OPEN
 
 
-def _ends_as_told(line: str, *, request: LLMRequest) -> bool:
-    """Return whether a line ends as a line of the record does, which may lack the mark too."""
-    tail = " ".join(line.casefold().split()[-_TAIL:])
+def _ends_as_said(line: str, *, request: LLMRequest) -> bool:
+    """Return whether a line ends as a line of the record does, or with the first words of one."""
+    spoken = line.casefold().split()
+    tail = " ".join(spoken[-_TAIL:])
+    openings = {tuple(spoken[-size:]) for size in range(_TAIL, min(_QUOTED, len(spoken)) + 1)}
+    for source in request.inputs:
+        first = source.text[:_OPENING].casefold().split()
+        if any(tuple(first[:size]) in openings for size in range(_TAIL, _QUOTED + 1)):
+            return True
     return any(
-        " ".join(told.casefold().split()[-_TAIL:]) == tail
+        " ".join(claimed.casefold().split()[-_TAIL:]) == tail
         for source in request.inputs
-        for told in source.text.splitlines()
+        for claimed in source.text.splitlines()
     )
+
+
+def _is_quoted(line: str, *, request: LLMRequest) -> bool:
+    """Return whether the end of a line stands in the record, which then has no mark there."""
+    tail = " ".join(line.casefold().split()[-_QUOTED:])
+    return tail in " ".join(" ".join(s.text for s in request.inputs).casefold().split())
 
 
 def _is_long(line: str) -> bool:

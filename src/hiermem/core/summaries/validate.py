@@ -8,7 +8,6 @@ refused summary again.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -49,8 +48,6 @@ ProblemKind: TypeAlias = Literal[
 
 #: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
-#: The share of an answer that is copied in one stretch where the answer counts as a copy.
-_ECHOED: Final = 0.8
 #: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
 
@@ -296,7 +293,7 @@ def _size(tokens: int, *, request: LLMRequest, input_tokens: int) -> Iterator[Pr
 
 
 def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the answer is, but for its ends, one stretch of inputs or prompt.
+    """Yield a problem where the answer is one stretch of its inputs or of the prompt.
 
     An extracted answer is made of such stretches, and its units declare that.
     """
@@ -305,10 +302,7 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
         return
     stated = [" ".join(source.text for source in request.inputs)]
     stated += [message.content for message in request.messages]
-    most = math.ceil(_ECHOED * len(answer))
-    room = len(answer) - most
-    pieces = [answer[at : at + most] for at in (0, room // 2, room)] if most >= _ECHO else [answer]
-    if any(piece in " ".join(text.split()) for text in stated for piece in pieces):
+    if any(answer in " ".join(text.split()) for text in stated):
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
 
@@ -328,10 +322,10 @@ def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
 
 def _truth(text: str, *, request: LLMRequest) -> Iterator[Problem]:
     """Yield a problem where a prohibition is turned round, or a speaker is invented."""
-    told = prose(text)
-    if inverted("\n".join(prose(source.text) for source in request.inputs), told):
+    claimed = prose(text)
+    if inverted("\n".join(prose(source.text) for source in request.inputs), claimed):
         yield Problem("inverted", "a prohibition of the record is turned round", hard=True)
-    if obeys((source.text for source in request.inputs), told):
+    if obeys((source.text for source in request.inputs), claimed):
         yield Problem("injected", "an order inside the record is obeyed", hard=True)
 
 
@@ -363,8 +357,8 @@ def _inventions(text: str, *, fidelity: Fidelity | None, request: LLMRequest) ->
 
 def _names_nobody(text: str, known: set[str]) -> bool:
     """Return whether ``text`` names none of several people whose names are ``known``."""
-    told = text.casefold()
-    return len(known) > 1 and not any(part in told for name in known for part in name.split())
+    claimed = text.casefold()
+    return len(known) > 1 and not any(part in claimed for name in known for part in name.split())
 
 
 def _content(

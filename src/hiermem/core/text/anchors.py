@@ -140,12 +140,12 @@ def fidelity(
     """
     source = "\n".join(inputs)
     required = _weightiest(_anchors(_untitled(source)), limit)
-    told, denied = _keys(output), _denied(output)
+    claimed, denied = _keys(output), _denied(output)
     folded = _fold(output)
     missing = tuple(
         anchor.text
         for anchor in required
-        if not _is_kept(anchor, keys=told, denied=denied, folded=folded)
+        if not _is_kept(anchor, keys=claimed, denied=denied, folded=folded)
     )
     seen = "\n".join((source, *beside))
     body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
@@ -267,11 +267,11 @@ def _read_token(token: str) -> _Anchor | None:
 
 def _keys(text: str) -> frozenset[str]:
     """Return the keys of the anchors of ``text``, of its figures, and of the days of its dates."""
-    told, left = figures.dates(prose(text))
+    claimed, left = figures.dates(prose(text))
     keys: set[str] = set()
     for anchor in _anchors(text):
         keys.update((anchor.key, *(anchor.key.split() if anchor.kind == "date" else ())))
-    keys |= {stated.key for stated in (*told, *figures.numbers(left))}
+    keys |= {stated.key for stated in (*claimed, *figures.numbers(left))}
     return frozenset(keys | {key[5:] for key in keys if _FULL_DATE.fullmatch(key)})
 
 
@@ -300,14 +300,14 @@ def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], f
     if anchor.key in keys:
         return True
     if anchor.kind == "date":
-        return all(_is_told(key, keys) for key in anchor.key.split())
+        return all(_is_stated(key, keys) for key in anchor.key.split())
     if anchor.kind == "constraint":
         wanted = anchor.key.split()
         return 2 * sum(word in denied for word in wanted) >= len(wanted)
     return anchor.kind in ("literal", "quote") and anchor.key in folded
 
 
-def _is_told(key: str, keys: frozenset[str]) -> bool:
+def _is_stated(key: str, keys: frozenset[str]) -> bool:
     """Return whether a day is among ``keys``, or the day and elsewhere its year."""
     years = {key[:4], key[:5]}
     return key in keys or (

@@ -16,8 +16,8 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-_SENTENCE: Final = re.compile(r"[.!?;\n。！？；]+\s*")
-_CLAUSE: Final = re.compile(r"[,，:：]+\s*")
+_SENTENCE: Final = re.compile(r"[.!?;]+(?=\s|$)\s*|[\n。！？；]+\s*")
+_CLAUSE: Final = re.compile(r"[,:]+(?=\s|$)\s*|[，：]\s*")
 _WORD: Final = re.compile(r"\w+")
 _HAN: Final = re.compile("[\u3400-\u9fff]+")
 _APOSTROPHES: Final = str.maketrans({"’": "'"})
@@ -138,12 +138,12 @@ def inverted(source: str, output: str) -> int:
     if _FORBIDS.search(source) is None:
         return 0
     said = " ".join(source.casefold().split())
-    told = [clause for clause, _ in _clauses(output) if clause.text not in said]
+    claimed = [clause for clause, _ in _clauses(output) if clause.text not in said]
     quoted = [clause for clause, _ in _clauses(output) if clause.text in said]
     stated = list(_clauses(source))
     return sum(
-        _has_opposite(rule, told)
-        and not _is_repeated(rule, [*told, *quoted])
+        _has_opposite(rule, claimed)
+        and not _is_repeated(rule, [*claimed, *quoted])
         and not _has_opposite(rule, [clause for clause, _ in stated])
         for rule, forbids in stated
         if forbids
@@ -182,7 +182,7 @@ def _is_enough(rule: _Clause, clause: _Clause, shared: int) -> bool:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).lstrip("-*•# ")
+    return " ".join(text.casefold().split()).lstrip("-*•# ").rstrip("…")
 
 
 def _words(clause: _Clause) -> float:

@@ -319,11 +319,11 @@ class Support:
     def __init__(self, source: str, *, days: Iterable[str] = ()) -> None:
         self._source = source
         found, left = dates(source)
-        told = [stated.key for stated in found]
+        claimed = [stated.key for stated in found]
         today = [key for day in days for key in (stated.key for stated in dates(day)[0])]
         self._today = [day for key in today if (day := _day(key)) is not None]
-        self._days = {*told, *today}
-        self._yearless = {key for key in told if len(key) == len("01-01")}
+        self._days = {*claimed, *today}
+        self._yearless = {key for key in claimed if len(key) == len("01-01")}
         self._days |= {key[5:] for key in self._days if len(key) == len("2024-01-01")}
         self._numbers = {stated.key for stated in numbers(left)}
         self._values = sorted({float(key) for key in self._numbers if _is_plain(key)})
@@ -395,7 +395,7 @@ class Support:
 
     def _counts_to(self, year: float) -> bool:
         """Return whether a year lies so many years from one of the record as the record says."""
-        return any(abs(year - told) in {0, *self._small} for told in self._years)
+        return any(abs(year - claimed) in {0, *self._small} for claimed in self._years)
 
     def _adds_up(self, value: float) -> bool:
         """Return whether a number is the sum or the difference of two of the record."""
@@ -420,10 +420,10 @@ def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
 
     A single digit claims too little to be judged.
     """
-    told, left = dates(output[:_MOST_READ])
+    claimed, left = dates(output[:_MOST_READ])
     supported: set[str] = set()
     invented: dict[str, str] = {}
-    for stated in told:
+    for stated in claimed:
         if support.holds_date(stated.key) or support.quotes(stated.text):
             supported.add(stated.key)
         else:

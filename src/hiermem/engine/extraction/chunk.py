@@ -67,7 +67,7 @@ class ExtractionRun(Run[WorkItem]):
     _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        Run.__post_init__(self)
+        super().__post_init__()
         self._introduction = extract_prompt.introduced(
             self.record.title, self.record.participants, count=self.counter.count
         )

@@ -78,7 +78,7 @@ class ConsolidationRun(Run[NoteBatch]):
     records: SpaceRecords
 
     def __post_init__(self) -> None:
-        Run.__post_init__(self)
+        super().__post_init__()
         self.claims = BankClaim(self.bank_lease, self.journal)
 
     async def write_entry(self, entry: RunRecord) -> None:

@@ -67,7 +67,7 @@ class UpdateRun(Run[Node]):
     )
 
     def __post_init__(self) -> None:
-        Run.__post_init__(self)
+        super().__post_init__()
         self.margin = calibration_for(self.llm, self.counter).margin
         self.claims = self.commits = NodeCommits(
             self.tree,
