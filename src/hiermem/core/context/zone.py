@@ -146,7 +146,7 @@ class ZoneMaker:
         gathered = yield from pool.fresh(windows, raw, share, before=before, kept=kept)
         gathered.beside(beside)
         gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
-        gathered.trusts += [piece.trust for piece in joined]
+        gathered.trusts.extend(piece.trust for piece in joined)
         if joined:
             span = _hull([*(p.span for p in joined), *(w.span for w in windows)], beside)
         elif raw or beside:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TypeVar
+
+from typing_extensions import TypeVar
 
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
 from hiermem.engine.calls.retry import ask
@@ -16,7 +17,7 @@ from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.errors import ModelError, SpendLimitError
 from hiermem.protocols import LLMRequest
 
-T = TypeVar("T")
+T = TypeVar("T", default=str)
 
 
 async def ask_until_fit(
