@@ -24,7 +24,7 @@ UNFIT = {
     "echo": ("echo", False),
     "wrong_language": ("wrong_language", False),
     "no_sections": ("missing_sections", True),
-    "no_anchors": ("missing_anchors", True),
+    "no_anchors": ("missing_anchors", False),
 }
 POLICY = UpdatePolicy(batch_delay=0, max_attempts=2)
 

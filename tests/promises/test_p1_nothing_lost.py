@@ -212,7 +212,7 @@ def test_p1_every_error_is_of_the_family(tmp_path):
     """A caller that catches HiermemError catches every refusal of an append."""
     with Memory.open(tmp_path / "m.db") as memory:
         session = memory.session("s")
-        for bad in [*BAD, "text", b"bytes", {"role": "user"}, 7, None, [Message.user("x"), "y"]]:
+        for bad in [*BAD, "text", b"bytes", {"role": "nobody"}, 7, None, [Message.user("x"), "y"]]:
             with pytest.raises(HiermemError):
                 session.append(bad)
         with pytest.raises(NotFoundError):

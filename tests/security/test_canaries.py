@@ -113,7 +113,7 @@ WRONG = {
     "bad call": lambda: [Message.assistant(tool_calls=[ToolCall(f"{CANARY}\x00", "n")])],
     "bad arguments": lambda: [Message.assistant(tool_calls=[ToolCall("c", "n", f"{CANARY}\x00")])],
     "text": lambda: [CANARY],
-    "dict": lambda: [{"role": "user", "content": CANARY}],
+    "dict": lambda: [{"role": CANARY, "content": CANARY}],
     "other content": lambda: [Message.user(("a", CANARY))],
     "other part": lambda: [Message.user([{"text": CANARY}])],
     "calls of a user": lambda: [Message("user", CANARY, tool_calls=(ToolCall(CANARY, CANARY),))],

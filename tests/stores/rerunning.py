@@ -22,6 +22,9 @@ class RerunningStore:
     def tenant(self, name):
         return _RerunningTenant(self._inner.tenant(name), self.differing)
 
+    async def tenants(self, *, after=None, limit=100):
+        return await self._inner.tenants(after=after, limit=limit)
+
     async def close(self):
         await self._inner.close()
 

@@ -31,7 +31,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 70
+    assert len(SITES) == 2 * len(methods) == 76
 
 
 async def _everything(store):
@@ -71,7 +71,15 @@ async def _everything(store):
     await tenant.put_blocks("s", [], epoch=0)
     await tenant.blocks("s", "index")
     await tenant.drop_blocks("s", "index")
+    pages = [page async for page in await tenant.dump("s")]
+
+    async def kept():
+        for page in pages:
+            yield page
+
     await tenant.erase_all()
+    await tenant.restore(kept())
+    await tenant.now()
     await tenant.put_view(ViewRecord("s", "v", ""))
     await tenant.view("s", "v")
 

@@ -42,7 +42,8 @@ class NeverTheSame(ScriptedLLM):
 
     async def complete(self, request):
         response = await super().complete(request)
-        return replace(response, text=f"{response.text}\n- way {self.calls}")
+        way = str(self.calls).translate(str.maketrans("0123456789", "abcdefghij"))
+        return replace(response, text=f"{response.text}\n- told the {way} way")
 
 
 def shape(nodes):
