@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
@@ -235,8 +236,6 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
-        if not settings.get("dry_run"):
-            await handle.compare_clocks(lease=handle.update_policy.lease)
         return await run_update(
             handle.store,
             self._about.id,
@@ -249,7 +248,11 @@ class AsyncSession:
             now=handle.store_now,
             level=level,
             strategy=strategy,
-            shared=Shared(journal_budget=resources.journal_budget, in_flight=handle.in_flight),
+            shared=Shared(
+                journal_budget=resources.journal_budget,
+                in_flight=handle.in_flight,
+                compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
+            ),
             **settings,
         )
 

@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 
-from hiermem import AsyncMemory, BankPolicy, ExtractionOptions, HierarchyConfig, Message
+from hiermem import (
+    AsyncMemory,
+    BankPolicy,
+    ExtractionOptions,
+    HierarchyConfig,
+    Message,
+    UpdatePolicy,
+)
 from hiermem.core.calls.lease import read_claim
 from hiermem.core.extraction.stored_answer import read_answer
 from hiermem.core.spaces import record as bank_record
+from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.extraction.records import CHUNK, JOIN
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.llms import ScriptedLLM
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 
 SMALL = HierarchyConfig.by_tokens(target=200, min_flush=40)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -147,3 +155,88 @@ async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behi
         await memory.close()
         at += 1
     assert at > 10
+
+
+@pytest.mark.parametrize("kind", ["update", "consolidate"])
+async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> None:
+    """Broken: the renewal took effect in the store, and the release missed the new version."""
+
+    class Held(Slowed):
+        """Lets the first writes that come while the model answers take effect and never return."""
+
+        def __getattr__(self, name: str) -> Any:
+            member = getattr(self._inner, name)
+            if name in ("tenant", "tree") and callable(member):
+                return lambda *of: Held(member(*of), self._place)
+            if name not in ("write_nodes", "put_records"):
+                return member
+
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                result = await member(*args, **kwargs)
+                if asked.is_set() and not renewed.is_set():
+                    renewed.set()
+                    await asyncio.sleep(0.2)
+                return result
+
+            return call
+
+    asked, renewed = asyncio.Event(), asyncio.Event()
+
+    class Waiting(ScriptedLLM):
+        async def complete(self, request: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+    store = MemoryStore()
+    memory = AsyncMemory(
+        store=Held(store, Place(0)),
+        llm=Waiting(remote=True),
+        config=SMALL,
+        update_policy=UpdatePolicy(lease=0.3),
+        bank_policy=BankPolicy(lease=0.3),
+    )
+    await begin(memory, kind)
+    running = asyncio.create_task(work(memory, kind))
+    await asyncio.wait_for(renewed.wait(), 10)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await leases(store) == []
+
+
+async def test_an_answer_that_may_be_used_is_not_journalled_as_rejected() -> None:
+    """Broken: the first of two answers served, and the journal said that it was refused."""
+    store = MemoryStore()
+    llm = FaultyLLM(ScriptedLLM(remote=True), ["no_sections", "empty"])
+    memory = AsyncMemory(store=store, llm=llm, update_policy=UpdatePolicy(batch_delay=0))
+    for n in range(10):
+        said = f"The harbour crane number {n} was moved on Friday and costs {n}00 euros. " * 8
+        await memory.session("s").append(Message(("user", "assistant")[n % 2], said))
+    report = await memory.session("s").update()
+    assert (report.made, report.calls) == (1, 2)
+    found = [(one.outcome, one.reason) for one in await store.tenant("default").attempts()]
+    assert found == [("ok", "missing_sections"), ("rejected", "empty")]
+
+
+async def test_a_run_compares_the_clocks_before_its_leases_and_while_it_lasts() -> None:
+    """Broken: a run of many hours took leases by a clock that nobody had looked at since."""
+    store, compared, third = MemoryStore().tenant("t"), [], asyncio.Event()
+
+    async def compare() -> None:
+        compared.append(await store.runs())
+        if len(compared) == 3:
+            third.set()
+
+    run = JournalledRun(
+        store=store,
+        tree=store.tree("s"),
+        kind="update",
+        subject="s",
+        lease=0.03,
+        now=lambda: NOW,
+        compare_clocks=compare,
+    )
+    async with run:
+        assert compared == [[]]
+        await run.begin()
+        await asyncio.wait_for(third.wait(), 10)

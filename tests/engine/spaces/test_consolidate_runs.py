@@ -12,6 +12,7 @@ from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
+from hiermem.engine.calls import run as frame
 from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
@@ -162,6 +163,7 @@ async def test_an_answer_whose_count_is_cut_off_costs_the_most_that_it_may(store
         return await inner(count, texts)
 
     monkeypatch.setattr(calling, "tokens_of", tokens_of)
+    monkeypatch.setattr(frame, "_FINISHING", 0.05)
     llm = ScriptedLLM(remote=True, script=lambda _: LLMResponse("a long answer"))
     memory = AsyncMemory(store=store, llm=llm)
     space = memory.space("x", rules=RULES)

@@ -38,14 +38,23 @@ async def ask_until_fit(
     while True:
         try:
             response = await ask(run, state, request, within=within)
-        except (SpendLimitError, ModelError):
-            if usable is None:
+        except (SpendLimitError, ModelError, asyncio.CancelledError) as error:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            if usable is None or (cancelled and not run.is_cutting_off):
                 raise
             return Accepted(usable)
         verdict = await asyncio.to_thread(judge, response)
         if verdict.reason:
-            # The journal says of each answer that was not taken as it stands why it was not.
-            state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
+            # The journal says of each answer that was not taken at once why it was not. One that
+            # may be used is not rejected.
+            may_be_used = isinstance(verdict, Retry) and verdict.usable is not None
+            judged = replace(
+                state.ended[-1],
+                outcome="ok" if may_be_used else "rejected",
+                reason=verdict.reason,
+            )
+            state.ended[-1] = judged
+            run.journal.end(judged)
         if not isinstance(verdict, Retry):
             return verdict
         request, judge, usable = verdict.request, verdict.judge, verdict.usable

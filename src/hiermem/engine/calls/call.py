@@ -108,6 +108,12 @@ async def call(
                 response = _checked(await run.llm.complete(request), asked=run.llm.name)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is classified below
         failed = error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            sent.give_up()
+            raise
+        failed = UnexpectedModelError("the call ended in CancelledError")
     except BaseException:
         sent.give_up()
         raise
@@ -282,8 +288,23 @@ class _SentCall(Generic[N]):
             self.permit.release()
 
     def give_up(self) -> None:
-        """Note that the run was cancelled in the call; the journal keeps it as started."""
+        """Note that the run was cancelled in the call; a remote one stays as started until its end.
+
+        A local call costs nothing.
+        """
         bound = self.bound
+        if not self.run.llm.remote:
+            self._end(
+                replace(
+                    self.attempt,
+                    outcome="error",
+                    reason="cancelled",
+                    tokens_in=0,
+                    tokens_out=0,
+                    cost=None,
+                )
+            )
+            return
         self.reservation.settle(
             tokens_in=bound.tokens_in,
             tokens_out=bound.tokens_out,

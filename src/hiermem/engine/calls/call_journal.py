@@ -7,7 +7,7 @@ end was not seen is recorded as ``unknown``, because it may have been charged fo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Final
 
@@ -21,12 +21,16 @@ from hiermem.types.transaction import Attempt, NodeWrite
 ALL_ATTEMPTS: Final = 1_000_000
 
 
+class _NotWrittenError(Exception):
+    """What the attempts were to be written with did not hold."""
+
+
 class CallJournal:
     """The journal of one run's calls, which are charged to the subject that ``tree`` is of.
 
     ``unknown`` counts the calls with an unknown outcome; ``took_over`` tells whether a lease was
     found that an interrupted run had left. Attempts may be written together with what
-    they led to, in one transaction: by ``write``, or within ``writing``.
+    they led to, or with what allows them, in one transaction.
     """
 
     def __init__(
@@ -54,13 +58,12 @@ class CallJournal:
         self._begun.pop(attempt.id, None)
 
     def end(self, attempt: Attempt) -> None:
-        """Note how a call ended; the next write of it records that."""
-        if attempt.id in self._begun:
-            self._begun[attempt.id] = attempt
-            self.unknown += attempt.outcome == "unknown"
+        """Note how a call ended; the next write of it records that, at the latest the last one."""
+        self._begun[attempt.id] = attempt
+        self.unknown += attempt.outcome == "unknown"
 
     @contextmanager
-    def writing(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+    def _writing(self, attempts: Sequence[Attempt]) -> Iterator[None]:
         """Keep the account right while the caller writes these attempts."""
         if not attempts or self._budget is None:
             yield
@@ -81,7 +84,7 @@ class CallJournal:
         """
         if not attempts and not nodes:
             return [], False
-        with self.writing(attempts):
+        with self._writing(attempts):
             return await retry_write(
                 lambda: self._tree.write_nodes(nodes, attempts=attempts),
                 sleep=self._sleep,
@@ -92,18 +95,32 @@ class CallJournal:
 
         Returns whether they were written.
         """
-        with self.writing(attempts):
+
+        async def write() -> bool:
             (applied,), _ = await retry_write(
                 lambda: self._tree.write_nodes([claim], attempts_if_applied=attempts),
                 sleep=self._sleep,
             )
-        return applied
+            return applied
+
+        return await self.write_with(attempts, write)
+
+    async def write_with(
+        self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Have ``write`` write these attempts, if it writes at all; return whether it did."""
+        with suppress(_NotWrittenError), self._writing(attempts):
+            if await write():
+                return True
+            raise _NotWrittenError
+        return False
 
     def unwritten(self) -> list[Attempt]:
         """Return the calls whose end is not written yet; those without an end are ``unknown``."""
         unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
         self.unknown += len(unknown)
-        return [unknown.get(one.id, one) for one in self._begun.values()]
+        self._begun |= unknown
+        return list(self._begun.values())
 
     async def left_by(self, run_id: str, ids: Collection[str]) -> list[Attempt]:
         """Return the unfinished calls that another run left for these items, as ``unknown``.

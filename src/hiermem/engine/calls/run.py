@@ -31,7 +31,7 @@ from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.slots import SessionSlots
 from hiermem.engine.calls.store_retry import retry_store, shielded
-from hiermem.errors import ModelError, StoreError
+from hiermem.errors import HiermemError, ModelError
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
 from hiermem.types.transaction import Attempt, RunRecord
@@ -42,6 +42,8 @@ RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
 
 #: Heartbeats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
+#: Seconds for a task that has its answer to judge and store it, once the run ends early.
+_FINISHING: Final = 10.0
 #: How many of the newest runs of a subject are searched for interrupted ones.
 _NEWEST_RUNS: Final = 20
 _LOGGERS: Final[Mapping[RunKind, str]] = {
@@ -56,7 +58,7 @@ def _new_id() -> str:
     return uuid.uuid4().hex
 
 
-async def _nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing."""
 
 
@@ -70,9 +72,11 @@ class JournalledRun:
 
     ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what
     the journal says of the run, while it lasts ("running") and at its end. ``keep_finished``
-    commits what is finished when the run ends early. ``outcome`` is how it ended if nothing is
-    raised. ``recheck``: other runs of the subject may have died meanwhile, so that they are looked
-    for once more at the end. Once ``begun``, the journal shows the run.
+    commits what is finished when the run ends early. ``compare_clocks`` makes sure that ``now`` is
+    the store's time, before the run takes leases and at each heartbeat; it raises ClockMovedError
+    where that was not so. ``outcome`` is how the run ended if nothing is raised. ``recheck``: other
+    runs of the subject may have died meanwhile, so that they are looked for once more at the end.
+    Once ``begun``, the journal shows the run.
     """
 
     store: TenantStore
@@ -85,7 +89,8 @@ class JournalledRun:
     run_id: str = field(default_factory=_new_id)
     journal_budget: JournalBudget | None = None
     detail: Callable[[str], Mapping[str, Any]] = field(default=_no_detail)
-    keep_finished: Callable[[], Awaitable[None]] = field(default=_nothing)
+    keep_finished: Callable[[], Awaitable[None]] = field(default=do_nothing)
+    compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
     outcome: RunOutcome = "ok"
     recheck: bool = False
     journal: CallJournal = field(init=False)
@@ -105,6 +110,7 @@ class JournalledRun:
         )
 
     async def __aenter__(self) -> Self:
+        await self.compare_clocks()
         await self._note_cut_off()
         return self
 
@@ -156,19 +162,18 @@ class JournalledRun:
         while True:
             await asyncio.sleep(self.lease / _BEATS)
             try:
-                await self.renew()
-                await self.put()
-            except StoreError as error:
+                await self.compare_clocks()
+                # Shielded: a renewal that is cut off may have taken effect, and has to be known.
+                await shielded(self.renew())
+                await shielded(self.put())
+            except HiermemError as error:
                 # Missing a heartbeat is harmless; the next one, or the commit, meets the error
                 # again.
                 self._warn("a heartbeat failed", error)
 
     async def _close(self, error: BaseException | None) -> None:
-        if self._heartbeat is not None:
-            # A late heartbeat must not be the last write of the entry.
-            self._heartbeat.cancel()
-            await asyncio.wait([self._heartbeat])
         if error is None:
+            await self._stop_heartbeat()
             try:
                 await self.release()
                 await self._end(self.outcome)
@@ -185,14 +190,21 @@ class JournalledRun:
         reason = type(error).__name__
         for step in (
             self.keep_finished,
+            self._stop_heartbeat,
             self.release,
             lambda: self._end("interrupted" if cancelled else "error", reason=reason),
         ):
             try:
                 await step()
-            except StoreError as failure:
+            except HiermemError as failure:
                 # The leases will expire, and readers see that the heartbeat stopped.
                 self._warn("its end is not whole", failure)
+
+    async def _stop_heartbeat(self) -> None:
+        """End the heartbeat; a late one must not be the last write of the entry."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.wait([self._heartbeat])
 
     async def _end(
         self, outcome: Literal["ok", "partial", "error", "interrupted"], **more: str
@@ -328,7 +340,7 @@ class Run(JournalledRun, Generic[N]):
     async def drain(self, error: BaseException) -> None:
         """Await the tasks; cut off those that only wait when the time is over.
 
-        A task that has its answer finishes in a moment.
+        A task that has its answer finishes in a moment; no task is awaited for ever.
         """
         failed = isinstance(error, Exception)
         self.budget.close("error" if failed else "cancellation")
@@ -336,6 +348,10 @@ class Run(JournalledRun, Generic[N]):
             await asyncio.wait(self._tasks, timeout=self.drain_time)
         self.is_cutting_off = True
         for task in self._tasks & self._waiting:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_FINISHING)
+        for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -30,7 +30,7 @@ from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState, ClaimLostError, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.extraction.records import ExtractionRecords, WorkItem
-from hiermem.errors import ModelError, StoreCorruptError
+from hiermem.errors import ModelError, SpendLimitError, StoreCorruptError
 from hiermem.protocols import LLMRequest
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.trivector import Answer
@@ -209,6 +209,9 @@ async def _ask_for(run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem])
     judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
     try:
         verdict = await ask_until_fit(run, state, request, judge)
+    except SpendLimitError:
+        await run.records.give_up(chunk, tuple(state.ended))
+        raise
     except ModelError as error:
         return await _failed(run, chunk, state, cause_of(error))
     if isinstance(verdict, Rejected):

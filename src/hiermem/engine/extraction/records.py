@@ -125,7 +125,7 @@ class ExtractionRecords:
     ) -> StoredAnswer:
         """Write an answer; return the one on record, which another run may have written first."""
         async with self._lock:
-            claim = self._claims.pop(item.id, None)
+            claim = self._claims.get(item.id)
             version = claim.version if claim else 0
             for _ in range(TRIES):
                 if await self._put(_record_key(item), write_answer(stored), version) is not None:
@@ -136,6 +136,7 @@ class ExtractionRecords:
                     break
                 # Our lease expired and another run took it, but this answer is here and paid for.
                 version = record.version if record else 0
+            self._claims.pop(item.id, None)
         await self._journal.write(attempts)
         return stored
 
@@ -246,9 +247,9 @@ class ExtractionRecords:
         """Write the record of a chunk or step over ``version``; None where another is stored."""
         kind, key = record_key
         write = RecordWrite(kind, self._session_id, key, body, version)
-        with self._journal.writing(attempts):
-            applied = await self._guarded([write], attempts=attempts)
-        if applied:
+        if await self._journal.write_with(
+            attempts, lambda: self._guarded([write], attempts=attempts)
+        ):
             return Record(kind, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
         found = await self._retry(

@@ -139,10 +139,10 @@ async def _round(
                     raise
                 return summary.failure
 
-    results = await asyncio.gather(
-        *(one(index, texts[start:stop]) for index, (start, stop) in enumerate(groups)),
-        return_exceptions=True,
-    )
+    # Tasks of the run: where it is cancelled, a step that has its answer still stores it.
+    tasks = [run.spawn(one(n, texts[start:stop])) for n, (start, stop) in enumerate(groups)]
+    await asyncio.wait(tasks)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
     # All steps finish first: the result of one is on record before another one's error is raised. A
     # cap, which may be no error, is raised last.
     errors = [each for each in results if isinstance(each, BaseException)]
@@ -197,6 +197,9 @@ async def _asked(
     )
     try:
         verdict = await ask_until_fit(run, state, request, judge)
+    except SpendLimitError:
+        await run.records.give_up(step, tuple(state.ended))
+        raise
     except ModelError as error:
         return await _failed(run, summary, state, cause_of(error))
     if isinstance(verdict, Rejected):

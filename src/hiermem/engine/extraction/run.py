@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
@@ -104,7 +105,6 @@ async def _open_run(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
     """
     record = await retry_store(lambda: handle.record(session_id), sleep=sleep)
-    await handle.compare_clocks(lease=options.lease)
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
@@ -123,6 +123,7 @@ async def _open_run(
         now=handle.store_now,
         sleep=sleep,
         journal_budget=journal_budget,
+        compare_clocks=partial(handle.compare_clocks, lease=options.lease),
         llm=llm,
         counter=handle.counter,
         budget=budget,

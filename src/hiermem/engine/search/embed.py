@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -151,14 +152,16 @@ class _EmbeddingPass:
         self._sent = asker.requests
         self._source: ForkSource
         self._report = EmbeddingReport(session_id)
+        # Longer than one request may take.
+        lease = 2 * handle.search_policy.embed_timeout + 60
         self.run = JournalledRun(
             store=handle.store,
             tree=handle.store.tree(session_id),
             kind="embedding",
             subject=session_id,
-            # Longer than one request may take.
-            lease=2 * handle.search_policy.embed_timeout + 60,
+            lease=lease,
             now=handle.store_now,
+            compare_clocks=partial(handle.compare_clocks, lease=lease),
             detail=self._detail,
         )
 

@@ -85,8 +85,6 @@ async def consolidate(
     rules = await space.rules()
     journal_budget = journal_budget or JournalBudget(space.handle.store, space.handle.update_policy)
     run_id = uuid.uuid4().hex
-    if not dry_run:
-        await space.handle.compare_clocks(lease=space.policy.lease)
     lease = None if dry_run else space.lease(run_id)
     budget = Budget(
         max_calls=max_calls,
@@ -206,7 +204,10 @@ class _Consolidation:
                 queue = queue[1:]
             else:
                 limits = run.limits
-                await self._consolidate_batch(batch)
+                # A task of the run: where it is cancelled, what was answered is still committed.
+                task = run.spawn(self._consolidate_batch(batch))
+                await asyncio.wait([task])
+                task.result()
                 # Where an overflow lowered the limit, the same notes are asked about again.
                 if run.limits is limits:
                     queue = queue[len(batch.notes) :]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from hiermem import prompts as shipped
@@ -120,6 +121,7 @@ def open_run(
         sleep=sleep,
         run_id=run_id,
         journal_budget=journal_budget,
+        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
         counter=handle.counter,
         budget=budget,

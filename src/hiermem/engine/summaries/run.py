@@ -171,6 +171,7 @@ def open_run(
         now=now,
         sleep=sleep,
         journal_budget=shared.journal_budget,
+        compare_clocks=shared.compare_clocks,
         llm=llm,
         counter=counter,
         budget=budget,

@@ -6,7 +6,7 @@ What is not shared, a run has of its own; so an update of one session needs none
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from hiermem.core.calls.fairness import back_off
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.rate_limit import RateLimiter
+from hiermem.engine.calls.run import do_nothing
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.protocols import TenantStore
 from hiermem.types import Node
@@ -91,6 +92,7 @@ class Shared:
     in_flight: InFlight = field(default_factory=InFlight)
     planned: set[str] = field(default_factory=set[str])
     clock: Callable[[], float] = field(default=time.monotonic)
+    compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
 
     def slots_for(self, session_id: str, size: int) -> SessionSlots:
         """Return the run's slots: the common ones, or ``size`` of its own."""

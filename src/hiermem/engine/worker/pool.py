@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -101,8 +102,6 @@ class UpdatePool:
         handle = self.handle
         try:
             session_update.record = await handle.record(session_update.session_id)
-            if not settings.get("dry_run"):
-                await handle.compare_clocks(lease=handle.update_policy.lease)
             done = await update(
                 handle.store,
                 session_update.session_id,
@@ -125,6 +124,7 @@ class UpdatePool:
                     in_flight=handle.in_flight,
                     planned=self.planned,
                     clock=self.clock,
+                    compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
                 ),
                 **settings,
             )

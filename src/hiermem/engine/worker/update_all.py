@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -32,7 +33,13 @@ from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
-from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
+from hiermem.errors import (
+    ClockMovedError,
+    HiermemError,
+    NotFoundError,
+    StoreCorruptError,
+    StoreError,
+)
 from hiermem.protocols import LLM
 
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
@@ -88,7 +95,6 @@ async def update_all(
     sessions = await _sessions(handle, strategy)
     if dry_run:
         return await _plan(pool, sessions, strategy)
-    await handle.compare_clocks(lease=handle.update_policy.lease)
     purpose = _purpose(handle, llm, strategy)
     begin = 0
     if strategy == "full":
@@ -162,6 +168,9 @@ class _Batch:
             lease=pool.handle.update_policy.lease,
             now=pool.handle.store_now,
             detail=self._detail,
+            compare_clocks=partial(
+                pool.handle.compare_clocks, lease=pool.handle.update_policy.lease
+            ),
         )
         self._total = BatchReport(sessions=len(sessions), resumed=begin)
 
@@ -216,7 +225,8 @@ class _Batch:
             # The session was erased meanwhile: nothing is left to do.
             return True
         except HiermemError as error:
-            if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
+            of_session = isinstance(error, (StoreCorruptError, ClockMovedError))
+            if isinstance(error, StoreError) and not of_session:
                 raise
             return self._fail(session_id, type(error).__name__)
         self._total = add_report(self._total, report)
