@@ -203,6 +203,9 @@ def _summary(
     pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
         chosen = salience.select(pieces, room, count).text
+        if chosen[-1:].isalnum():
+            # A model ends its sentences; a piece of a long one may end anywhere.
+            chosen += "."
         if chosen and count("\n".join([*lines, chosen])) <= max_tokens:
             lines.append(chosen)
     text = "\n".join(lines)

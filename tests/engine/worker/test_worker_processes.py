@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from session_fixture import messages
 
+from hiermem.engine.handle import every_session
+
 sys.path.insert(0, str(Path(__file__).parent))
 from worker_process import CONCURRENCY, opened
 
@@ -54,7 +56,7 @@ async def examined(path):
         tenant = memory._resources.handle.store
         attempts = await tenant.attempts(limit=1_000_000)
         nodes = {}
-        for record in await tenant.sessions():
+        async for record in every_session(tenant):
             for level in await tenant.tree(record.id).levels():
                 for node in await tenant.tree(record.id).level(level, 0):
                     nodes[record.id, node.id] = node

@@ -48,6 +48,9 @@ _FEWEST: Final = 2
 
 def obeys(texts: Iterable[str], output: str) -> bool:
     """Return whether a sentence of ``output`` states what only an order in ``texts`` says."""
+    texts = tuple(texts)
+    if not any(_ORDER.search(text) for text in texts):
+        return False
     ordered: set[str] = set()
     claimed: set[str] = set()
     for text in texts:
