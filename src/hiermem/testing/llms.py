@@ -205,7 +205,7 @@ def _summary(
         chosen = salience.select(pieces, room, count).text
         if chosen[-1:].isalnum():
             # A model ends its sentences; a piece of a long one may end anywhere.
-            chosen += "."
+            chosen += " …"
         if chosen and count("\n".join([*lines, chosen])) <= max_tokens:
             lines.append(chosen)
     text = "\n".join(lines)
