@@ -57,7 +57,7 @@ def judge(template, request, response):
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(level=st.integers(1, 3), seed=st.integers(0, 999), target=st.integers(60, 250))
 async def test_the_scripted_model_answers_what_was_asked(level, seed, target):
     template, request = ask(level, seed, target=target)
