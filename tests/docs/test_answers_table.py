@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import assess
+from hiermem.core.summaries.assess import assess, source_of
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import default_counter
 
@@ -51,7 +51,7 @@ def test_a_row_of_the_table_says_what_happens(answer, outcome, why):
         input_tokens=sum(COUNTER.count(source.text) + 4 for source in asked.inputs),
         sections=("Overview", "Key points"),
         min_fidelity=0.5,
-        limit=plan.anchor_limit(asked.target_tokens),
+        source=source_of(asked, limit=plan.anchor_limit(asked.target_tokens)),
     )
     assert draft.fit == (outcome != "refused"), draft.problems
     assert (draft.text != answer) == (outcome == "repaired")

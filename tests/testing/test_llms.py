@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.assess import assess
+from hiermem.core.summaries.assess import assess, source_of
 from hiermem.core.summaries.plan import anchor_limit
 from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.errors import ModelError, ModelOverflowError
@@ -53,7 +53,7 @@ def judge(template, request, response):
         input_tokens=sum(COUNTER.count(s.text) + 4 for s in request.inputs),
         sections=template.required,
         min_fidelity=0.5,
-        limit=anchor_limit(request.target_tokens),
+        source=source_of(request, limit=anchor_limit(request.target_tokens)),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import assess
+from hiermem.core.summaries.assess import assess, source_of
 from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.prompts import load
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage
@@ -80,7 +80,7 @@ def verdict(record: str, answer: str | LLMResponse, *, target: int | None = None
             input_tokens=input_tokens(asked.inputs),
             sections=TEMPLATE.required,
             min_fidelity=0.5,
-            limit=plan.anchor_limit(asked.target_tokens),
+            source=source_of(asked, limit=plan.anchor_limit(asked.target_tokens)),
         )
         kinds += [problem.kind for problem in draft.problems]
         step = plan.after_answer(tried=tried, problems=draft.problems, is_deterministic=False)

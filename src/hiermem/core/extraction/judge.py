@@ -15,9 +15,8 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
 from hiermem.core.summaries import validate
-from hiermem.core.summaries.assess import MOST_ANCHORS, seen_beside
+from hiermem.core.summaries.assess import MOST_ANCHORS, source_of
 from hiermem.core.summaries.repair import repair
-from hiermem.core.text.anchors import fidelity
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -57,12 +56,7 @@ def judge_joined(
     response = repair(response, request=request)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    kept = fidelity(
-        inputs=[source.text for source in request.inputs],
-        output=response.text,
-        limit=MOST_ANCHORS,
-        beside=seen_beside(request),
-    )
+    kept = source_of(request, limit=MOST_ANCHORS).fidelity(response.text)
     found = validate.check(response, request=request, input_tokens=input_tokens, fidelity=kept)
     problems = tuple(problem for problem in found if problem.hard)
     if not problems:

@@ -16,7 +16,7 @@ from hiermem.core.summaries.repair import repair
 from hiermem.core.summaries.validate import Problem, check_extract
 from hiermem.core.summaries.validate import check as problems_of
 from hiermem.core.text import units
-from hiermem.core.text.anchors import fidelity, find
+from hiermem.core.text.anchors import Source, fidelity, find
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
@@ -65,19 +65,14 @@ def assess(
     input_tokens: int,
     sections: Sequence[str],
     min_fidelity: float,
-    limit: int,
+    source: Source,
 ) -> Draft:
-    """Repair and check one written answer; it is held to ``limit`` anchors of its inputs."""
+    """Repair and check one written answer, which is held to ``source``."""
     response = repair(response, request=request)
     text = check(
         response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )
-    found = fidelity(
-        inputs=[source.text for source in request.inputs],
-        output=text,
-        limit=limit,
-        beside=seen_beside(request),
-    )
+    found = source.fidelity(text)
     return Draft(
         text=text,
         tokens=request.counter.count(text),
@@ -99,15 +94,17 @@ def assess(
     )
 
 
-def seen_beside(request: LLMRequest) -> tuple[str, ...]:
-    """Return what a writer saw besides the texts: days, speakers, title, people and overlap.
+def source_of(request: LLMRequest, *, limit: int) -> Source:
+    """Return what written answers to ``request`` are held to: ``limit`` anchors of its inputs.
 
-    What a prompt says after the record may name figures that an earlier answer invented.
+    A writer also saw days, speakers, title, people and overlap. What a prompt says after the record
+    may name figures that an earlier answer invented.
     """
     days = dict.fromkeys(source.date for source in request.inputs)
     speakers = dict.fromkeys(source.speaker for source in request.inputs)
     asked = (message.content for message in request.messages if message.role != "system")
-    return (*days, *speakers, *(before_record(content) for content in asked))
+    beside = (*days, *speakers, *(before_record(content) for content in asked))
+    return Source([each.text for each in request.inputs], limit=limit, beside=beside)
 
 
 def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:

@@ -15,6 +15,7 @@ from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft, assess, assess_extract, is_extract
 from hiermem.core.summaries.plan import LevelPlan
 from hiermem.core.summaries.prompt import stricter
+from hiermem.core.text.anchors import Source
 from hiermem.protocols import LLMRequest, LLMResponse
 
 
@@ -22,11 +23,13 @@ from hiermem.protocols import LLMRequest, LLMResponse
 class Standard:
     """What the answers to one request are held to.
 
-    ``input_tokens`` are those of the request's inputs, and ``known`` the anchors of the inputs
-    where they are known already. A model that ``is_deterministic`` is not asked again.
+    ``source`` is what is read in the request's inputs, ``input_tokens`` their tokens, and ``known``
+    their anchors where these are known already. A model that ``is_deterministic`` is not asked
+    again.
     """
 
     plan: LevelPlan
+    source: Source
     input_tokens: int
     known: Sequence[str] | None = None
     is_deterministic: bool = False
@@ -65,13 +68,12 @@ def judge(
 
 def assess_answer(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
     """Assess an answer as an extract where it is one, whatever it claims to be."""
-    limit = plan.anchor_limit(request.target_tokens)
     if is_extract(response, request=request):
         return assess_extract(
             response,
             request=request,
             input_tokens=standard.input_tokens,
-            limit=limit,
+            limit=plan.anchor_limit(request.target_tokens),
             known=standard.known,
         )
     return assess(
@@ -80,5 +82,5 @@ def assess_answer(request: LLMRequest, standard: Standard, response: LLMResponse
         input_tokens=standard.input_tokens,
         sections=standard.plan.template.required,
         min_fidelity=standard.plan.min_fidelity,
-        limit=limit,
+        source=standard.source,
     )

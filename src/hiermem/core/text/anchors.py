@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
@@ -138,29 +139,92 @@ def fidelity(
     notation, a path or quote in other case or spacing. A constraint is kept where the output denies
     at least half of its words.
     """
-    source = "\n".join(inputs)
-    required = _weightiest(_anchors(_untitled(source)), limit)
-    claimed, denied = _keys(output), _denied(output)
-    folded = _fold(output)
-    missing = tuple(
-        anchor.text
-        for anchor in required
-        if not _is_kept(anchor, keys=claimed, denied=denied, folded=folded)
-    )
-    seen = "\n".join((source, *beside))
-    body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
-    supported, invented = figures.weigh(body, Support(prose(seen), days=beside))
-    named, strangers = _names(body, source=seen)
-    return Fidelity(
-        required=tuple(anchor.text for anchor in required),
-        missing=missing,
-        unsupported=(*invented, *strangers)[:limit],
-        value=1.0 - len(missing) / len(required) if required else None,
-        supported=supported,
-        invented=invented[:limit],
-        named=named,
-        strangers=strangers[:limit],
-    )
+    return Source(inputs, limit=limit, beside=beside).fidelity(output)
+
+
+class Source:
+    """The texts that outputs are held to, and what is read in them: once, when it is asked for.
+
+    The arguments are those of ``fidelity``. It lives no longer than the judging of the answers to
+    one request, so no text is kept after that.
+    """
+
+    def __init__(self, inputs: Sequence[str], *, limit: int, beside: Sequence[str] = ()) -> None:
+        self._text, self._limit, self._beside = "\n".join(inputs), limit, tuple(beside)
+
+    def read(self) -> None:
+        """Read all that judging an output needs, ahead of the output."""
+        _ = self._required, self._support, self._words, self._is_german
+
+    @cached_property
+    def _required(self) -> list[_Anchor]:
+        return _weightiest(_anchors(_untitled(self._text)), self._limit)
+
+    @cached_property
+    def _seen(self) -> str:
+        return "\n".join((self._text, *self._beside))
+
+    @cached_property
+    def _prose(self) -> str:
+        return prose(self._seen)
+
+    @cached_property
+    def _support(self) -> Support:
+        return Support(self._prose, days=self._beside)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        # The digest of a code block may end inside a word, which then is a word of the digest.
+        digests = "" if self._prose == self._seen else self._prose
+        return frozenset(_WORD.findall(f"{self._seen}\n{digests}".casefold()))
+
+    @cached_property
+    def _is_german(self) -> bool:
+        return language.guess(self._seen) == "de"
+
+    def fidelity(self, output: str) -> Fidelity:
+        """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
+        required, limit = self._required, self._limit
+        claimed, denied = _keys(output), _denied(output)
+        folded = _fold(output)
+        missing = tuple(
+            anchor.text
+            for anchor in required
+            if not _is_kept(anchor, keys=claimed, denied=denied, folded=folded)
+        )
+        body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
+        supported, invented = figures.weigh(body, self._support)
+        named, strangers = self._names(body)
+        return Fidelity(
+            required=tuple(anchor.text for anchor in required),
+            missing=missing,
+            unsupported=(*invented, *strangers)[:limit],
+            value=1.0 - len(missing) / len(required) if required else None,
+            supported=supported,
+            invented=invented[:limit],
+            named=named,
+            strangers=strangers[:limit],
+        )
+
+    def _names(self, body: str) -> tuple[int, tuple[str, ...]]:
+        """Return how many names of ``body`` the texts have, and those that they do not have.
+
+        German writes every noun with a capital, so there a capital marks no name.
+        """
+        if self._is_german or language.guess(body) == "de":
+            return 0, ()
+        plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
+        names = [
+            name
+            for name in dict.fromkeys(_CAPITAL_INSIDE.findall(plain))
+            if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
+        ]
+        strangers = tuple(
+            name
+            for name in names
+            if not self._words.issuperset(_WORD.findall(name.casefold().removesuffix("'s")))
+        )
+        return len(names) - len(strangers), strangers
 
 
 def _untitled(text: str) -> str:
@@ -319,25 +383,3 @@ def _is_title(line: str) -> bool:
     """Return whether most words of a line have capitals, as in titles."""
     found: list[str] = [word for word in _WORD.findall(line) if word.isalpha()]
     return 2 * sum(word[0].isupper() for word in found) >= len(found)
-
-
-def _names(body: str, *, source: str) -> tuple[int, tuple[str, ...]]:
-    """Return how many names of ``body`` are in ``source``, and those that are not.
-
-    German writes every noun with a capital, so there a capital marks no name.
-    """
-    if "de" in (language.guess(body), language.guess(source)):
-        return 0, ()
-    said = frozenset(_WORD.findall(source.casefold()))
-    plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
-    names = [
-        name
-        for name in dict.fromkeys(_CAPITAL_INSIDE.findall(plain))
-        if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
-    ]
-    strangers = tuple(
-        name
-        for name in names
-        if not all(part in said for part in _WORD.findall(name.casefold().removesuffix("'s")))
-    )
-    return len(names) - len(strangers), strangers

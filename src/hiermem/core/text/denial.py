@@ -138,12 +138,14 @@ def inverted(source: str, output: str) -> int:
     if _FORBIDS.search(source) is None:
         return 0
     said = " ".join(source.casefold().split())
-    claimed = [clause for clause, _ in _clauses(output) if clause.text not in said]
-    quoted = [clause for clause, _ in _clauses(output) if clause.text in said]
+    written = [clause for clause, _ in _clauses(output)]
+    claimed = [clause for clause in written if clause.text not in said]
+    if not any(clause.rules for clause in claimed):
+        return 0
     stated = list(_clauses(source))
     return sum(
         _has_opposite(rule, claimed)
-        and not _is_repeated(rule, [*claimed, *quoted])
+        and not _is_repeated(rule, written)
         and not _has_opposite(rule, [clause for clause, _ in stated])
         for rule, forbids in stated
         if forbids

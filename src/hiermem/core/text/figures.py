@@ -244,6 +244,13 @@ def _han_value(written: str) -> int:
 
 def numbers(text: str) -> Iterator[Stated]:
     """Yield the numbers that ``text`` states, in any of the ways that this module reads."""
+    yield from _written_in_figures(text)
+    for match in _WORDS.finditer(text):
+        if value := _word_value(match.group().lower()):
+            yield Stated(match.group(), str(value), match.start())
+
+
+def _written_in_figures(text: str) -> Iterator[Stated]:
     for match in _MULTIPLIED.finditer(text):
         value = float(number_key(match["n"])) * _MULTIPLIERS[match["x"].lower()]
         yield Stated(
@@ -255,9 +262,6 @@ def numbers(text: str) -> Iterator[Stated]:
         yield Stated(match.group(), f"{int(match[1]) % 12}:{match[2]}", match.start())
     for match in _HAN_FIGURE.finditer(text):
         yield Stated(match.group(), str(_han_value(match["h"])), match.start())
-    for match in _WORDS.finditer(text):
-        if value := _word_value(match.group().lower()):
-            yield Stated(match.group(), str(value), match.start())
 
 
 def _word_value(word: str) -> int:
@@ -325,7 +329,9 @@ class Support:
         self._days = {*claimed, *today}
         self._yearless = {key for key in claimed if len(key) == len("01-01")}
         self._days |= {key[5:] for key in self._days if len(key) == len("2024-01-01")}
-        self._numbers = {stated.key for stated in numbers(left)}
+        written = set(_WORDS.findall(left.lower()))
+        self._numbers = {stated.key for stated in _written_in_figures(left)}
+        self._numbers |= {str(value) for word in written if (value := _word_value(word))}
         self._values = sorted({float(key) for key in self._numbers if _is_plain(key)})
         self._small = {1, *(int(value) for value in self._values if 0 < value <= 100)}
         self._years = {int(key[:4]) for key in self._days if key[:4].isdecimal()}

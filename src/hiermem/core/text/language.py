@@ -60,10 +60,10 @@ def guess(text: str) -> str | None:
     True
     """
     sample = text[:_SAMPLE]
-    letters = {
-        name: len(pattern.findall(sample)) * (3 if name in _DENSE else 1)
-        for name, pattern in _SCRIPT.items()
-    }
+    scripts = ("latin",) if sample.isascii() else tuple(_SCRIPT)
+    letters = dict.fromkeys(_SCRIPT, 0)
+    for name in scripts:
+        letters[name] = len(_SCRIPT[name].findall(sample)) * (3 if name in _DENSE else 1)
     total = sum(letters.values())
     if total < _LETTERS_NEEDED:
         return None

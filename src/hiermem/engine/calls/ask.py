@@ -7,6 +7,7 @@ answer was made from. ``engine.calls.retry`` makes the calls.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from typing_extensions import TypeVar
@@ -27,14 +28,19 @@ async def ask_until_fit(
     judge: Judge[T],
     *,
     within: float | None = None,
+    ahead: Callable[[], object] | None = None,
 ) -> Accepted[T] | Rejected:
     """Ask until an answer is accepted or rejected; return that verdict.
 
-    Each request has ``within`` seconds for all its tries, None for no limit. Where a later request
-    gets no answer, what is usable of the earlier ones is accepted. Raises what ``retry.ask`` raises
+    ``ahead`` is run in a thread while the first answer of a remote model is awaited. Each request
+    has ``within`` seconds for all its tries, None for no limit. Where a later request gets no
+    answer, what is usable of the earlier ones is accepted. Raises what ``retry.ask`` raises
     otherwise: SpendLimitError, ClaimLostError, and the last ModelError.
     """
     usable: T | None = None
+    reading = None
+    if ahead is not None and run.llm.remote:
+        reading = run.spawn(asyncio.to_thread(ahead))
     while True:
         try:
             response = await ask(run, state, request, within=within)
@@ -43,6 +49,8 @@ async def ask_until_fit(
             if usable is None or (cancelled and not run.is_cutting_off):
                 raise
             return Accepted(usable)
+        if reading is not None:
+            await asyncio.wait([reading])
         verdict = await asyncio.to_thread(judge, response)
         if verdict.reason:
             # The journal says of each answer that was not taken at once why it was not. One that

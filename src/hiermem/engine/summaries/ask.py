@@ -14,7 +14,7 @@ from typing import Final
 
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import Draft, join, weigh_against
+from hiermem.core.summaries.assess import Draft, join, source_of, weigh_against
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.judge import Standard, judge
 from hiermem.core.summaries.parts import key_of
@@ -159,7 +159,11 @@ async def _draft(
     standard = standard_of(task, request, tokens)
     try:
         verdict = await ask_until_fit(
-            task.run, task.state, request, partial(judge, request, standard)
+            task.run,
+            task.state,
+            request,
+            partial(judge, request, standard),
+            ahead=standard.source.read,
         )
     except ModelError as error:
         raise _unfit(error) from None
@@ -173,6 +177,7 @@ def standard_of(task: NodeTask, request: LLMRequest, tokens: int) -> Standard:
     whole = request.inputs == task.inputs.sources
     return Standard(
         task.plan,
+        source_of(request, limit=plan.anchor_limit(request.target_tokens)),
         tokens,
         known=task.inputs.anchors if whole else None,
         is_deterministic=task.run.is_deterministic,
