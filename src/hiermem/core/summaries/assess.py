@@ -17,6 +17,7 @@ from hiermem.core.summaries.validate import Problem, check_extract
 from hiermem.core.summaries.validate import check as problems_of
 from hiermem.core.text import units
 from hiermem.core.text.anchors import Source, fidelity, find
+from hiermem.core.text.lexicon import stands_in
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
@@ -89,7 +90,7 @@ def assess(
         missing=found.missing,
         unsupported=found.unsupported[:MOST_ANCHORS],
         model=response.model,
-        anchors=find(text, limit=MOST_ANCHORS),
+        anchors=found.anchors[:MOST_ANCHORS],
         invented=found.invented[:MOST_ANCHORS],
     )
 
@@ -168,7 +169,7 @@ def assess_extract(
     if sought is None:
         source = "\n".join(source.text for source in request.inputs)
         sought = find(source, limit=_MOST_SOUGHT)
-    kept = tuple(anchor for anchor in sought if _stands_in(anchor, text))
+    kept = tuple(anchor for anchor in sought if stands_in(anchor, text))
     missing = tuple(sorted(set(sought[:limit]) - set(kept), key=sought.index))
     required = len(sought[:limit])
     return Draft(
@@ -182,17 +183,6 @@ def assess_extract(
         model=response.model,
         anchors=kept[:MOST_ANCHORS],
     )
-
-
-def _stands_in(anchor: str, text: str) -> bool:
-    """Return whether ``anchor`` stands in ``text`` as a word of its own."""
-    at = text.find(anchor)
-    while at >= 0:
-        end = at + len(anchor)
-        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
-            return True
-        at = text.find(anchor, at + 1)
-    return False
 
 
 def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:

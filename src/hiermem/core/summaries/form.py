@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -217,28 +216,31 @@ def statements(text: str) -> list[str]:
 def _repeats(answer: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
-    terms = [frozenset(_TERM.findall(each.casefold())) - _PLAIN_WORDS for each in said]
-    seen: Counter[tuple[str, ...]] = Counter()
+    told = [_TERM.findall(each.casefold()) for each in said]
+    terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in told]
+    seen: set[tuple[str, ...]] = set()
     repeated = again = 0
-    for each in said:
-        own = tuple(word for word in _TERM.findall(each.casefold()) if word not in _PLAIN_WORDS)
-        if len(own) > 1 and seen[own]:
+    for each, own in zip(said, terms, strict=True):
+        if len(own) > 1 and own in seen:
             repeated, again = repeated + len(each), again + 1
-        seen[own] += 1
+        seen.add(own)
     if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
         return True
     flow = _TERM.findall(answer.casefold())
-    runs = [tuple(flow[at : at + _SEQUENCE]) for at in range(len(flow) - _SEQUENCE + 1)]
-    record = " ".join(source.text for source in request.inputs).casefold()
+    runs = list(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))
     if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
         return True
-    claimed = " ".join(record.split())
     longer = [
-        own
+        (each, frozenset(own))
         for each, own in zip(said, terms, strict=True)
-        if len(own) >= _TELLING and _folded(each).lstrip("-*• ") not in claimed
+        if len(set(own)) >= _TELLING
     ]
-    return len(longer) >= _LONG and _adds_nothing(longer, set(_TERM.findall(record)))
+    if len(longer) < _LONG:
+        return False
+    record = " ".join(source.text for source in request.inputs).casefold()
+    claimed = " ".join(record.split())
+    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in claimed]
+    return len(own_words) >= _LONG and _adds_nothing(own_words, set(_TERM.findall(record)))
 
 
 def _adds_nothing(terms: Sequence[frozenset[str]], record: set[str]) -> bool:

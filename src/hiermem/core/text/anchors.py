@@ -16,12 +16,14 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.figures import DATES, NUMBER, Support, date_keys, number_key
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.figures import DATES, NUMBER, Figures, Support, date_keys, number_key
+from hiermem.core.text.lexicon import stands_in, stem, words
 from hiermem.core.text.units import prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
+#: The most anchors that are found in a text, where nothing else is asked.
+_MOST_FOUND: Final = 64
 
 _Kind: TypeAlias = Literal["number", "date", "literal", "quote", "constraint"]
 #: The weight of each kind.
@@ -105,7 +107,8 @@ class Fidelity:
     ``value`` is kept / required, None where none was required. ``invented`` are the figures and
     dates of the output that no input has, and ``supported`` counts those that one has;
     ``strangers`` are its names that no input has, and ``named`` counts those that one has.
-    ``unsupported`` lists the invented figures and then the strangers.
+    ``unsupported`` lists the invented figures and then the strangers. ``anchors`` are those of the
+    output, as ``find`` returns them.
     """
 
     required: tuple[str, ...]
@@ -116,9 +119,10 @@ class Fidelity:
     invented: tuple[str, ...] = ()
     named: int = 0
     strangers: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
 
 
-def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
+def find(text: str, *, limit: int = _MOST_FOUND) -> tuple[str, ...]:
     """Return the ``limit`` weightiest anchors of ``text``, weightiest first, then in order.
 
     >>> find("Never deploy on Friday: v2.1 broke /etc/app.toml on 3 May 2024.")
@@ -153,8 +157,8 @@ class Source:
         self._text, self._limit, self._beside = "\n".join(inputs), limit, tuple(beside)
 
     def read(self) -> None:
-        """Read all that judging an output needs, ahead of the output."""
-        _ = self._required, self._support, self._words, self._is_german
+        """Read what judging any output needs, ahead of the output."""
+        _ = self._required, self._prose
 
     @cached_property
     def _required(self) -> list[_Anchor]:
@@ -185,15 +189,18 @@ class Source:
     def fidelity(self, output: str) -> Fidelity:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
         required, limit = self._required, self._limit
-        claimed, denied = _keys(output), _denied(output)
-        folded = _fold(output)
+        body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
+        stated = figures.read(body[: figures.MOST_READ])
+        own = list(_anchors(_untitled(output)))
+        titles = _anchors("\n".join(_TITLE.findall(output)))
+        claimed = _keys((*own, *titles), stated)
+        denied, folded = _denied(output), _fold(output)
         missing = tuple(
             anchor.text
             for anchor in required
             if not _is_kept(anchor, keys=claimed, denied=denied, folded=folded)
         )
-        body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
-        supported, invented = figures.weigh(body, self._support)
+        supported, invented = figures.weigh(stated, self._support)
         named, strangers = self._names(body)
         return Fidelity(
             required=tuple(anchor.text for anchor in required),
@@ -204,6 +211,7 @@ class Source:
             invented=invented[:limit],
             named=named,
             strangers=strangers[:limit],
+            anchors=tuple(anchor.text for anchor in _weightiest(own, _MOST_FOUND)),
         )
 
     def _names(self, body: str) -> tuple[int, tuple[str, ...]]:
@@ -211,8 +219,6 @@ class Source:
 
         German writes every noun with a capital, so there a capital marks no name.
         """
-        if self._is_german or language.guess(body) == "de":
-            return 0, ()
         plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
         names = [
             name
@@ -222,8 +228,11 @@ class Source:
         strangers = tuple(
             name
             for name in names
-            if not self._words.issuperset(_WORD.findall(name.casefold().removesuffix("'s")))
+            if not stands_in(name, self._seen)
+            and not self._words.issuperset(_WORD.findall(name.casefold().removesuffix("'s")))
         )
+        if strangers and (self._is_german or language.guess(body) == "de"):
+            return 0, ()
         return len(names) - len(strangers), strangers
 
 
@@ -329,13 +338,11 @@ def _read_token(token: str) -> _Anchor | None:
     return _Anchor(token, "literal", token.casefold().rstrip("()")) if marked else None
 
 
-def _keys(text: str) -> frozenset[str]:
-    """Return the keys of the anchors of ``text``, of its figures, and of the days of its dates."""
-    claimed, left = figures.dates(prose(text))
-    keys: set[str] = set()
-    for anchor in _anchors(text):
+def _keys(found: Iterable[_Anchor], stated: Figures) -> frozenset[str]:
+    """Return the keys of an output's anchors, of its figures, and of the days of its dates."""
+    keys = {each.key for each in (*stated.dates, *stated.numbers)}
+    for anchor in found:
         keys.update((anchor.key, *(anchor.key.split() if anchor.kind == "date" else ())))
-    keys |= {stated.key for stated in (*claimed, *figures.numbers(left))}
     return frozenset(keys | {key[5:] for key in keys if _FULL_DATE.fullmatch(key)})
 
 

@@ -22,6 +22,8 @@ _WORD: Final = re.compile(r"\w+")
 _HAN: Final = re.compile("[\u3400-\u9fff]+")
 _APOSTROPHES: Final = str.maketrans({"’": "'"})
 
+# The patterns read text in lower case, which is several times as fast as ignoring the case.
+
 #: What forbids. A clause without it may deny, but forbids nothing.
 _FORBIDS: Final = re.compile(
     r"(?:^\W*(?:please |so |and |but )?|\b(?:please|you|we|they) )(?:do not|don't)\b"
@@ -38,7 +40,6 @@ _FORBIDS: Final = re.compile(
     r"|no (?:se )?(?:debe\w*|puede\w*)|nunca|jamás|prohibid\w*|en ningún caso"
     r"|нельзя|никогда|запрещ\w+|ни в коем случае|не должн\w+)\b"
     r"|禁止|不得|不能|不可|不要|不准|不许|绝不|切勿|严禁",
-    re.IGNORECASE,
 )
 #: What denies, each once; phrases that a language doubles count as one.
 _DENIES: Final = re.compile(
@@ -49,7 +50,6 @@ _DENIES: Final = re.compile(
     r"|nunca|jamás|sin|ningun\w*|ningún|prohibi\w+|prohíb\w+"
     r"|не|нет|нельзя|без|запре\w+)\b"
     r"|不|没|勿|无需|禁|严禁|避免",
-    re.IGNORECASE,
 )
 #: Doubled denials of one meaning, which are read as one.
 _DOUBLED: Final = re.compile(
@@ -57,7 +57,6 @@ _DOUBLED: Final = re.compile(
     r"|en aucun cas(?: \w+){0,3}? pas|en aucun cas|en ningún caso|no (?:\w+ ){1,4}?nunca"
     r"|никогда не|ни в коем случае(?: \w+){0,2}? не|cannot|no longer)\b"
     r"|绝对不|绝不|千万不|严禁",
-    re.IGNORECASE,
 )
 #: What allows, orders or plans. A report of what happened turns no rule round.
 _RULES: Final = re.compile(
@@ -70,7 +69,6 @@ _RULES: Final = re.compile(
     r"|pued\w+|deb\w+|hay que|permit\w+|autoriza\w*|siempre|necesit\w*|hace falta|será\w*"
     r"|можно|разреш\w+|должн\w+|нужн\w+|надо|всегда|будет|будут)\b"
     r"|可以|允许|必须|应当|应该|无需|随时|将|能",
-    re.IGNORECASE,
 )
 _LIGHT: Final = words(
     """
@@ -134,11 +132,11 @@ def inverted(source: str, output: str) -> int:
     A prohibition that ``source`` itself lifts, or that ``output`` also repeats, does not count. A
     clause that ``output`` quotes turns nothing round.
     """
-    source = source.translate(_APOSTROPHES)
+    source = _lowered(source)
     if _FORBIDS.search(source) is None:
         return 0
     said = " ".join(source.casefold().split())
-    written = [clause for clause, _ in _clauses(output)]
+    written = [clause for clause, _ in _clauses(_lowered(output))]
     claimed = [clause for clause in written if clause.text not in said]
     if not any(clause.rules for clause in claimed):
         return 0
@@ -183,6 +181,10 @@ def _is_enough(rule: _Clause, clause: _Clause, shared: int) -> bool:
     return shared >= 2 and 3 * shared >= 2 * len(rule.terms)
 
 
+def _lowered(text: str) -> str:
+    return text.translate(_APOSTROPHES).lower()
+
+
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split()).lstrip("-*•# ").rstrip("…")
 
@@ -197,8 +199,8 @@ def _goes_over(clause: _Clause) -> bool:
 
 
 def _clauses(text: str) -> Iterator[tuple[_Clause, bool]]:
-    """Yield the clauses of ``text`` with whether each forbids something."""
-    for sentence in _SENTENCE.split(text.translate(_APOSTROPHES))[:_MOST_SENTENCES]:
+    """Yield the clauses of ``text``, in lower case, with whether each forbids something."""
+    for sentence in _SENTENCE.split(text)[:_MOST_SENTENCES]:
         rules = _RULES.search(sentence) is not None
         for part in _CLAUSE.split(sentence):
             if terms := _terms(part):
@@ -213,7 +215,7 @@ def _terms(clause: str) -> frozenset[str]:
     for run in _HAN.findall(clause):
         left = _HAN_LIGHT.sub("", run)
         found.update(left[at : at + 2] for at in range(len(left) - 1))
-    for word in _WORD.findall(_HAN.sub(" ", clause).lower()):
+    for word in _WORD.findall(_HAN.sub(" ", clause)):
         if word not in _LIGHT and len(word) >= _SHORTEST_HEAD:
             found.add(word)
     return frozenset(found)

@@ -9,8 +9,9 @@ are linear. ``anchors`` decides which figures must survive compression.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
+from functools import cached_property
 from typing import Final, NamedTuple
 
 #: The months' names by number, from January on: English, German, French, Spanish, Italian,
@@ -148,7 +149,7 @@ _WORDS: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)?")
 #: A word of ten or less is rarely a claim; a figure has two digits or more.
 _LEAST_CLAIM: Final = 10
 #: How much of an output is read for its figures, which is more than any summary has.
-_MOST_READ: Final = 60_000
+MOST_READ: Final = 60_000
 #: What makes a figure approximate, and how much it may then differ.
 _HEDGED: Final = re.compile(
     r"(?:about|around|roughly|approximately|some|nearly|almost|over|under|ca\.?|circa|etwa|rund"
@@ -173,6 +174,9 @@ _LEAST_TOTAL: Final = 100
 #: How far from a number a word stands that says what kind of number it is.
 _BESIDE: Final = 40
 _YEARS: Final = range(1900, 2101)
+#: What makes a figure a part of a longer one: what may stand before it, and after it.
+_BEGUN: Final = re.compile(r"[\w.-]")
+_CONTINUES: Final = re.compile(r"\w|[.,-]\d")
 
 
 class Stated(NamedTuple):
@@ -181,6 +185,14 @@ class Stated(NamedTuple):
     text: str
     key: str
     at: int
+
+
+class Figures(NamedTuple):
+    """The dates and the numbers that a text states, and the text with a blank for each date."""
+
+    dates: tuple[Stated, ...]
+    numbers: tuple[Stated, ...]
+    undated: str
 
 
 def date_keys(match: re.Match[str]) -> tuple[str, ...]:
@@ -242,8 +254,13 @@ def _han_value(written: str) -> int:
     return total + section + digit
 
 
-def numbers(text: str) -> Iterator[Stated]:
-    """Yield the numbers that ``text`` states, in any of the ways that this module reads."""
+def read(text: str) -> Figures:
+    """Return what ``text`` states, in any of the ways that this module reads."""
+    found, left = _dates(text)
+    return Figures(tuple(found), tuple(_numbers(left)), left)
+
+
+def _numbers(text: str) -> Iterator[Stated]:
     yield from _written_in_figures(text)
     for match in _WORDS.finditer(text):
         if value := _word_value(match.group().lower()):
@@ -278,7 +295,7 @@ def _word_value(word: str) -> int:
     return value + small if value >= 20 and 0 < small < 10 else 0
 
 
-def dates(text: str) -> tuple[list[Stated], str]:
+def _dates(text: str) -> tuple[list[Stated], str]:
     """Return the dates that ``text`` states, and the text with a blank for each of them."""
     found: list[Stated] = []
     for pattern, sign in (*DATES, (_DOTTED_DATE, "."), (_MIDDLE, " ")):
@@ -306,48 +323,74 @@ def _taken_out(pattern: re.Pattern[str], text: str, found: list[Stated]) -> str:
 
 
 class Support:
-    """The figures and dates of a record, and what a reader may conclude from them."""
+    """The figures and dates of a record, and what a reader may conclude from them.
 
-    __slots__ = (
-        "_days",
-        "_months",
-        "_numbers",
-        "_small",
-        "_source",
-        "_today",
-        "_values",
-        "_yearless",
-        "_years",
-    )
+    The record is read when a figure is asked for that does not stand in it as it is written.
+    """
 
-    def __init__(self, source: str, *, days: Iterable[str] = ()) -> None:
-        self._source = source
-        found, left = dates(source)
-        claimed = [stated.key for stated in found]
-        today = [key for day in days for key in (stated.key for stated in dates(day)[0])]
-        self._today = [day for key in today if (day := _day(key)) is not None]
-        self._days = {*claimed, *today}
-        self._yearless = {key for key in claimed if len(key) == len("01-01")}
-        self._days |= {key[5:] for key in self._days if len(key) == len("2024-01-01")}
-        written = set(_WORDS.findall(left.lower()))
-        self._numbers = {stated.key for stated in _written_in_figures(left)}
-        self._numbers |= {str(value) for word in written if (value := _word_value(word))}
-        self._values = sorted({float(key) for key in self._numbers if _is_plain(key)})
-        self._small = {1, *(int(value) for value in self._values if 0 < value <= 100)}
-        self._years = {int(key[:4]) for key in self._days if key[:4].isdecimal()}
-        self._years |= {int(value) for value in self._values if value in _YEARS}
-        self._months = {key[:7] for key in self._days if len(key) >= len("2024-01")}
-        self._months |= {
-            f"-{number:02}"
-            for word in set(_WORDS.findall(source.lower()))
-            if (number := _MONTHS.get(word))
-        }
+    def __init__(self, source: str, *, days: Sequence[str] = ()) -> None:
+        self._source, self._beside = source, days
+
+    @cached_property
+    def _dated(self) -> tuple[frozenset[str], str]:
+        """Return the keys of the record's dates, and its text with a blank for each."""
+        found, left = _dates(self._source)
+        return frozenset(each.key for each in found), left
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_WORDS.findall(self._source.lower()))
+
+    @cached_property
+    def _days_beside(self) -> list[str]:
+        return [each.key for day in self._beside for each in _dates(day)[0]]
+
+    @cached_property
+    def _today(self) -> list[date]:
+        return [day for key in self._days_beside if (day := _day(key)) is not None]
+
+    @cached_property
+    def _days(self) -> frozenset[str]:
+        days = self._dated[0].union(self._days_beside)
+        return days | {key[5:] for key in days if len(key) == len("2024-01-01")}
+
+    @cached_property
+    def _yearless(self) -> frozenset[str]:
+        return frozenset(key for key in self._dated[0] if len(key) == len("01-01"))
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        worded = {str(value) for word in self._words if (value := _word_value(word))}
+        return frozenset(worded | {each.key for each in _written_in_figures(self._dated[1])})
+
+    @cached_property
+    def _values(self) -> list[float]:
+        return sorted({float(key) for key in self._numbers if _is_plain(key)})
+
+    @cached_property
+    def _small(self) -> frozenset[int]:
+        return frozenset({1, *(int(value) for value in self._values if 0 < value <= 100)})
+
+    @cached_property
+    def _years(self) -> frozenset[int]:
+        dated = {int(key[:4]) for key in self._days if key[:4].isdecimal()}
+        return frozenset(dated | {int(value) for value in self._values if value in _YEARS})
+
+    @cached_property
+    def _months(self) -> frozenset[str]:
+        named = {f"-{month:02}" for word in self._words if (month := _MONTHS.get(word))}
+        return frozenset(named | {key[:7] for key in self._days if len(key) >= len("2024-01")})
 
     def quotes(self, written: str) -> bool:
         """Return whether the record has the figure as it is written, in whatever surroundings."""
-        return (
-            re.search(rf"(?<![\w.-]){re.escape(written)}(?!\w|[.,-]\d)", self._source) is not None
-        )
+        source = self._source
+        at = source.find(written)
+        while at >= 0:
+            end = at + len(written)
+            if not (_CONTINUES.match(source, end) or (at and _BEGUN.match(source, at - 1))):
+                return True
+            at = source.find(written, at + 1)
+        return False
 
     def holds_date(self, key: str) -> bool:
         """Return whether the record states the date, or a day so near that it tells of it."""
@@ -421,33 +464,43 @@ def _day(key: str) -> date | None:
         return None
 
 
-def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
+def weigh(output: Figures, support: Support) -> tuple[int, tuple[str, ...]]:
     """Return how many figures and dates of ``output`` are supported, and those that are not.
 
     A single digit claims too little to be judged.
     """
-    claimed, left = dates(output[:_MOST_READ])
+    left = output.undated
+    # A hostile text repeats one figure in every place.
+    quoted = {
+        text: support.quotes(text)
+        for text in {each.text for each in (*output.dates, *filter(_claims, output.numbers))}
+    }
     supported: set[str] = set()
     invented: dict[str, str] = {}
-    for stated in claimed:
-        if support.holds_date(stated.key) or support.quotes(stated.text):
+    for stated in output.dates:
+        if quoted[stated.text] or support.holds_date(stated.key):
             supported.add(stated.key)
         else:
             invented.setdefault(stated.key, stated.text)
     seen: set[int] = set()
-    for stated in numbers(left):
+    for stated in output.numbers:
         begins = stated.at
         if begins in seen or not _claims(stated):
             continue
         seen.add(begins)
-        hedged = _HEDGED.search(left[max(0, begins - 20) : begins]) is not None
-        added = _ADDED.search(left[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
-        held = support.holds_number(stated.key, hedged=hedged, added=added)
-        if held or support.quotes(stated.text):
+        if quoted[stated.text] or _follows(stated, left, support):
             supported.add(stated.key)
         else:
             invented.setdefault(stated.key, stated.text)
     return len(supported), tuple(invented.values())
+
+
+def _follows(stated: Stated, text: str, support: Support) -> bool:
+    """Return whether the record holds a number of ``text``, by what stands beside the number."""
+    begins = stated.at
+    hedged = _HEDGED.search(text[max(0, begins - 20) : begins]) is not None
+    added = _ADDED.search(text[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
+    return support.holds_number(stated.key, hedged=hedged, added=added)
 
 
 def _claims(stated: Stated) -> bool:

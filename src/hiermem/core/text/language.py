@@ -27,7 +27,7 @@ _SCRIPTS: Final = {
     "kana": "\u3040-\u30ff",
     "hangul": "\uac00-\ud7af",
 }
-_SCRIPT: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPTS.items()}
+_SCRIPT: Final = {name: re.compile(f"[{ranges}]+") for name, ranges in _SCRIPTS.items()}
 #: A code point of these scripts carries about as much as three letters.
 _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -63,7 +63,8 @@ def guess(text: str) -> str | None:
     scripts = ("latin",) if sample.isascii() else tuple(_SCRIPT)
     letters = dict.fromkeys(_SCRIPT, 0)
     for name in scripts:
-        letters[name] = len(_SCRIPT[name].findall(sample)) * (3 if name in _DENSE else 1)
+        found = sum(map(len, _SCRIPT[name].findall(sample)))
+        letters[name] = found * (3 if name in _DENSE else 1)
     total = sum(letters.values())
     if total < _LETTERS_NEEDED:
         return None

@@ -126,6 +126,17 @@ def stem(word: str) -> str:
     return word
 
 
+def stands_in(word: str, text: str) -> bool:
+    """Return whether ``word`` stands in ``text`` as a word of its own."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
 def _is_literal(word: str) -> bool:
     """Return whether ``word`` is a number, path, URL or identifier rather than a word."""
     return (
