@@ -756,7 +756,7 @@ async def test_p9_every_call_is_journalled_with_its_tokens_and_its_end(remote):
 async def test_a_run_that_stopped_beating_is_seen_as_interrupted():
     store = MemoryStore()
     fixture = await told(SessionFixture(store), 60)
-    plan = FaultPlan({32: "die"})
+    plan = FaultPlan({40: "die"})
     with pytest.raises(DiedError):
         await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
     (run,) = await fixture.tenant.runs()
@@ -935,7 +935,7 @@ async def test_p7_a_constant_answer_is_never_memory_and_a_plain_function_is():
 async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted():
     store = MemoryStore()
     fixture = await told(SessionFixture(store), 60)
-    plan = FaultPlan({32: "die"})
+    plan = FaultPlan({40: "die"})
     with pytest.raises(DiedError):
         await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
     # No time has passed: the dead run still seems alive, and its leases are waited out.

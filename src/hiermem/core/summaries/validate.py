@@ -79,6 +79,7 @@ _COMPACT: Final = "\u0530"
 #: Letters of a word that are compared: endings differ between a conversation and its summary.
 _TERM_HEAD: Final = 5
 #: An answer of up to this many terms needs one term of the inputs; a longer answer needs two.
+_SHARED_TERMS: Final = 2
 _FEW_TERMS: Final = 6
 #: The most terms of an answer that are looked up, and the code points read for the inputs' script.
 _MOST_TERMS: Final = 400
@@ -202,13 +203,16 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
     """
     if input_tokens <= _SMALL_INPUT:
         return
-    found = _terms(text)
-    needed = 1 if len(found) <= _FEW_TERMS else 2
     stated = _plain(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
-    for term in found:
-        needed -= bool(_stands_in(term, stated))
-        if not needed:
+    found: list[str] = []
+    shared = 0
+    for term in _terms(text):
+        found.append(term)
+        shared += _stands_in(term, stated)
+        if shared == _SHARED_TERMS:
             return
+    if shared and len(found) <= _FEW_TERMS:
+        return
     answer = " ".join(_plain(text).split())
     if any(opening in answer for opening in _openings(source.text for source in request.inputs)):
         return
@@ -217,22 +221,31 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
     yield Problem("unrelated", "the answer tells nothing of its inputs", hard=True)
 
 
-def _terms(text: str) -> tuple[str, ...]:
-    """Return the terms of an answer that could only come from its inputs, in order.
+def _terms(text: str) -> Iterator[str]:
+    """Yield the terms of an answer that could only come from its inputs, each once.
 
     They are the heads of words of four letters or more, of names of three, figures, and the pairs
-    of characters of scripts without spaces. The result is () where there are none.
+    of characters of scripts without spaces.
     """
-    found: dict[str, None] = {}
+    seen: set[str] = set()
+    for term in _candidates(text):
+        if term not in seen:
+            seen.add(term)
+            yield term
+        if len(seen) == _MOST_TERMS:
+            return
+
+
+def _candidates(text: str) -> Iterator[str]:
     for run in _UNSPACED.findall(text):
-        found.update((run[at : at + 2], None) for at in range(max(1, len(run) - 1)))
-    for word in _TERM.findall(_UNSPACED.sub(" ", text)):
+        yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+    for match in _TERM.finditer(_UNSPACED.sub(" ", text)):
+        word = match.group()
         plain = _plain(word)
         figure = any(map(str.isdigit, word))
         shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
         if len(plain) >= shortest and plain not in _CONTENTLESS:
-            found[plain if figure else stem(plain)[:_TERM_HEAD]] = None
-    return tuple(found)[:_MOST_TERMS]
+            yield plain if figure else stem(plain)[:_TERM_HEAD]
 
 
 def _plain(text: str) -> str:

@@ -135,19 +135,19 @@ def inverted(source: str, output: str) -> int:
     source = _lowered(source)
     if _FORBIDS.search(source) is None:
         return 0
+    rules = [rule for rule, forbids in _clauses(source, forbidding=True) if forbids]
+    if not rules:
+        return 0
     said = " ".join(source.casefold().split())
     written = [clause for clause, _ in _clauses(_lowered(output))]
     claimed = [clause for clause in written if clause.text not in said]
-    if not any(clause.rules for clause in claimed):
+    turned = [
+        rule for rule in rules if _has_opposite(rule, claimed) and not _is_repeated(rule, written)
+    ]
+    if not turned:
         return 0
-    stated = list(_clauses(source))
-    return sum(
-        _has_opposite(rule, claimed)
-        and not _is_repeated(rule, written)
-        and not _has_opposite(rule, [clause for clause, _ in stated])
-        for rule, forbids in stated
-        if forbids
-    )
+    stated = [clause for clause, _ in _clauses(source)]
+    return sum(not _has_opposite(rule, stated) for rule in turned)
 
 
 def _has_opposite(rule: _Clause, clauses: list[_Clause]) -> bool:
@@ -198,9 +198,14 @@ def _goes_over(clause: _Clause) -> bool:
     return any(term.startswith(_OVER) for term in clause.terms)
 
 
-def _clauses(text: str) -> Iterator[tuple[_Clause, bool]]:
-    """Yield the clauses of ``text``, in lower case, with whether each forbids something."""
+def _clauses(text: str, *, forbidding: bool = False) -> Iterator[tuple[_Clause, bool]]:
+    """Yield the clauses of ``text``, in lower case, with whether each forbids something.
+
+    ``forbidding``: only those of the sentences in which something is forbidden.
+    """
     for sentence in _SENTENCE.split(text)[:_MOST_SENTENCES]:
+        if forbidding and _FORBIDS.search(sentence) is None:
+            continue
         rules = _RULES.search(sentence) is not None
         for part in _CLAUSE.split(sentence):
             if terms := _terms(part):

@@ -40,7 +40,7 @@ async def ask_until_fit(
     usable: T | None = None
     reading = None
     if ahead is not None and run.llm.remote:
-        reading = run.spawn(asyncio.to_thread(ahead))
+        reading = run.spawn(run.compute(ahead))
     while True:
         try:
             response = await ask(run, state, request, within=within)
@@ -51,7 +51,7 @@ async def ask_until_fit(
             return Accepted(usable)
         if reading is not None:
             await asyncio.wait([reading])
-        verdict = await asyncio.to_thread(judge, response)
+        verdict = await run.compute(judge, response)
         if verdict.reason:
             # The journal says of each answer that was not taken at once why it was not. One that
             # may be used is not rejected.

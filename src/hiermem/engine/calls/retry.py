@@ -48,6 +48,7 @@ async def ask(
     ):
         with attempt:
             with run.mark_waiting():
+                await run.may_call(state.node)
                 await run.slots.acquire(state.node)
             try:
                 return await call(run, state, request, until=until)

@@ -317,6 +317,7 @@ class Run(JournalledRun, Generic[N]):
         init=False, default_factory=set["asyncio.Task[Any] | None"]
     )
     is_cutting_off: bool = field(init=False, default=False)
+    _computing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task of the run; the run does not end before it."""
@@ -324,6 +325,18 @@ class Run(JournalledRun, Generic[N]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def compute(self, function: Callable[..., T], *arguments: object) -> T:
+        """Return the result of a pure function, which is computed in a thread.
+
+        One is computed at a time, in the order of asking: several threads that share the
+        interpreter would all end as late as the last.
+        """
+        async with self._computing:
+            return await asyncio.to_thread(function, *arguments)
+
+    async def may_call(self, item: N) -> None:
+        """Wait until a call for ``item`` may be made; a task may bound its unstored answers."""
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from hiermem.core.log.overlap import noted
 from hiermem.core.search import labels
+from hiermem.core.search.labels import Labels
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.assess import MOST_ANCHORS, Draft
 from hiermem.core.summaries.inputs import Inputs, Verbatim, rebase, word_for_word
@@ -178,6 +179,8 @@ def _reuse(task: NodeTask, found: Revision) -> Outcome:
 async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
     """Ask the model; where no answer is fit, count the attempt or return the stand-in."""
     run, state = task.run, task.state
+    # Read while the model answers.
+    node_labels = run.spawn(run.compute(labels.of_inputs, task.inputs))
     try:
         draft = await compose(task)
     except SpendLimitError:
@@ -186,12 +189,12 @@ async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
     except ClaimLostError:
         return Outcome("moved", task.node, attempts=tuple(state.ended))
     except UnfitError as unfit:
-        return await _after_failure(task, unfit)
-    revision = await _revision(task, draft, wanted=wanted, level_plan=task.plan)
+        return await _after_failure(task, unfit, await node_labels)
+    revision = _revision(task, draft, await node_labels, wanted=wanted, level_plan=task.plan)
     return _outcome(task, "made", revision)
 
 
-async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
+async def _after_failure(task: NodeTask, unfit: UnfitError, node_labels: Labels) -> Outcome:
     """Leave the node failed, keep its stand-in, or make one."""
     node, run = task.node, task.run
     working = _as_generating(task)
@@ -207,9 +210,10 @@ async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
         draft = await _make_stand_in(task)
         if draft is not None:
             fallback = run.plan(node.level, run.fallback)
-            revision = await _revision(
+            revision = _revision(
                 task,
                 draft,
+                node_labels,
                 wanted=plan.node_hash(node, task.inputs, fallback.strategy),
                 level_plan=fallback,
                 degraded=True,
@@ -259,14 +263,19 @@ async def _make_stand_in(task: NodeTask) -> Draft | None:
     return draft if draft.fit else None
 
 
-async def _revision(
-    task: NodeTask, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
+def _revision(
+    task: NodeTask,
+    draft: Draft,
+    node_labels: Labels,
+    *,
+    wanted: str,
+    level_plan: LevelPlan,
+    degraded: bool = False,
 ) -> Revision:
     """Return the revision for a draft that was accepted."""
     node, state, run = task.node, task.state, task.run
     found = draft.anchors
     started = min((attempt.started_at for attempt in state.ended), default=run.now())
-    node_labels = await asyncio.to_thread(labels.of_inputs, task.inputs)
     now = run.now()
     return Revision(
         node_id=node.id,

@@ -213,6 +213,7 @@ class UpdateRounds:
             self._finished = outcomes
             raise
         for outcome, is_committed in zip(outcomes, committed, strict=True):
+            self._run.stored(outcome.node)
             if outcome.revision is not None:
                 self._run.drop_text(outcome.revision.input_hash)
                 if is_committed and outcome.kind in ("made", "reused"):

@@ -6,6 +6,7 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -62,6 +63,8 @@ class UpdateRun(Run[Node]):
         init=False, default_factory=dict[str, "PendingText"]
     )
     split_nodes: set[str] = field(init=False, default_factory=set[str])
+    _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _unstored: set[str] = field(init=False, default_factory=set[str])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         init=False, default_factory=dict[tuple[int, str], LevelPlan]
     )
@@ -91,13 +94,37 @@ class UpdateRun(Run[Node]):
     def concurrent_nodes(self) -> int:
         """The number of nodes that are worked on at once.
 
-        For a remote model as many as calls may be in flight, so that a kill loses no more answers
-        than that. For a local model, whose answers cost only time, two more read and check
-        meanwhile. The stand-in only computes, so more than two do not help.
+        Two more than calls may be in flight read their inputs meanwhile. The stand-in only
+        computes, so more than two do not help.
         """
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
-        return self.policy.concurrency + (0 if self.llm.remote else 2)
+        return self.policy.concurrency + 2
+
+    async def may_call(self, item: Node) -> None:
+        """Wait while as many answers of a remote model as calls may be in flight are not stored.
+
+        So a kill loses no more answers than that. Those of a local model cost only time. Raises
+        SpendLimitError where the run may make no call any more.
+        """
+        while self.llm.remote and item.id not in self._unstored:
+            if (over := self.budget.stop_reason()) is not None:
+                self.budget.refuse(over)
+            if len(self._unstored) < self.policy.concurrency:
+                self._unstored.add(item.id)
+                return
+            self._room.clear()
+            await self._room.wait()
+
+    def stored(self, node: Node) -> None:
+        """Note that what was made for ``node`` is stored, or that nothing was made."""
+        self._unstored.discard(node.id)
+        self._room.set()
+
+    async def drain(self, error: BaseException) -> None:
+        """Await the tasks. Nothing is stored meanwhile, so none waits for that any longer."""
+        self._room.set()
+        await super().drain(error)
 
     def begin_text(self, wanted: str) -> PendingText:
         """Note that this run makes the text for ``wanted``."""
