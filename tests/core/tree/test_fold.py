@@ -175,7 +175,9 @@ class Slow:
         if config.max_messages is not None:  # rule 5
             window = self.windows[thread]
             if len(window) >= 1.5 * config.max_messages:
-                count = self.last_point(window, self.whole)
+                turns = [n for n, item in enumerate(window) if n and item.role == "user"]
+                count = turns[-1] if turns else self.last_point(window, self.safe)
+                count = count or self.last_point(window, self.whole)
                 if count:
                     self.seal(thread, count)
         self.lasts[thread] = a.index
@@ -977,6 +979,6 @@ def test_levels_keep_going_and_the_roots_stay_few():
 def test_a_broken_state_is_said_to_be_one():
     from hiermem.errors import StoreCorruptError
 
-    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}", "[1,0,false,[],[],[]]"):
+    for text in ("nonsense", "[]", "[1,0,false,[],[],{}]", "{}", "[2,0,false,[],[],[]]"):
         with pytest.raises(StoreCorruptError):
             SessionState.from_json(text)

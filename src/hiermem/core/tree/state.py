@@ -24,7 +24,7 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Position, SizeUnit
 
 #: The format of the JSON; another number is another format.
-_VERSION = 1
+_VERSION = 2
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -37,7 +37,7 @@ class Strand(NamedTuple):
 
     def pack(self) -> str:
         """Write it as JSON."""
-        return _encode((self.turns, self.window.pack()))
+        return _encode((self.turns, self.window))
 
     @classmethod
     def unpack(cls, text: str) -> Strand:
@@ -93,7 +93,7 @@ class OpenWindow:
             last_at=moment(window.last_at),
             safe_messages=window.safe.messages,
             safe_size=window.safe.size,
-            whole_messages=window.safe.messages + window.whole.messages,
+            whole_messages=window.whole.messages,
             group_messages=turns.members,
             strand=strand,
         )
