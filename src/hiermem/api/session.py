@@ -242,7 +242,7 @@ class AsyncSession:
             llm=resources.llm,
             fallback=resources.fallback,
             counter=handle.counter,
-            config=handle.config_for(record, repack=strategy == "full"),
+            config=await handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
             prompts=resources.prompts,
             now=handle.store_now,
@@ -273,8 +273,9 @@ class AsyncSession:
         """Seal and group messages under another configuration from now on.
 
         What is sealed stays as it is; ``update(strategy="full")`` re-packs it under the new
-        configuration. A full re-pack under a different configuration that has not finished starts
-        again.
+        configuration, also where the memory was opened with another one. The messages of open
+        windows are sealed by the new rules at once, as if each arrived now with its own time. A
+        full re-pack under a different configuration that has not finished starts again.
 
         Raises SessionClosedError.
         """

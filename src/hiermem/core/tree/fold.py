@@ -25,7 +25,7 @@ The fold reads no stored message and no stored node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -62,6 +62,29 @@ def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyCo
     fold = _Fold(state, config)
     for arrival in arrivals:
         fold.arrive(arrival)
+    return fold.folded()
+
+
+def again(
+    state: SessionState,
+    arrivals: Sequence[Arrival],
+    begins: Mapping[str, int],
+    config: HierarchyConfig,
+) -> Folded:
+    """Fold messages of open windows again, into a state that was ``rewound``, in order.
+
+    ``arrivals`` are all messages of the session from there on. Those before the place where
+    ``begins`` says that their thread's open window begins are in sealed windows and are passed
+    over. A message that begins a window inside it arrives as its last slice. Only flags of calls
+    that are given up are returned: the others were set when the messages arrived.
+    """
+    fold = _Fold(state, config)
+    for arrival in arrivals:
+        if arrival.index >= begins.get(arrival.thread, state.next_index + len(arrivals)):
+            fold.arrive(arrival)
+        else:
+            fold.skip(arrival)
+    fold.flags = [(index, flag) for index, flag in fold.flags if flag == "missing_result"]
     return fold.folded()
 
 
@@ -198,6 +221,12 @@ class _Fold:
         self._lasts[thread] = arrival.index
         self.keep(thread, Strand(turns, window), seals)
         if len(self._lasts) > 1:
+            self._idle(arrival.index)
+
+    def skip(self, arrival: Arrival) -> None:
+        """Pass over one message, which is in a sealed window: other threads may become idle."""
+        self._next = arrival.index + 1
+        if self.config.enabled:
             self._idle(arrival.index)
 
     def keep(self, thread: str, strand: Strand, seals: Iterable[Seal]) -> None:

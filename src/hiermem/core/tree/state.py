@@ -230,19 +230,26 @@ class SessionState:
                 threads[thread] = (last, Strand(turns, window._replace(char=char)).pack())
         return replace(self, groups=groups, threads=threads)
 
-    def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
-        """Return the state with its sizes converted from the unit ``before`` to ``after``.
+    def rewound(self, before: SizeUnit, after: SizeUnit) -> tuple[SessionState, dict[str, int]]:
+        """Return the state at the beginning of what is open, and where each open window begins.
 
-        Open windows and groups are converted; sealed nodes keep the unit they were sealed in.
+        From there the messages of open windows can be folded again, under other rules. Sealed nodes
+        keep the unit they were sealed in. Of what a thread said before its open window only the
+        given-up calls are known.
         """
-        if before == after:
-            return self
-        groups = tuple(
-            pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
-            for packed in self.groups
-        )
-        threads: dict[str, tuple[int, str]] = {}
-        for thread, (last, packed) in self.threads.items():
+        begins: dict[str, int] = {}
+        threads = dict(self.threads)
+        for thread, (_, packed) in self.threads.items():
             turns, window = Strand.unpack(packed)
-            threads[thread] = (last, Strand(turns, window.in_unit(before, after)).pack())
-        return replace(self, groups=groups, threads=threads)
+            if window.segments:
+                begin = begins[thread] = window.segments[0].begin
+                opening = Window(char=window.char, linked=window.linked)
+                threads[thread] = (begin - 1, Strand(Turns(late=turns.late), opening).pack())
+        groups = self.groups
+        if before != after:
+            groups = tuple(
+                pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
+                for packed in groups
+            )
+        start = min(begins.values(), default=self.next_index)
+        return replace(self, next_index=start, groups=groups, threads=threads), begins

@@ -377,14 +377,6 @@ class Window(NamedTuple):
 
         return self._replace(segments=tuple(map(grown, self.segments)))
 
-    def in_unit(self, before: SizeUnit, after: SizeUnit) -> Window:
-        """Return the window with its sizes converted from the unit ``before`` to ``after``."""
-
-        def measured(segment: Segment) -> Segment:
-            return segment._replace(size=converted(segment.size, segment.tokens, before, after))
-
-        return self._replace(segments=tuple(map(measured, self.segments)))
-
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Window:
         """Read the JSON row of a window."""

@@ -108,7 +108,7 @@ class UpdatePool:
                 llm=self.llm,
                 fallback=self.fallback,
                 counter=handle.counter,
-                config=handle.config_for(session_update.record, repack=strategy == "full"),
+                config=await handle.config_for(session_update.record, repack=strategy == "full"),
                 strategy=strategy,
                 policy=handle.update_policy,
                 prompts=self.prompts,
