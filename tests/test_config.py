@@ -60,5 +60,5 @@ def test_a_silence_can_close_a_window_whatever_its_target():
         lambda: HierarchyConfig.by_chars(window_chars=4_000, min_flush_chars=4_001),
         lambda: HierarchyConfig.by_tokens(target=100, min_flush=101),
     ):
-        with pytest.raises(ConfigError, match="min_flush .* is above target"):
+        with pytest.raises(ConfigError, match=r"min_flush .* is above target"):
             wrong()

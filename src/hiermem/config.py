@@ -357,8 +357,8 @@ class HierarchyConfig(_Policy):
         """Return the characters preset: windows of 6,000 code points, groups of 10,000.
 
         It also takes the published names ``window_chars``, ``min_flush_chars``, ``overlap_chars``,
-        ``wiggle`` (tolerance of windows and groups) and ``group_chars``. ``min_flush`` is 3,000, and
-        at most half of the target, where it is not given.
+        ``wiggle`` (tolerance of windows and groups) and ``group_chars``. Where ``min_flush`` is not
+        given, it is 3,000, and at most half of the target.
         """
         names = {
             "window_chars": "target",

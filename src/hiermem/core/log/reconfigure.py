@@ -144,7 +144,7 @@ def reconfigure(
         if chosen and overtaken is None:
             return Batch(result=False)
         changes = replace(changes, events=() if chosen else (_event(record, now, detail),))
-        return Batch(False, ((session_id, changes),))
+        return Batch(result=False, sessions=((session_id, changes),))
     if backlog is None or not backlog.is_of(record):
         if wait:
             return Batch(None)
@@ -167,7 +167,7 @@ def reconfigure(
         rewrites=tuple(backlog.rewrites),
         events=(_event(record, now, detail),),
     )
-    return Batch(True, ((session_id, changes),))
+    return Batch(result=True, sessions=((session_id, changes),))
 
 
 def _event(record: SessionRecord, now: datetime, detail: dict[str, Any]) -> LogEvent:

@@ -266,7 +266,7 @@ class Replay:
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Return what the fold looked at when the message arrived."""
-        index, message, unit = stored.index, stored.message, self.config.unit
+        index, message = stored.index, stored.message
         weights = self._weights.get(index) or self.weigher.weigh(stored, stored.slices)
         if len(weights) != (1 if index in self._uncut else len(stored.slices) + 1):
             raise StoreCorruptError(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth, group_node, window_node
@@ -108,6 +108,30 @@ def tick(state: SessionState, now: datetime, config: HierarchyConfig) -> Folded:
             seals: list[Seal] = []
             fold.keep(thread, Strand(turns, window.timed(at, fold.limits, seals)), seals)
     return fold.folded()
+
+
+def idle_tick(
+    state: SessionState, config: HierarchyConfig, idle: timedelta
+) -> tuple[datetime, Folded] | None:
+    """Return the tick that a session is due which has been ``idle`` for so long, and its fold.
+
+    None where a tick changes nothing. Its time is that of the last message that is not sealed, plus
+    the longest time of rule 1 that has passed; it never depends on the present.
+    """
+    passed = [
+        time + past
+        for time, past in (
+            (config.max_age, timedelta(0)),
+            (config.flush_after, timedelta(microseconds=1)),  # a silence is longer than its limit
+        )
+        if time is not None and idle > time
+    ]
+    lasts = [window.last_at for window in state.open_windows()] if passed else []
+    if not lasts:
+        return None
+    at = max(lasts) + max(passed)
+    folded = tick(state, at, config)
+    return (at, folded) if folded.state != state else None
 
 
 def close(state: SessionState, config: HierarchyConfig) -> Folded:
