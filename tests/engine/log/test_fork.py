@@ -34,6 +34,7 @@ _KINDS = st.sampled_from(
         ("edit", "erase", "repack"),
         ("edit", "edit", "quarantine", "repack", "reconfigure"),
         ("edit", "erase", "quarantine", "reconfigure", "reconfigure"),
+        ("erase", "erase", "erase", "edit"),
     ]
 )
 

@@ -352,6 +352,8 @@ class Replay:
         )
         self.state = result.state
         self.nodes.update((node.id, node) for node in result.nodes)
+        for id_ in result.drop:
+            self.nodes.pop(id_, None)
 
     def _drive(self, reading: Reading[T]) -> T:
         reply: Any = None

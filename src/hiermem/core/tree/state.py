@@ -200,6 +200,14 @@ class SessionState:
                     return replace(self, groups=groups), place + 2
         return self, None
 
+    def beside(self, id_: str) -> tuple[Root, ...]:
+        """Return the open group that holds the root ``id_``, in order; () where none does."""
+        for packed in self.groups:
+            group = unpack(packed)
+            if any(root.id == id_ for root in group):
+                return tuple(group)
+        return ()
+
     def with_ordinals(self, level: int, count: int) -> SessionState:
         """Return the state after ``count`` more nodes of ``level`` were given an ordinal."""
         ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
