@@ -22,7 +22,6 @@ from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message, ToolCall
 from hiermem.types.transaction import Batch, Changes, NeedSession, NodeWrite, Scrubbed, ViewRecord
 
-
 SHALLOW = HierarchyConfig.by_tokens(
     target=400,
     max_messages=4,

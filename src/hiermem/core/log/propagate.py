@@ -57,9 +57,9 @@ class Propagated:
     """The result of a change in one tree.
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date, and groups that joined another one. ``stale`` and ``dirty`` name the nodes with a text that are marked so now,
-    ``gone`` those whose text was taken away, ``split`` the parts of split groups. ``windows`` are
-    the ordinals of the windows whose content changed.
+    that are out of date, and groups that joined another one. ``stale`` and ``dirty`` name the nodes
+    with a text that are marked so now, ``gone`` those whose text was taken away, ``split`` the
+    parts of split groups. ``windows`` are the ordinals of the windows whose content changed.
     """
 
     state: SessionState
