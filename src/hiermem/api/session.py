@@ -45,6 +45,7 @@ from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
+from hiermem.engine.search.ahead import store_index
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
@@ -236,7 +237,7 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
-        return await run_update(
+        done = await run_update(
             handle.store,
             self._about.id,
             llm=resources.llm,
@@ -255,6 +256,9 @@ class AsyncSession:
             ),
             **settings,
         )
+        if not settings.get("dry_run"):
+            await store_index(handle, self._about.id)
+        return done
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None
