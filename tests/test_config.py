@@ -48,3 +48,17 @@ def test_a_rewrite_up_to_the_limit_is_allowed():
 def test_no_levels_at_all_are_refused_in_the_librarys_words(more):
     with pytest.raises(ConfigError, match="levels"):
         HierarchyConfig.by_chars(levels=(), **more)
+
+
+def test_a_silence_can_close_a_window_whatever_its_target():
+    """A window never holds more than its target for long, so a higher bound means "never"."""
+    assert HierarchyConfig.by_chars().min_flush == 3000
+    assert HierarchyConfig.by_chars(window_chars=4_000).min_flush == 2000
+    assert HierarchyConfig.by_chars(window_chars=60_000).min_flush == 3000
+    assert HierarchyConfig.by_chars(window_chars=4_000, min_flush_chars=4_000).min_flush == 4_000
+    for wrong in (
+        lambda: HierarchyConfig.by_chars(window_chars=4_000, min_flush_chars=4_001),
+        lambda: HierarchyConfig.by_tokens(target=100, min_flush=101),
+    ):
+        with pytest.raises(ConfigError, match=r"min_flush .* is above target"):
+            wrong()

@@ -50,8 +50,9 @@ class LevelConfig(_Policy):
     """How the summaries of one level are grouped and how long they are.
 
     A group is sealed when it reaches ``fan_in`` children, ``max_size`` (the sum of the children's
-    allotted sizes, in the session's unit) or ``max_messages`` covered messages. Level 1 uses the
-    window rules of HierarchyConfig instead. The allotted size of a summary is
+    allotted sizes, in the session's unit) or ``max_messages`` covered messages, and before a child
+    joins that would take it over ``max_size * (1 + tolerance)``. Level 1 uses the window rules of
+    HierarchyConfig instead. The allotted size of a summary is
     ``min(input, clamp(target_ratio * input, floor, cap))``.
     """
 
@@ -249,16 +250,19 @@ class SearchPolicy(_Policy):
 
 _TOKEN_LEVELS = (
     LevelConfig(target_ratio=0.50, style="detailed"),
-    LevelConfig(target_ratio=0.30, style="thematic", fan_in=5, max_size=4000, max_messages=100),
     LevelConfig(
-        target_ratio=0.20, style="executive", fan_in=3, max_size=6000, max_messages=500,
-        floor=200, cap=400,
+        target_ratio=0.30, style="thematic", fan_in=5, max_size=4000, tolerance=0.25,
+        max_messages=100,
+    ),
+    LevelConfig(
+        target_ratio=0.20, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
+        max_messages=500, floor=200, cap=400,
     ),
     # From here on a node is as long as one of its children: shrinking further, level by level, it
     # would say nothing that any other node of its level does not say.
     LevelConfig(
-        target_ratio=1 / 3, style="executive", fan_in=3, max_size=6000, max_messages=2500,
-        floor=200, cap=400,
+        target_ratio=1 / 3, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
+        max_messages=2500, floor=200, cap=400,
     ),
 )  # fmt: skip
 _CHAR_LEVELS = (
@@ -313,6 +317,11 @@ class HierarchyConfig(_Policy):
             object.__setattr__(self, "hard_limit", int(1.5 * self.target))
         if self.hard_limit < self.target:
             raise ValueError(f"hard_limit {self.hard_limit} is below target {self.target}")
+        if self.min_flush > self.target:
+            raise ValueError(
+                f"min_flush {self.min_flush} is above target {self.target}: no silence would "
+                "close a window"
+            )
         for name in ("max_age", "flush_after"):
             value = getattr(self, name)
             if value is not None and value <= timedelta(0):
@@ -348,7 +357,8 @@ class HierarchyConfig(_Policy):
         """Return the characters preset: windows of 6,000 code points, groups of 10,000.
 
         It also takes the published names ``window_chars``, ``min_flush_chars``, ``overlap_chars``,
-        ``wiggle`` (tolerance of windows and groups) and ``group_chars``.
+        ``wiggle`` (tolerance of windows and groups) and ``group_chars``. Where ``min_flush`` is not
+        given, it is 3,000, and at most half of the target.
         """
         names = {
             "window_chars": "target",
@@ -370,13 +380,14 @@ class HierarchyConfig(_Policy):
                 levels[0],
                 *(LevelConfig(**(level.model_dump() | regroup)) for level in levels[1:]),
             )
+        target: Any = settings.get("target", 6000)
         preset: dict[str, Any] = {
             "unit": "chars",
             "target": 6000,
             "max_messages": None,
             "max_age": None,
             "flush_after": timedelta(minutes=20),
-            "min_flush": 3000,
+            "min_flush": min(3000, target // 2) if isinstance(target, int) else 3000,
             "ratio_only": True,
         }
         merged: dict[str, Any] = {**preset, **settings, "levels": levels}

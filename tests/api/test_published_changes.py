@@ -123,6 +123,37 @@ async def test_a_full_update_is_of_the_session_and_not_of_the_default():
     assert (await AsyncMemory(store=store).check()).ok
 
 
+async def test_a_full_update_keeps_what_the_session_was_reconfigured_to():
+    """Broken, the memory's configuration silently takes back what was said of this session."""
+    store, given = MemoryStore(), HierarchyConfig.by_tokens(max_messages=4)
+
+    async def windows():
+        session = AsyncMemory(store=store, config=given).session("s")
+        await session.update(strategy="full")
+        return (await session.status()).nodes.get(1)
+
+    session = AsyncMemory(store=store, config=given).session("s")
+    await session.append(talk(24))
+    await session.reconfigure(HierarchyConfig.by_tokens(max_messages=8))
+    assert await windows() == await windows() == 3
+    await AsyncMemory(store=store, config=given).update_all(strategy="full")
+    assert await windows() == 3
+    await session.reconfigure(given)
+    assert await windows() == 6
+    given = HierarchyConfig.by_tokens(enabled=False)
+    assert await windows() == 6, "it has a configuration of its own"
+
+
+async def test_a_session_that_is_told_to_stay_as_it_is_stays_so():
+    """Broken, ``reconfigure`` with what holds already is forgotten by the next full update."""
+    store, four = MemoryStore(), HierarchyConfig.by_tokens(max_messages=4)
+    await AsyncMemory(store=store, config=four).session("s").append(talk(24))
+    session = AsyncMemory(store=store, config=HierarchyConfig.by_tokens()).session("s")
+    await session.reconfigure(four)
+    await session.update(strategy="full")
+    assert (await session.status()).nodes[1] == 6
+
+
 def test_what_a_full_update_does_not_go_with_is_refused():
     with Memory(store=MemoryStore()) as memory:
         session = memory.session("s")

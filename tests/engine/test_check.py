@@ -14,10 +14,11 @@ from sampling import drawn
 
 from hiermem import AsyncMemory, Message
 from hiermem.core.check import CHECKED, NOT_SHOWN
+from hiermem.engine import check as checking
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Span
-from hiermem.types.transaction import KeyEntry, RecordWrite, RunRecord
+from hiermem.types.transaction import KeyEntry, NeedEvents, NeedMessages, RecordWrite, RunRecord
 
 COUNT = 90
 
@@ -46,6 +47,29 @@ class Lying:
         tree = type(self)(self._inner.tree(*of), self._name, self._lie)
         tree._left = self._left
         return tree
+
+    async def transact(self, decide):
+        """Tell it wrongly to decisions too."""
+        if self._name == "transact":
+            return await self.__getattr__("transact")(decide)
+        kind = {"messages": NeedMessages, "events": NeedEvents}.get(self._name)
+
+        def told_wrongly():
+            reading, answers = decide(), None
+            while True:
+                try:
+                    asked = reading.send(answers)
+                except StopIteration as done:
+                    return done.value
+                answers = yield asked
+                if isinstance(asked[0], tuple) and self._left[0] > 0:
+                    self._left[0] -= 1
+                    answers = [
+                        self._lie(list(answer)) if kind and isinstance(need, kind) else answer
+                        for (_, need), answer in zip(asked, answers, strict=True)
+                    ]
+
+        return await self._inner.transact(told_wrongly if kind else decide)
 
     def __getattr__(self, name):
         told = getattr(self._inner, name)
@@ -235,10 +259,13 @@ LIES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("lie", LIES)
-async def test_each_damage_is_found(sound, lie):
+async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
     """Damage of that kind went unseen."""
     name, told, promise = LIES[lie]
+    if at_once:  # as small sessions are read
+        monkeypatch.setattr(checking, "_SMALL", COUNT)
     report = await found(LyingStore(sound, name, told))
     if promise is None:
         assert report.ok, "the number of nodes is asked of the state, not of a count"
@@ -411,3 +438,33 @@ async def test_a_session_that_is_being_changed_is_not_accused():
         busy = False
         await changing
     assert (await memory.check()).ok
+
+
+async def test_small_sessions_are_read_many_at_once(monkeypatch):
+    """Broken, each of many sessions costs a dozen turns of a store's threads."""
+    store, calls = MemoryStore(), []
+    memory = AsyncMemory(store=store, token_counter=Words())
+    for number in range(100):
+        await memory.session(f"s{number}").append(conversation(3))
+
+    class Counting(Lying):
+        def __getattr__(self, name):
+            calls.append(name)
+            return super().__getattr__(name)
+
+        async def transact(self, decide):
+            calls.append("transact")
+            return await self._inner.transact(decide)
+
+    class CountingStore(LyingStore):
+        def tenant(self, name):
+            return Counting(self._inner.tenant(name), "none", None)
+
+    report = await found(CountingStore(store, "none", None))
+    assert report.ok
+    assert report.sessions == 100
+    assert {name: calls.count(name) for name in ("messages", "events", "session")} == {
+        "messages": 0, "events": 0, "session": 0,
+    }  # fmt: skip
+    assert calls.count("transact") <= 10
+    assert calls.count("mutate") == 100, "only their keys are asked for one by one"

@@ -403,6 +403,100 @@ class SharesViews(MemoryTenant):
 
 
 @mutant
+class CachesViews(MemoryTenant):
+    """Keeps the views that it has read, and does not look for changes that drop them."""
+
+    def _read(self):
+        return self._store.__dict__.setdefault("read", {})
+
+    async def view(self, session_id, name):
+        place = (self.tenant, session_id, name)
+        if place not in self._read():
+            self._read()[place] = await super().view(session_id, name)
+        return self._read()[place]
+
+    async def put_view(self, view, *, epoch=None):
+        self._read().pop((self.tenant, view.session_id, view.name), None)
+        return await super().put_view(view, epoch=epoch)
+
+    async def transact(self, decide, **more):
+        deleted = []
+
+        def watched():
+            reply = yield from decide()
+            deleted[:] = reply.delete
+            return reply
+
+        result = await super().transact(watched, **more)
+        for place in list(self._read()):
+            if place[1] in deleted:
+                del self._read()[place]
+        return result
+
+    async def erase_all(self):
+        self._read().clear()
+        return await super().erase_all()
+
+
+@mutant
+class CachesViewsBeyondTheirSession(CachesViews):
+    """Keeps the views that it has read, and does not look for sessions that are deleted."""
+
+    async def mutate(self, session_id, decide, **more):
+        self._read().clear()
+        return await super().mutate(session_id, decide, **more)
+
+    async def transact(self, decide, **more):
+        return await MemoryTenant.transact(self, decide, **more)
+
+
+@mutant
+class FindsRecordsByKeyEverywhere(MemoryTenant):
+    """Looks records up by key in every tenant."""
+
+    async def records(self, kind, *, scope=None, key=None, limit=10_000):
+        if key is None or scope is not None:
+            return await super().records(kind, scope=scope, key=key, limit=limit)
+        found = []
+        for name in list(self._store._tenants):
+            found += await MemoryTenant(self._store, name).records(kind, key=key, limit=limit)
+        return sorted(found, key=lambda one: (one.scope, one.key))[: max(limit, 0)]
+
+
+@mutant
+class FindsAttemptsOfARunEverywhere(MemoryTenant):
+    """Looks attempts up by their run in every tenant."""
+
+    async def attempts(self, *, run_id=None, session_id=None, limit=1000):
+        if run_id is None:
+            return await super().attempts(session_id=session_id, limit=limit)
+        found = []
+        for name in list(self._store._tenants):
+            found += await MemoryTenant(self._store, name).attempts(
+                run_id=run_id, session_id=session_id, limit=limit
+            )
+        return found[: max(limit, 0)]
+
+
+@mutant
+class ListsAttemptsByTheirIds(MemoryTenant):
+    """Gives attempts in the order of their ids."""
+
+    async def attempts(self, *, run_id=None, session_id=None, limit=1000):
+        found = await super().attempts(run_id=run_id, session_id=session_id, limit=10_000)
+        return sorted(found, key=lambda one: one.id)[: max(limit, 0)]
+
+
+@mutant
+class ListsRunsByTheirIds(MemoryTenant):
+    """Gives runs in the reverse order of their ids."""
+
+    async def runs(self, *, subject=None, limit=100):
+        found = await super().runs(subject=subject, limit=10_000)
+        return sorted(found, key=lambda one: one.id, reverse=True)[: max(limit, 0)]
+
+
+@mutant
 class FoldsSessions(MemoryTenant):
     """Holds session "S" and session "s" for the same when it reads messages."""
 

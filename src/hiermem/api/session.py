@@ -45,6 +45,7 @@ from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
+from hiermem.engine.search.ahead import store_index
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
@@ -236,13 +237,13 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
-        return await run_update(
+        done = await run_update(
             handle.store,
             self._about.id,
             llm=resources.llm,
             fallback=resources.fallback,
             counter=handle.counter,
-            config=handle.config_for(record, repack=strategy == "full"),
+            config=await handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
             prompts=resources.prompts,
             now=handle.store_now,
@@ -255,6 +256,9 @@ class AsyncSession:
             ),
             **settings,
         )
+        if not settings.get("dry_run"):
+            await store_index(handle, self._about.id)
+        return done
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None
@@ -273,8 +277,9 @@ class AsyncSession:
         """Seal and group messages under another configuration from now on.
 
         What is sealed stays as it is; ``update(strategy="full")`` re-packs it under the new
-        configuration. A full re-pack under a different configuration that has not finished starts
-        again.
+        configuration, also where the memory was opened with another one. The messages of open
+        windows are sealed by the new rules at once, as if each arrived now with its own time. A
+        full re-pack under a different configuration that has not finished starts again.
 
         Raises SessionClosedError.
         """

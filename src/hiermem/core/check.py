@@ -219,12 +219,15 @@ def _between(indices: Sequence[int], start: int, stop: int) -> int:
 
 
 def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Faults:
-    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is their number.
+    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` were sealed.
 
-    Sizes are only compared where they limit a summary's length: verbatim and small nodes may be as
-    large as their inputs.
+    A group that joined another one is gone; whether one did, the log says (``of_log``). Sizes are
+    only compared where they limit a summary's length: verbatim and small nodes may be as large as
+    their inputs.
     """
-    if [node.ordinal for node in nodes] != list(range(count)):
+    ordinals = [node.ordinal for node in nodes]
+    known = sorted(set(ordinals) & set(range(count))) if level > 1 else list(range(count))
+    if ordinals != known:
         yield "P3", f"level {level}", f"it does not hold the nodes 0 to {count - 1}"
     for node in nodes:
         if node.id != f"L{level}.{node.ordinal}" or node.level != level or not node.sealed:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
@@ -30,7 +32,7 @@ from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.log.fork import replayed
+from hiermem.engine.log.fork import beside, replay_of
 from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
@@ -40,6 +42,9 @@ from hiermem.types.transaction import (
     Deciding,
     KeyEntry,
     LogEvent,
+    NeedEvents,
+    NeedMessages,
+    NeedSession,
     NeedViews,
     Snapshot,
     ViewRecord,
@@ -47,6 +52,9 @@ from hiermem.types.transaction import (
 
 #: Rows read at once.
 _PAGE: Final = 500
+#: Sessions of at most so many messages are read several at once.
+_SMALL: Final = 64
+_AT_ONCE: Final = 32
 #: More findings than this in one session say nothing new.
 _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
@@ -63,15 +71,13 @@ async def check(handle: Handle) -> CheckReport:
     findings: list[Finding] = []
     skipped: list[str] = []
     sessions = messages = nodes = 0
-    async for record in every_session(handle.store):
-        sessions += 1
-        found = await _check_settled(handle, record.id)
-        if found is None:
-            continue
-        findings += found.findings
-        skipped += found.skipped
-        messages += found.messages
-        nodes += found.nodes
+    async for several in _by_size(handle):
+        sessions += len(several)
+        for found in await _check_several(handle, several):
+            findings += found.findings
+            skipped += found.skipped
+            messages += found.messages
+            nodes += found.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
     findings += [*wrong, *await _orphans(handle, subjects)]
     skipped += unsettled
@@ -83,6 +89,56 @@ async def check(handle: Handle) -> CheckReport:
         findings=tuple(sorted(set(findings))),
         skipped=tuple(skipped),
     )
+
+
+async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
+    """Yield all sessions: large ones alone, small ones several at once."""
+    small: list[SessionRecord] = []
+    async for record in every_session(handle.store):
+        if record.messages > _SMALL:
+            yield [record]
+            continue
+        small.append(record)
+        if len(small) == _AT_ONCE:
+            yield small
+            small = []
+    if small:
+        yield small
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What was read of a small session in one transaction."""
+
+    record: SessionRecord
+    messages: Sequence[StoredMessage]
+    events: Sequence[LogEvent]
+    views: Sequence[ViewRecord]
+
+
+async def _check_several(
+    handle: Handle, records: Sequence[SessionRecord]
+) -> list[_SessionFindings]:
+    """Check sessions; of small ones, which are many, most is read in one transaction."""
+    reads: dict[str, _Reads] = {}
+    if records[0].messages <= _SMALL:
+        with suppress(StoreCorruptError):  # it is met again where it belongs
+            reads = await handle.store.transact(partial(_read_at_once, records))
+    found = await asyncio.gather(
+        *(_check_settled(handle, record.id, reads.get(record.id)) for record in records)
+    )
+    return [each for each in found if each is not None]
+
+
+def _read_at_once(records: Sequence[SessionRecord]) -> Deciding[dict[str, _Reads]]:
+    needs = NeedSession(), NeedMessages(0, _SMALL + 1), NeedEvents(), NeedViews()
+    answers: Sequence[Any] = yield tuple((one.id, need) for one in records for need in needs)
+    reads: dict[str, _Reads] = {}
+    for place in range(0, len(answers), len(needs)):
+        record, *others = answers[place : place + len(needs)]
+        if record is not None and record.messages <= _SMALL:
+            reads[record.id] = _Reads(record, *others)
+    return Batch(reads)
 
 
 @dataclass(slots=True)
@@ -102,11 +158,16 @@ class _SessionFindings:
     nodes: int = 0
 
 
-async def _check_settled(handle: Handle, session_id: str) -> _SessionFindings | None:
-    """Check a session; report what several readings agree on. None where it is gone."""
+async def _check_settled(
+    handle: Handle, session_id: str, reads: _Reads | None = None
+) -> _SessionFindings | None:
+    """Check a session; report what several readings agree on. None where it is gone.
+
+    ``reads`` is what was read of it for the first reading.
+    """
     attempts: list[_SessionFindings] = []
     while len(attempts) <= _TRIES:
-        found = await _session(handle, session_id)
+        found = await _session(handle, session_id, reads if not attempts else None)
         if found is None:
             return None
         if not found.findings and not found.whole:
@@ -136,26 +197,29 @@ def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
     return set[Finding].intersection(*map(set, lists))
 
 
-async def _session(handle: Handle, session_id: str) -> _SessionFindings | None:
-    record = await handle.store.session(session_id)
+async def _session(
+    handle: Handle, session_id: str, reads: _Reads | None
+) -> _SessionFindings | None:
+    record = reads.record if reads else await handle.store.session(session_id)
     if record is None:
         return None
-    reading = _SessionCheck(handle, record)
+    reading = _SessionCheck(handle, record, reads)
     try:
         await reading.run()
     except StoreCorruptError as error:
         # The error names what is damaged and never quotes it.
         reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
-    after = await handle.store.session(session_id)
-    reading.found.moved = after != record
+    if reading.found.findings or reading.found.whole:
+        reading.found.moved = await handle.store.session(session_id) != record
     return reading.found
 
 
 class _SessionCheck:
     """One reading of one session, from its messages up to its views."""
 
-    def __init__(self, handle: Handle, record: SessionRecord) -> None:
+    def __init__(self, handle: Handle, record: SessionRecord, reads: _Reads | None) -> None:
         self._handle, self._store, self._record = handle, handle.store, record
+        self._reads = reads
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
@@ -188,7 +252,8 @@ class _SessionCheck:
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
             self.add(iter([("P1", "the session", what)]), whole=True)
-        self._events = await self._store.events(record.id)
+        reads = self._reads
+        self._events = list(reads.events if reads else await self._store.events(record.id))
         self._edited = {index for event in self._events for index in _edited(event)}
         await self._messages()
         await self._shape(state)
@@ -203,13 +268,13 @@ class _SessionCheck:
         # One more than there should be: a message after the end is as wrong as a missing one.
         for start in range(0, record.messages + 1, _PAGE):
             stop = min(start + _PAGE, record.messages + 1)
-            page = await self._store.messages(record.id, start, stop)
+            page = await self._page(start, stop)
             wanted = min(stop, record.messages) - start
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
                 self.add(iter([("P1", where, what)]), whole=True)
-            counted = await asyncio.to_thread(self._counted, page)
+            counted = await beside(partial(self._counted, page), page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked one by one.
                 index = start + place if len(page) == wanted else stored.index
@@ -218,6 +283,11 @@ class _SessionCheck:
                 if stored.state != "live":
                     self._gone.add(stored.index)
             await self._keys(page)
+
+    async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
+        if self._reads is None:
+            return await self._store.messages(self._record.id, start, stop)
+        return [stored for stored in self._reads.messages if start <= stored.index < stop]
 
     def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
         counter = self._handle.counter
@@ -285,7 +355,7 @@ class _SessionCheck:
         if not self._counts:
             return
         try:
-            replay = await replayed(self._handle, self._record.id)
+            replay = await replay_of(self._handle, self._record, self._events, self._page)
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A damaged log may raise any of these: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
@@ -337,28 +407,30 @@ class _SessionCheck:
         if not self._counts:
             return None
         span, count = node.span, self._handle.counter.count
-        read = await self._store.messages(
-            self._record.id, span.start, span.stop, thread=node.thread
-        )
-        before: list[StoredMessage] = []
+        read = await self._said(span.start, span.stop, node.thread)
+        before: Sequence[StoredMessage] = ()
         if overlap:
             start = max(0, span.start - OVERLAP_REACH)
-            before = await self._store.messages(
-                self._record.id, start, span.start + 1, thread=node.thread
-            )
+            before = await self._said(start, span.start + 1, node.thread)
         overlap_text = overlap_before(node, before, overlap)
         return [from_messages(node, read, count=count, overlap=overlap_text)]
+
+    async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
+        if self._reads is None:
+            return await self._store.messages(self._record.id, start, stop, thread=thread)
+        return [stored for stored in await self._page(start, stop) if stored.thread == thread]
 
     # -- views
 
     async def _views(self, state: SessionState) -> None:
         session_id, key = self._record.id, await self._handle.key()
 
-        def ask() -> Deciding[list[ViewRecord]]:
+        def ask() -> Deciding[Sequence[ViewRecord]]:
             views = yield session_id, NeedViews()
             return Batch(views)
 
-        for view in await self._store.transact(ask):
+        views = self._reads.views if self._reads else await self._store.transact(ask)
+        for view in views:
             if not view.name.endswith(SEEN):
                 windows = state.next_ordinal(1)
                 faults = checking.of_view(view, self._nodes, key=key, windows=windows)

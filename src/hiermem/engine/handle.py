@@ -151,13 +151,17 @@ class Handle:
         """Note that the user of this handle chose the session's configuration: do not warn."""
         self._warned.add(session_id)
 
-    def config_for(self, record: SessionRecord, *, repack: bool = False) -> HierarchyConfig:
+    async def config_for(self, record: SessionRecord, *, repack: bool = False) -> HierarchyConfig:
         """Return the configuration under which a session is updated or re-packed.
 
         No session is re-packed under a default: a handle without a configuration of its own keeps
-        the session's.
+        the session's. So does a session that was given its configuration by ``reconfigure``.
         """
-        return self.config if repack and self.configured else config_from(record.config)
+        if repack and self.configured:
+            events = await self.store.events(record.id)
+            if not any(event.kind == "reconfigure" for event in events):
+                return self.config
+        return config_from(record.config)
 
     async def answer(self, session_id: str, reading: Reading[T]) -> T:
         """Run a reading decision to its end, supplying what it needs from the store."""

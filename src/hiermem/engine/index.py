@@ -1,4 +1,4 @@
-"""Keeps the indexes of sessions: built at the first search, then extended, then evicted.
+"""Keeps the indexes of sessions: stored by updates, read at a search, extended, then evicted.
 
 ::
 
@@ -101,6 +101,8 @@ class Indexes:
         self._max_bytes = max_bytes
         self._indexes: OrderedDict[str, SessionIndex] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: The strides of a session, in one of its epochs, that are known to be stored.
+        self._stored: dict[str, tuple[object, int]] = {}
 
     def lock(self, session_id: str) -> asyncio.Lock:
         """Return the lock under which a session's index is read and changed."""
@@ -110,8 +112,10 @@ class Indexes:
         """Drop one session's index, or all."""
         if session_id is None:
             self._indexes.clear()
+            self._stored.clear()
         else:
             self._indexes.pop(session_id, None)
+            self._stored.pop(session_id, None)
 
     async def get(self, record: SessionRecord) -> SessionIndex:
         """Return the index of a session as its record shows it; call it under its lock.
@@ -135,6 +139,28 @@ class Indexes:
         while total > self._max_bytes and len(self._indexes) > 1:
             _, dropped = self._indexes.popitem(last=False)
             total -= dropped.nbytes
+
+    # -- storing ahead
+
+    async def store_ahead(self, record: SessionRecord) -> None:
+        """Store the blocks of the newest full strides, back to one that is stored already.
+
+        The first search then need not build them. A block further back that was lost is made by the
+        search that misses it.
+        """
+        epoch, full = (record.created_at, record.epoch), record.messages // STRIDE
+        known = self._stored.get(record.id)
+        low = known[1] if known is not None and known[0] == epoch else 0
+        high = full
+        while low < high:
+            start = (high - 1) * STRIDE
+            if await self._blocks(record.id, start, start + 1):
+                break
+            first = max(low, high - _AT_ONCE)
+            await self._strides(record, first, high)
+            high = first
+        if full:
+            self._stored[record.id] = epoch, full
 
     # -- building
 

@@ -21,7 +21,14 @@ class JournalConditions(Conditions):
 
     @condition
     async def test_runs_come_newest_first(self, tenant: TenantStore) -> None:
-        """Runs come in the reverse order of their first insertion, whatever their clock said."""
+        """Runs come in the reverse order of their first insertion.
+
+        Neither their clock nor their id changes it.
+        """
+        for place, id_ in enumerate(("m", "z", "a", "y", "b")):
+            await tenant.put_run(run(id_, subject="mixed"))
+            assert (await tenant.runs())[0].id == id_, place
+        assert [one.id for one in await tenant.runs(subject="mixed")] == ["b", "y", "a", "z", "m"]
         for number in range(5):
             await tenant.put_run(
                 run(
@@ -32,7 +39,8 @@ class JournalConditions(Conditions):
             )
         ended = run("r1", subject="odd", outcome="ok", ended_at=NOW, detail={"made": [1, {}]})
         await tenant.put_run(ended)
-        assert [one.id for one in await tenant.runs()] == ["r4", "r3", "r2", "r1", "r0"]
+        newest = ["r4", "r3", "r2", "r1", "r0"]
+        assert [one.id for one in await tenant.runs()] == [*newest, "b", "y", "a", "z", "m"]
         assert [one.id for one in await tenant.runs(limit=2)] == ["r4", "r3"]
         assert [one.id for one in await tenant.runs(subject="even")] == ["r4", "r2", "r0"]
         assert await tenant.runs(subject="odd", limit=9) == [
@@ -55,10 +63,13 @@ class JournalConditions(Conditions):
 
     @condition
     async def test_attempts_come_in_the_order_they_started(self, tenant: TenantStore) -> None:
-        """Attempts come in the order of their first insertion; ending one does not move it."""
+        """Attempts come in the order of their first insertion; ending one does not move it.
+
+        Neither their clock nor their id changes it.
+        """
         tries = [
             attempt(
-                f"a{number}",
+                f"a{5 * number % 7}",
                 run_id=f"run{number % 2}",
                 session_id="s" if number < 4 else "t",
                 started_at=NOW - timedelta(days=number),

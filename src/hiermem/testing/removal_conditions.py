@@ -6,6 +6,8 @@ its name says what would break.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hiermem.errors import UsageError
@@ -22,14 +24,16 @@ from hiermem.testing.samples import (
     run,
     write,
 )
-from hiermem.types import Message
+from hiermem.types import Message, SessionRecord
 from hiermem.types.transaction import (
     Batch,
     Block,
+    Changes,
     Copy,
     Deciding,
     LogEvent,
     NeedRecords,
+    NeedSession,
     RecordWrite,
     Scrubbed,
     Spent,
@@ -164,6 +168,42 @@ class RemovalConditions(Conditions):
             ("s", "b"), ("t", "a"), ("t", "b"),
         ]  # fmt: skip
         assert len(await tenant.records("K")) == 1
+
+    @condition
+    async def test_a_view_that_was_read_is_gone_with_what_drops_it(
+        self, tenant: TenantStore
+    ) -> None:
+        """No read returns a view that was dropped, by name, with its session or with the tenant.
+
+        A store may keep views at hand that were read. After an erasure they hold erased text.
+        """
+        view = ViewRecord("s", "v", "erased words")
+
+        def drop() -> Deciding[None]:
+            record: SessionRecord = yield "s", NeedSession()
+            after = replace(record, version=record.version + 1)
+            return Batch(None, (("s", Changes(None, session=after, drop_views=("v",))),))
+
+        async def by_transaction() -> None:
+            await tenant.transact(drop)
+
+        async def by_name() -> None:
+            await write(tenant, "s", drop_views=("v",))
+
+        async def with_session() -> None:
+            await tenant.transact(deciding(delete=["s"]))
+
+        async def with_tenant() -> None:
+            await tenant.erase_all()
+
+        for dropped in (by_name, by_transaction, with_session, with_tenant):
+            if await tenant.session("s") is None:
+                await write(tenant, "s", keyed("a"))
+            assert await tenant.view("s", "v") is None
+            assert await tenant.put_view(view) is True
+            assert await tenant.view("s", "v") == await tenant.view("s", "v") == view
+            await dropped()
+            assert await tenant.view("s", "v") is None, dropped.__name__
 
     @condition
     async def test_records_and_journals_are_dropped_with_the_rest(

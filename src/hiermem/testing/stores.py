@@ -8,6 +8,7 @@ pass.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -191,7 +192,12 @@ class StoreConformance(
                 assert [one.model for one in await tenant.attempts()] == [str(place)]
                 assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
                 assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
-                assert await tenant.records("k") == [Record("k", "s", "v", str(place), 1)]
+                own = [Record("k", "s", "v", str(place), 1)]
+                for scope, key in itertools.product((None, "s"), (None, "v")):
+                    assert await tenant.records("k", scope=scope, key=key) == own
+                for run_id, session in itertools.product((None, "run"), (None, "s")):
+                    tries = await tenant.attempts(run_id=run_id, session_id=session)
+                    assert [one.model for one in tries] == [str(place)]
                 (block,) = await tenant.blocks("s", "index")
                 assert block.data == str(place).encode()
                 assert await tenant.backlog() == []
@@ -210,7 +216,7 @@ class StoreConformance(
             }  # fmt: skip
             assert await stranger.view("s", "v") is None
             assert await stranger.reusable("same") is None
-            assert await stranger.records("k") == []
+            assert await stranger.records("k") == await stranger.records("k", key="v") == []
             assert await stranger.blocks("s", "index") == []
             assert await stranger.put_blocks("s", [Block("index", 0, 1, b"")], epoch=0) is False
             assert await stranger.put_records([], epochs={"s": 0}) is False

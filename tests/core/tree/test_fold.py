@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.fold import Folded, arrive, close, flush, provisional, reopen, tick
+from hiermem.core.tree.fold import (
+    Folded,
+    arrive,
+    close,
+    flush,
+    idle_tick,
+    provisional,
+    reopen,
+    tick,
+)
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.errors import UsageError
@@ -175,7 +184,9 @@ class Slow:
         if config.max_messages is not None:  # rule 5
             window = self.windows[thread]
             if len(window) >= 1.5 * config.max_messages:
-                count = self.last_point(window, self.whole)
+                turns = [n for n, item in enumerate(window) if n and item.role == "user"]
+                count = turns[-1] if turns else self.last_point(window, self.safe)
+                count = count or self.last_point(window, self.whole)
                 if count:
                     self.seal(thread, count)
         self.lasts[thread] = a.index
@@ -977,6 +988,25 @@ def test_levels_keep_going_and_the_roots_stay_few():
 def test_a_broken_state_is_said_to_be_one():
     from hiermem.errors import StoreCorruptError
 
-    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}", "[1,0,false,[],[],[]]"):
+    for text in ("nonsense", "[]", "[1,0,false,[],[],{}]", "{}", "[2,0,false,[],[],[]]"):
         with pytest.raises(StoreCorruptError):
             SessionState.from_json(text)
+
+
+def test_an_idle_session_is_due_the_longest_time_that_has_passed_and_no_earlier():
+    hour, minutes = timedelta(hours=1), timedelta(minutes=20)
+    config = HierarchyConfig.by_chars(max_age=hour, min_flush_chars=300)
+    said = [Arrival(n, "main", ("user", "assistant")[n % 2], 100, 25, T0) for n in range(4)]
+    small, large = (arrive(SessionState(), said[:n], config).state for n in (2, 4))
+    assert idle_tick(large, config, minutes) is None
+    found = idle_tick(large, config, minutes + timedelta(seconds=1))
+    assert found is not None
+    assert found[0] - T0 == minutes + timedelta(microseconds=1), "a silence is longer than that"
+    assert len(found[1].nodes) == 1
+    assert idle_tick(small, config, hour) is None, "it does not hold min_flush"
+    found = idle_tick(small, config, 9 * hour)
+    assert found is not None
+    assert found[0] == T0 + hour, "not the present"
+    assert idle_tick(found[1].state, config, 9 * hour) is None, "there is nothing left to close"
+    off = HierarchyConfig.by_chars(enabled=False)
+    assert idle_tick(large, off, 9 * hour) is None

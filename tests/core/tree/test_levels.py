@@ -123,6 +123,12 @@ def test_a_child_that_would_overfill_a_group_of_two_starts_the_next():
     assert groups_of(80, 80, 82, level=loose) == [2]
 
 
+def test_a_group_of_the_tokens_preset_waits_until_its_size_is_reached():
+    """Windows of 2,004 tokens weigh 1,002: three are no 4,000, and four are."""
+    assert groups_of(*[2_004] * 8, level=TOKENS.level(2)) == [4, 4]
+    assert groups_of(3_000, 3_000, 4_200, level=TOKENS.level(2)) == [2], "over 1.25 times the size"
+
+
 def test_there_is_never_a_group_of_one_however_large_a_child():
     rule = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_size=100)
     assert groups_of(900, 900, 900, 900, level=rule) == [2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -239,6 +240,30 @@ def test_rule_5_waits_where_no_whole_point_remains():
     assert thread.say("tool", result_of="19") == [("limit", 0, 21)]
 
 
+def test_rule_5_prefers_the_point_before_the_last_users_message_to_any_later_one():
+    """A turn that began in the window and has not ended goes on in the next window as a whole."""
+    thread = Thread().fill(10).fill(10, role="assistant").fill(10)
+    for n in range(5):
+        assert thread.say("assistant", calls=[str(n)]) == []
+        assert thread.say("tool", result_of=str(n)) == []
+    assert thread.say("assistant", calls=["x"]) == []
+    assert thread.say("tool", result_of="x") == [("limit", 0, 2)]
+    assert thread.window.messages == 13
+
+
+def test_rule_5_takes_a_safe_point_before_a_later_whole_one():
+    thread = Thread()
+    assert thread.say("assistant") == []
+    for n in range(13):
+        assert thread.say("tool", result_of=str(n)) == []
+    assert thread.say("tool", result_of="x") == [("limit", 0, 1)]
+
+
+def test_rule_5_ends_no_window_on_a_question_where_the_point_before_it_stands():
+    thread = Thread().fill(*[10] * 5).fill(10, role="assistant").fill(*[10] * 8)
+    assert thread.say("user") == [("limit", 0, 14)]
+
+
 def test_rule_5_rounds_half_a_message_up():
     thread = Thread(max_messages=5)
     for _ in range(7):
@@ -250,7 +275,7 @@ def test_rule_5_is_kept_by_the_time_policy_and_idle_without_a_count():
     thread = Thread(seal_policy="time", max_messages=2)
     thread.say("user")
     thread.say("user")
-    assert thread.say("user") == [("limit", 0, 3)]
+    assert thread.say("user") == [("limit", 0, 2)]
     thread = Thread(max_messages=None)
     for _ in range(50):
         assert thread.say("tool") == []
@@ -291,15 +316,16 @@ def test_what_json_gives_back_is_the_same_window(said):
     thread = Thread()
     for role, size in said:
         thread.say(role, size, calls=["a"] if role == "assistant" and size % 2 else ())
-        assert Window.unpack(thread.window.pack()) == thread.window
+        assert Window.unpack(json.loads(json.dumps(thread.window))) == thread.window
+        assert len(thread.window.segments) <= 4, "a window's state grows with its messages"
 
 
 def test_an_edit_reaches_the_segment_that_holds_the_message():
     thread = Thread().fill(10).fill(10, role="assistant").fill(10)
     thread.say("assistant", calls=["a"])
-    for index, sizes in enumerate([(27, 10, 10), (27, 10, 10), (20, 17, 10), (20, 10, 17)]):
+    for index, sizes in enumerate([(27, 37, 47), (27, 37, 47), (20, 37, 47), (20, 30, 47)]):
         window = thread.window.resized(index, size=7, tokens=3)
-        assert (window.safe.size, window.whole.size, window.rest.size) == sizes
+        assert (window.safe.size, window.whole.size, window.size) == sizes
         assert window.content.tokens == 43
     assert thread.window.resized(4, size=7, tokens=7) == thread.window
     assert thread.window.resized(0, size=-99, tokens=-99).safe.size == 0

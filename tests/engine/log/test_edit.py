@@ -38,6 +38,13 @@ def rigid(node):
     return node.thread, node.span.start, node.span.stop, node.windows, node.messages, node.linked
 
 
+#: What a session is reconfigured to: of these, "off" and "large" leave a backlog.
+LATER = {name: CONFIGS[name] for name in ("tokens", "chars", "grow")} | {
+    "off": HierarchyConfig.by_tokens(enabled=False),
+    "large": HierarchyConfig.by_chars(window_chars=20_000),
+}
+
+
 class Editor:
     """Changes messages at random while a log is played, and keeps an eye on the bounds."""
 
@@ -69,7 +76,7 @@ class Editor:
             return
         if kind == "reconfigure":
             if not record.closed:
-                await session.reconfigure(CONFIGS[self.luck.choice(["tokens", "chars", "grow"])])
+                await session.reconfigure(LATER[self.luck.choice(sorted(LATER))])
             return
         if kind != "edit":
             await getattr(change, kind)(handle, "s", [index])

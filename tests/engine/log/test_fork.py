@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
 from sampling import drawn
 from session_fixture import COUNTER, SessionFixture, messages, text
-from test_edit import Editor
+from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig
@@ -33,6 +33,8 @@ _KINDS = st.sampled_from(
         ("edit", "edit", "erase", "quarantine"),
         ("edit", "erase", "repack"),
         ("edit", "edit", "quarantine", "repack", "reconfigure"),
+        ("edit", "erase", "quarantine", "reconfigure", "reconfigure"),
+        ("erase", "erase", "erase", "edit"),
     ]
 )
 
@@ -53,7 +55,7 @@ def shape(nodes):
 @drawn(20)
 @given(
     log=logs(),
-    config=st.sampled_from(["tokens", "message", "chars", "grow"]),
+    config=st.sampled_from(["tokens", "message", "chars", "grow", "off", "large"]),
     way=ways,
     seed=st.integers(0, 1000),
     kinds=_KINDS,
@@ -97,7 +99,7 @@ async def test_the_log_explains_the_tree_and_every_fork_of_it(log, config, way, 
         assert shape(await tree_of(handle.store, "g")) == shape(forked)
 
     async with place("memory") as where:
-        await play(log, where, CONFIGS[config], way, look=editor, at_end=end)
+        await play(log, where, (CONFIGS | LATER)[config], way, look=editor, at_end=end)
 
 
 @drawn(25)

@@ -5,15 +5,18 @@ The steps of SQLite's machine and the rows that are read are counted, not the ti
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hiermem import AsyncMemory, Message
 from hiermem.embedders import HashingEmbedder
-from hiermem.engine.index import STRIDE
+from hiermem.engine.index import KIND, STRIDE
+from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.tokens import ApproximateCounter
+from hiermem.types.transaction import Changes
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 WORDS = ("ferry", "harbour", "price", "schema", "friday", "ada", "jonas", "booking")
@@ -116,3 +119,102 @@ async def test_a_search_after_an_append_reads_what_is_new(tmp_path):
     assert sum(many for name, many in read if name == "messages") <= 4
     assert sum(many for name, many in read if name == "blocks") <= 1
     await memory.close()
+
+
+class Watched:
+    """A tenant's store that notes what is read and which blocks are written."""
+
+    def __init__(self, inner):
+        self._inner, self.read, self.written = inner, [], []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def messages(self, session_id, start, stop, **more):
+        self.read.append((start, stop))
+        return await self._inner.messages(session_id, start, stop, **more)
+
+    async def put_blocks(self, session_id, blocks, **more):
+        self.written += [(block.kind, block.start) for block in blocks]
+        return await self._inner.put_blocks(session_id, blocks, **more)
+
+
+class WatchedStore:
+    """The store around it."""
+
+    capabilities = frozenset()
+
+    def __init__(self, inner):
+        self._inner, self.tenants_ = inner, {}
+
+    def tenant(self, name):
+        return self.tenants_.setdefault(name, Watched(self._inner.tenant(name)))
+
+    async def tenants(self, **how):
+        return await self._inner.tenants(**how)
+
+    async def close(self):
+        pass
+
+
+@pytest.mark.parametrize("by", ["update", "worker"])
+async def test_the_first_search_after_an_update_finds_its_index_built(by):
+    """Broken, the first search of a long session takes as long as reading all of it."""
+    store, many = MemoryStore(), 3 * STRIDE + 40
+    memory = AsyncMemory(store=store, token_counter=ApproximateCounter())
+    await memory.session("s").append(
+        [
+            (Message.assistant if n % 2 else Message.user)(f"remark {n} on pumps")
+            for n in range(many)
+        ]
+    )
+    await memory.session("short").append([Message.user("a remark on pumps")])
+    if by == "update":
+        await memory.session("s").update()
+    else:
+        async with memory.worker(poll=0.05) as worker:
+            assert await worker.drain(timeout=60)
+    watched = WatchedStore(store)
+    searching = AsyncMemory(store=watched, token_counter=ApproximateCounter())
+    found = await searching.session("s").search("remark 300 pumps")
+    tenant = watched.tenants_["default"]
+    assert tenant.written == [], "everything is kept already"
+    assert sum(stop - start for start, stop in tenant.read) < STRIDE, "the hits, and the rest"
+    assert await store.tenant("default").blocks("short", KIND) == []
+    # What was kept says what is built where nothing was kept.
+    other = AsyncMemory(store=store, token_counter=ApproximateCounter())
+    await store.tenant("default").mutate("s", _next_epoch)
+    assert _told(await other.session("s").search("remark 300 pumps")) == _told(found)
+
+
+def _next_epoch(snapshot):
+    record = snapshot.session
+    return Changes(
+        None, session=replace(record, epoch=record.epoch + 1, version=record.version + 1)
+    )
+
+
+def _told(hits):
+    return [(hit.id, hit.span, round(hit.score, 9), hit.text) for hit in hits]
+
+
+async def test_an_update_keeps_what_came_since_the_last_one_and_reads_no_more():
+    """Broken, each update of a long session reads its whole index, or keeps none of its growth."""
+    store = MemoryStore()
+    watched = WatchedStore(store)
+    memory = AsyncMemory(store=watched, token_counter=ApproximateCounter())
+    session, tenant = memory.session("s"), watched.tenant("default")
+    await session.append([Message.user(f"remark {n}") for n in range(2 * STRIDE + 9)])
+    await session.update()
+    assert [start for kind, start in tenant.written if kind == KIND] == [0, STRIDE]
+    tenant.written.clear()
+    await session.update()
+    assert tenant.written == []
+    await session.append([Message.user(f"remark {n}") for n in range(STRIDE)])
+    await session.update()
+    assert [start for kind, start in tenant.written if kind == KIND] == [2 * STRIDE]
+    assert {start for _, start in tenant.written} <= {STRIDE, 2 * STRIDE}
+    # After an edit the next update starts from its place again, and a search fills what is left.
+    await session.edit(5, "another remark")
+    await session.update()
+    assert {hit.index for hit in await session.search("another remark", limit=50)} >= {5}

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
@@ -20,6 +20,7 @@ from logbook import CONFIGS, logs, messages_of
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.engine import check as checking
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
 from hiermem.engine.log.fork import fork, replayed
@@ -36,6 +37,7 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message
+from hiermem.types.transaction import Changes
 
 ONE = UpdatePolicy(batch_delay=0, concurrency=1)
 FOLLOW = UpdatePolicy(batch_delay=0, concurrency=4, follow_strategy=True)
@@ -415,27 +417,108 @@ def test_p4_p5_a_reconfigured_log_is_one_log_however_it_is_played(log, cut, befo
     asyncio.run(check())
 
 
+OFF = HierarchyConfig.by_tokens(enabled=False)
+
+
 async def _in_batches(fixture, said, size):
     for first in range(0, len(said), size):
         await fixture.say(said[first : first + size])
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, database=None)
-@given(words=st.integers(1, 40))
-def test_a_session_that_sealed_nothing_begins_to(words):
+@drawn(40)
+@given(
+    log=logs(events=False),
+    cut=st.integers(0, 200),
+    after=st.sampled_from(sorted(CONFIGS)),
+    retried=st.booleans(),
+)
+def test_a_backlog_is_sealed_as_if_sealing_had_never_been_off(log, cut, after, retried):
+    """Broken, switching a session on seals its whole past in one window, or in other windows."""
+
     async def check():
-        fixture = SessionFixture(config=HierarchyConfig.by_tokens(enabled=False))
-        await fixture.say(messages(40, words=words))
-        await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
-        await fixture.say(messages(12, start=40, words=words))
-        await fixture.update(config=HierarchyConfig.by_tokens())
-        nodes = await fixture.nodes()
-        assert nodes
-        assert {n for node in nodes for n in range(node.span.start, node.span.stop)} >= set(
-            range(40)
-        )
+        said = messages_of(log)
+        images = []
+        for before in ("off", after):
+            fixture = SessionFixture(config=OFF if before == "off" else CONFIGS[before])
+            await _in_batches(fixture, said[:cut], 9)
+            if before == "off" and said[:cut]:
+                if retried:
+                    _disturbed(fixture)
+                assert await reconfigure(fixture.handle, "s", CONFIGS[after])
+            elif before == "off":
+                return
+            await _in_batches(fixture, said[cut:], 9)
+            images.append([replace(node, version=0) for node in await fixture.nodes()])
+            stored = await fixture.tenant.messages("s", 0, len(said))
+            images.append([(each.size, each.slices) for each in stored if each.slices])
+            if before == "off":
+                whole = await replayed(fixture.handle, "s")
+                assert whole.state.to_json() == (await fixture.tenant.session("s")).state
+        assert images[:2] == images[2:]
 
     asyncio.run(check())
+
+
+def _disturbed(fixture):
+    """Have a session changed each time after it was read, so that no prepared backlog fits."""
+    store, reads = fixture.handle.store, []
+    session = store.session
+
+    async def read(session_id):
+        record = await session(session_id)
+        reads.append(record.version)
+        if len(reads) < 9:
+            await store.mutate(
+                session_id,
+                lambda found: Changes(
+                    None,
+                    session=replace(
+                        found.session,
+                        epoch=found.session.epoch + 1,
+                        version=found.session.version + 1,
+                    ),
+                ),
+            )
+        return record
+
+    fixture.handle.store = _Reading(store, read)
+
+
+class _Reading:
+    """A store that reads sessions in its own way."""
+
+    def __init__(self, store, session):
+        self._store, self.session = store, session
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+async def test_windows_made_smaller_seal_what_is_open_message_by_message_and_slice_it():
+    """Broken, the open window of the old rules becomes one window of the new ones."""
+    large = HierarchyConfig.by_chars(window_chars=100_000, group_chars=100_000)
+    fixture = SessionFixture(config=large)
+    said = list(messages(60))
+    said[30] = replace(said[30], content="The pump runs at 1,450 rounds a minute. " * 800)
+    await fixture.say(said)
+    assert await fixture.nodes() == []
+    small = HierarchyConfig.by_tokens()
+    await reconfigure(fixture.handle, "s", small)
+    windows = [node for node in await fixture.nodes() if node.level == 1]
+    assert len(windows) > 6
+    assert max(node.input_tokens for node in windows) <= small.hard_limit
+    (stored,) = await fixture.tenant.messages("s", 30, 31)
+    assert stored.slices
+    # What was cut is edited and erased like any message, in the session and in a fork of its past.
+    await changing.edit(fixture.handle, "s", 30, "The pump stopped. " * 2_000, on_edit="rebuild")
+    for stop in (60, 45, 31, 30):
+        await fork(fixture.handle, "s", f"at {stop}", at=stop)
+        whole = await replayed(fixture.handle, f"at {stop}")
+        assert whole.state.to_json() == (await fixture.tenant.session(f"at {stop}")).state
+        await fixture.say(messages(20, start=60), session=f"at {stop}")
+    await changing.erase(fixture.handle, "s", [30])
+    report = await checking.check(fixture.handle)
+    assert report.ok, report.findings
 
 
 async def test_a_fork_before_a_new_configuration_has_the_one_of_its_windows():

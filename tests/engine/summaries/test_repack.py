@@ -359,7 +359,10 @@ async def test_to_ask_for_the_configuration_that_there_is_ends_a_re_pack_under_a
     assert not (await full(fixture, SIXES, reconfiguring(fixture, fixture.config))).swapped
     record = await fixture.tenant.session("s")
     assert record.config == fixture.config.to_json()
-    assert await fixture.tenant.events("s") == [], "it is that already"
+    (event,) = await fixture.tenant.events("s")
+    assert event.kind == "reconfigure", "that it stays so is on record"
+    assert not await reconfigure(fixture.handle, "s", fixture.config)
+    assert len(await fixture.tenant.events("s")) == 1, "once"
     assert (await full(fixture, fixture.config)).swapped
     await is_fresh_under(fixture, fixture.config, 60)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -942,3 +943,42 @@ async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted
     await fixture.update(ScriptedLLM(remote=True))
     assert fixture.slept > 0
     assert [run.outcome for run in await fixture.tenant.runs()] == ["ok", "interrupted"]
+
+
+async def test_a_dry_run_reads_the_windows_of_a_long_session_together():
+    """Broken, a dry run takes a turn of the store's threads for each window and each group."""
+    fixture = SessionFixture()
+    await fixture.say(messages(1_500, words=40))
+    asked = Counter()
+
+    class Counting:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def tree(self, *of):
+            return Counting(self._inner.tree(*of))
+
+        def __getattr__(self, name):
+            asked[name] += 1
+            return getattr(self._inner, name)
+
+    plan = await fixture.update(ScriptedLLM(), tenant=Counting(fixture.tenant), dry_run=True)
+    assert plan.by_level[1] == 150
+    assert asked["messages"] <= 3
+    assert asked["nodes"] + asked["revisions"] <= 3
+    report = await fixture.update(ScriptedLLM())
+    assert (report.calls, report.by_level) == (plan.calls, plan.by_level)
+
+
+async def test_a_dry_run_counts_windows_of_threads_that_are_far_apart():
+    """Broken, neighbours of one thread are made of the messages of another."""
+    fixture = SessionFixture()
+    said = [
+        replace(message, thread=f"t{(n // 3) % 7}" if n % 2 else "main")
+        for n, message in enumerate(messages(400, words=30))
+    ]
+    await fixture.say(said)
+    plan = await fixture.update(ScriptedLLM(), dry_run=True)
+    report = await fixture.update(ScriptedLLM())
+    assert (report.calls, report.by_level) == (plan.calls, plan.by_level)
+    assert plan.tokens_in > 0

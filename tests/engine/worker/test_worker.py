@@ -132,6 +132,35 @@ async def test_provisional_texts_grow_in_the_background():
     assert all(node.revision for node in loose)
 
 
+async def test_a_worker_closes_the_windows_of_a_session_that_fell_silent():
+    """Broken, the last window of a session is never summarised, however long it is silent."""
+    office = Office()
+    await office.say("s", 14)
+    await office.say("u", 1)
+    async with office.worker() as worker:
+        assert await worker.drain(timeout=20)
+        assert len(await office.nodes("s")) == 1, "it was appended to only now"
+        office.ahead = timedelta(minutes=61)
+        assert await worker.drain(timeout=20)
+        assert [node.span.stop for node in await office.nodes("s")] == [10, 14]
+        nodes = await office.nodes("s")
+        assert all(node.revision for node in nodes)
+        (event,) = await office.tenant.events("s")
+        last = (await office.tenant.messages("s", 13, 14))[0].created_at
+        # The time is the messages' own: the same log, played later, seals the same windows.
+        assert (event.kind, event.detail) == ("tick", (last + LEVELS.max_age).isoformat())
+        (event,) = await office.tenant.events("u")
+        assert event.kind == "tick", "a question alone becomes due"
+        for _ in range(3):
+            office.ahead += timedelta(hours=5)
+            assert await worker.drain(timeout=20)
+        assert len(await office.tenant.events("s")) == len(await office.tenant.events("u")) == 1
+        await office.say("s", 3, start=14)
+        office.ahead += timedelta(minutes=61)
+        assert await worker.drain(timeout=20)
+        assert len(await office.tenant.events("s")) == 2
+
+
 async def test_what_another_model_made_is_followed_in_the_background():
     """Broken, a worker that is to follow another model leaves what is made as it is for ever."""
     office = Office(follow_strategy=True)

@@ -3,14 +3,15 @@
 Window bounds stay (P5). A window whose message changed has another size, and so has every node
 above it, each measured by the rule under which it was sealed. Only a group that an edit takes over
 HYSTERESIS times its level's size is split, by the rule for arriving children; the parts take its
-place.
+place. A group that an erasure takes under REMNANT of its level's size joins a neighbour, if both
+together hold no more than that size; the neighbour on the left keeps its id, the other id is gone.
 
 Every node on the path above a changed message is visited, whether its size changed or not. Only
 nodes on this path can contain the old text, so an erasure forgets exactly their texts. A split
 group loses its summary, because that summary described more than the new group covers.
 
-It reads one node for each level and message, and a group's children only if the group is split or a
-slice moved. A replay of the log runs the same code over nodes in memory.
+It reads one node for each level and message, and a group's children only if the group is split or
+joined or a slice moved. A replay of the log runs the same code over nodes in memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from hiermem.types.transaction import NeedNodes
 
 #: An edit splits a sealed group when it takes it past this multiple of its level's size.
 HYSTERESIS: Final = 1.5
+#: An erasure joins a sealed group with a neighbour when it takes it under this share of the size.
+REMNANT: Final = 0.25
 
 #: "flag" marks a text as stale, "rebuild" also as dirty, "forget" deletes it.
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
@@ -54,9 +57,9 @@ class Propagated:
     """The result of a change in one tree.
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date. ``stale`` and ``dirty`` name the nodes with a text that are marked so now,
-    ``gone`` those whose text was taken away, ``split`` the parts of split groups. ``windows`` are
-    the ordinals of the windows whose content changed.
+    that are out of date, and groups that joined another one. ``stale`` and ``dirty`` name the nodes
+    with a text that are marked so now, ``gone`` those whose text was taken away, ``split`` the
+    parts of split groups. ``windows`` are the ordinals of the windows whose content changed.
     """
 
     state: SessionState
@@ -122,6 +125,7 @@ class _Propagation:
         self._forget: dict[str, None] = {}
         self._dirtied: set[str] = set()
         self._split: list[str] = []
+        self._joined: set[str] = set()
         self._moved = False
 
     # -- the windows
@@ -172,8 +176,13 @@ class _Propagation:
 
     def propagate(self) -> Reading[None]:
         """Go up to the roots, one level at a time, so that every node is finished once."""
+        finished: list[str] = []
         while self._queue:
-            _, id_ = heapq.heappop(self._queue)
+            now, id_ = heapq.heappop(self._queue)
+            if finished and self._before[finished[0]].level < now:
+                yield from self._join_remnants(finished)
+                finished = []
+            finished.append(id_)
             before = self._before[id_]
             if before.children and self._moved:
                 children = yield from self._read(self._nodes[id_].children)
@@ -193,6 +202,7 @@ class _Propagation:
             if len(pieces) > 1:
                 self._dirtied.add(parent.id)
             self._push(parent.id)
+        yield from self._join_remnants(finished)
 
     def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
         """Return nodes as they are now; read the ones that were not read yet."""
@@ -277,6 +287,76 @@ class _Propagation:
         self._forget[id_] = None
         return pieces
 
+    # -- joins
+
+    def _join_remnants(self, ids: Sequence[str]) -> Reading[None]:
+        """Join the groups of one level that an erasure left too small, in the order of the tree.
+
+        Everything below the parents of this level is finished. A parent keeps two children.
+        """
+        if self._mark != "forget" or self.state.closed:
+            return
+        for id_ in sorted(ids, key=lambda id_: self._before[id_].windows):
+            if id_ not in self._joined and self._is_remnant(id_):
+                yield from self._join(id_)
+
+    def _is_remnant(self, id_: str) -> bool:
+        """Return whether an erasure took a group under the size at which it joins another."""
+        before, now = self._before[id_], self._nodes[id_]
+        most = self.config.level(now.level).max_size
+        if not now.children or most is None:
+            return False
+        return self._size(before) >= REMNANT * most > self._size(now)
+
+    def _size(self, node: Node) -> int:
+        return converted(node.input_size, node.input_tokens, node.unit, self.config.unit)
+
+    def _join(self, id_: str) -> Reading[None]:
+        """Join a group with its left neighbour, else its right one, where one has the room."""
+        node = self._nodes[id_]
+        if node.parent is None:
+            row = [root.id for root in self.state.beside(id_)]
+        else:
+            row = list(self._nodes[node.parent].children)
+            if len(row) < 3:
+                return
+        at = row.index(id_)
+        most = self.config.level(node.level).max_size
+        for place in (at - 1, at + 1):
+            if most is None or not 0 <= place < len(row):
+                continue
+            (other,) = yield from self._read([row[place]])
+            if other.level == node.level and self._size(other) + self._size(node) <= most:
+                first, second = (other, node) if place < at else (node, other)
+                yield from self._merge(first, second)
+                return
+
+    def _merge(self, first: Node, second: Node) -> Reading[None]:
+        """Let ``first`` take the children of ``second``, which is gone; it has no text then."""
+        children = yield from self._read((*first.children, *second.children))
+        roots = [Root.of(child) for child in children]
+        whole = replace(
+            group_node(first.level, first.ordinal, roots, self.config),
+            parent=first.parent,
+            version=first.version,
+            since=self._now,
+        )
+        if first.parent is None:
+            self.state, level = self.state.with_roots(first.id, [Root.of(whole)])
+            self.state, _ = self.state.with_roots(second.id, [])
+            if level is not None:
+                self.drop[provisional_group(level)] = None
+        else:
+            parent = self._nodes[first.parent]
+            parent = self._regrouped(parent, Root.of(first), [Root.of(whole)])
+            self._nodes[parent.id] = self._regrouped(parent, Root.of(second), [])
+        for child in second.children:
+            self._nodes[child] = replace(self._nodes[child], parent=first.id)
+        self._nodes[first.id] = whole
+        del self._nodes[second.id]
+        self._joined.add(second.id)
+        self._forget[first.id] = None
+
     # -- the end
 
     def result(self) -> Propagated:
@@ -301,6 +381,10 @@ class _Propagation:
             must = id_ in self._inputs or id_ in self._forget
             if must or after != before:
                 written.append(replace(after, version=before.version + 1))
+        for id_ in sorted(self._joined):
+            self._forget.pop(id_, None)
+            self.drop[id_] = None
+            gone += [id_] if self._before[id_].revision else []
         windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
         return Propagated(
             self.state,

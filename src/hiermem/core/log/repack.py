@@ -32,7 +32,7 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.turns import Arrival
+from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Batch,
@@ -80,13 +80,23 @@ def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher
 
 @dataclass(slots=True)
 class Refold:
-    """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop."""
+    """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop.
+
+    ``flags`` are those that a second fold of a message sets.
+    """
 
     config: HierarchyConfig
     state: SessionState
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     parents: dict[str, str] = field(default_factory=dict[str, str])
     drop: dict[str, None] = field(default_factory=dict[str, None])
+    flags: list[Flag] = field(default_factory=list[Flag])
+
+    def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
+        """Fold messages of open windows once more (``fold.again``)."""
+        folded = fold.again(self.state, arrivals, begins, self.config)
+        self._take(folded)
+        self.flags += folded.flags
 
     def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
         """Fold messages and, each at its place, events."""

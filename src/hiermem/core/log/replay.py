@@ -14,8 +14,9 @@ The tree is held in memory, about a tenth of the size of the messages, which are
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from hiermem.core.log.size_changes import (
     Weigher,
     Weight,
     configs_of,
+    cuts_of,
     marks_of,
     tree_of,
 )
@@ -53,15 +55,19 @@ def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
     """Return the log's events as they are for the messages before ``stop`` alone.
 
     Events up to there are kept. Later changes of those messages, and a later re-pack, are kept as
-    if they had come right at that point.
+    if they had come right at that point; so is a later reconfiguration that cut one of them, with
+    those before it.
     """
-    last = _last_repack(events)
+    last, cutting = _last_repack(events), _last_cutting(events, stop)
     kept: list[LogEvent] = []
     count = [0]
     for place, event in enumerate(events):
         now = _before(event, stop, count) if event.kind in _CHANGES else event
         late = event.at > stop
-        if now is not None and (not late or event.kind in _CHANGES or place == last):
+        kept_late = event.kind in _CHANGES or place == last
+        if late and event.kind == "reconfigure" and place <= cutting:
+            now, kept_late = _cut_before(event, stop), True
+        if now is not None and (not late or kept_late):
             kept.append(replace(now, at=min(event.at, stop)))
         count.append(len(kept))
     return tuple(kept)
@@ -70,9 +76,10 @@ def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
 def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> HierarchyConfig:
     """Return the configuration that the session had before message ``stop``; today it has ``now``.
 
-    A later re-pack counts as if it had come right at that point, as in ``prefix``.
+    A later re-pack, and a later reconfiguration that cut one of those messages, count as if they
+    had come right at that point, as in ``prefix``.
     """
-    for event in events[_last_repack(events) + 1 :]:
+    for event in events[max(_last_repack(events), _last_cutting(events, stop)) + 1 :]:
         if event.kind == "reconfigure" and event.at > stop:
             return configs_of(event)[0]
     return now
@@ -95,6 +102,22 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
     if not logged.shifts and build is None:
         return None
     return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
+
+
+def _last_cutting(events: Sequence[LogEvent], stop: int) -> int:
+    """Return the place of the newest reconfiguration that cut a message before ``stop``, or -1."""
+    return max(
+        (n for n, event in enumerate(events) if any(cut.index < stop for cut in cuts_of(event))),
+        default=-1,
+    )
+
+
+def _cut_before(event: LogEvent, stop: int) -> LogEvent:
+    """Restrict a reconfiguration to the messages before ``stop``."""
+    detail = json.loads(event.detail)
+    cuts = [cut.row() for cut in cuts_of(event) if cut.index < stop]
+    detail = {name: detail[name] for name in ("before", "after")} | ({"cuts": cuts} if cuts else {})
+    return replace(event, detail=json.dumps(detail, separators=(",", ":")))
 
 
 def _last_repack(events: Sequence[LogEvent]) -> int:
@@ -128,6 +151,13 @@ class Replay:
     _starts: dict[str, tuple[list[int], list[str]]] = field(
         default_factory=dict[str, tuple[list[int], list[str]]]
     )
+    #: The messages that a later reconfiguration cuts; and, until the last reconfiguration, all
+    #: messages so far, each with its weights as they are at this point of the log.
+    _uncut: set[int] = field(default_factory=set[int])
+    _heard: list[tuple[Arrival, tuple[Weight, ...]]] = field(
+        default_factory=list[tuple[Arrival, tuple[Weight, ...]]]
+    )
+    _reconfigurations: int = 0
 
     @classmethod
     def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, weigher: Weigher) -> Replay:
@@ -155,6 +185,8 @@ class Replay:
                     continue
             elif place == last or (place < last and event.kind not in _FOLDED):
                 continue
+            else:
+                shifts = cuts_of(event)
             steps.append(((at, order), _Step(at, event, shifts)))
         steps.sort(key=lambda step: step[0])
         named = [configs_of(event) for event in events[max(last, 0) :]]
@@ -162,12 +194,15 @@ class Replay:
         replay = cls(first, weigher, _steps=[step for _, step in steps])
         for step in replay._steps:
             replay._expect(step)
+            replay._reconfigurations += step.event.kind == "reconfigure"
         return replay
 
     def _expect(self, step: _Step) -> None:
         """Note what the messages of a step weighed when they arrived."""
         for shift in step.shifts:
             self._weights.setdefault(shift.index, shift.before)
+            if step.event.kind == "reconfigure":
+                self._uncut.add(shift.index)
             if shift.calls or shift.result_of is not None:
                 self._calls.setdefault(shift.index, (shift.calls, shift.result_of))
 
@@ -214,8 +249,7 @@ class Replay:
             elif event.kind == "tick":
                 self._take(fold.tick(self.state, datetime.fromisoformat(event.detail), config))
             elif event.kind == "reconfigure":
-                before, self.config = configs_of(event)
-                self.state = self.state.in_unit(before.unit, self.config.unit)
+                self._reconfigure(step)
             else:
                 self._change(step)
 
@@ -232,30 +266,63 @@ class Replay:
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Return what the fold looked at when the message arrived."""
-        index, message, unit = stored.index, stored.message, self.config.unit
+        index, message = stored.index, stored.message
         weights = self._weights.get(index) or self.weigher.weigh(stored, stored.slices)
-        if len(weights) != len(stored.slices) + 1:
+        if len(weights) != (1 if index in self._uncut else len(stored.slices) + 1):
             raise StoreCorruptError(
                 f"message {index} is not cut as the log says; the store is damaged"
             )
-        slices: tuple[Slice, ...] = ()
         if stored.slices:
             self._points[index] = stored.slices
-        if stored.slices or is_oversize(weights[0].size(unit), self.config):
-            sizes = [(weight.size(unit), weight.tokens) for weight in weights]
-            slices = slices_at(range(1, len(weights)), sizes)
         calls, result_of = self._calls.get(index) or marks_of(message)
-        return Arrival(
-            index,
-            message.thread,
-            message.role,
-            sum(weight.size(unit) for weight in weights),
-            sum(weight.tokens for weight in weights),
-            stored.created_at,
-            calls,
-            result_of,
-            slices,
+        arrived = Arrival(
+            index, message.thread, message.role, 0, 0, stored.created_at, calls, result_of
         )
+        arrived = _weighing(arrived, weights, self.config)
+        if self._reconfigurations:
+            self._heard.append((arrived, weights))
+        return arrived
+
+    def _reconfigure(self, step: _Step) -> None:
+        """Go on under another configuration, and fold the open windows again under it."""
+        before, self.config = configs_of(step.event)
+        if self.config != before:
+            self._fold_again(step, before)
+        self._reconfigurations -= 1
+        if not self._reconfigurations:
+            self._heard.clear()
+
+    def _fold_again(self, step: _Step, before: HierarchyConfig) -> None:
+        state, begins = self.state.rewound(before.unit, self.config.unit)
+        for cut in step.shifts:
+            self._heard[cut.index] = (self._heard[cut.index][0], cut.after)
+            self._uncut.discard(cut.index)
+        cuts = {cut.index for cut in step.shifts}
+        arrivals = [
+            self._once_more(arrived, weights, state, begins, cut=arrived.index in cuts)
+            for arrived, weights in self._heard[state.next_index :]
+        ]
+        self._take(fold.again(state, arrivals, begins, self.config))
+
+    def _once_more(
+        self,
+        arrived: Arrival,
+        weights: tuple[Weight, ...],
+        state: SessionState,
+        begins: Mapping[str, int],
+        *,
+        cut: bool,
+    ) -> Arrival:
+        """Return what the fold looks at when a message of an open window is folded again."""
+        index, thread = arrived.index, arrived.thread
+        if index == begins.get(thread) and not cut:
+            opening = state.strand(thread).window
+            if len(weights) > 1 or opening.char or opening.linked:
+                weight = weights[-1]
+                return replace(
+                    arrived, size=weight.size(self.config.unit), tokens=weight.tokens, slices=()
+                )
+        return _weighing(arrived, weights, self.config)
 
     # -- changes
 
@@ -269,6 +336,11 @@ class Replay:
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
             changes.append(MessageChange(place, shift, place.points))
+            if self._reconfigurations:
+                arrived = self._heard[shift.index][0]
+                if step.event.kind == "erase":
+                    arrived = replace(arrived, calls=(), result_of=None)
+                self._heard[shift.index] = (arrived, shift.after)
         result = self._drive(
             propagate(
                 self.state,
@@ -280,6 +352,8 @@ class Replay:
         )
         self.state = result.state
         self.nodes.update((node.id, node) for node in result.nodes)
+        for id_ in result.drop:
+            self.nodes.pop(id_, None)
 
     def _drive(self, reading: Reading[T]) -> T:
         reply: Any = None
@@ -321,3 +395,18 @@ class Replay:
             start_char=self._real(span.start, span.start_char) if span.start_char else 0,
             stop_char=None if stop_char is None else self._real(span.stop - 1, stop_char),
         )
+
+
+def _weighing(arrived: Arrival, weights: Sequence[Weight], config: HierarchyConfig) -> Arrival:
+    """Return an arrival with these weights: of the whole message, or of its slices."""
+    unit = config.unit
+    slices: tuple[Slice, ...] = ()
+    if len(weights) > 1 or is_oversize(weights[0].size(unit), config):
+        sizes = [(weight.size(unit), weight.tokens) for weight in weights]
+        slices = slices_at(range(1, len(weights)), sizes)
+    return replace(
+        arrived,
+        size=sum(weight.size(unit) for weight in weights),
+        tokens=sum(weight.tokens for weight in weights),
+        slices=slices,
+    )

@@ -68,8 +68,8 @@ class SizeChange:
         return row
 
     @classmethod
-    def read(cls, row: Any) -> SizeChange:
-        """Read the JSON value of ``row``."""
+    def read(cls, row: Any, *, cut: bool = False) -> SizeChange:
+        """Read the JSON value of ``row``; ``cut``: it cuts a whole message."""
         shift = cls(
             row["index"],
             row["thread"],
@@ -78,7 +78,7 @@ class SizeChange:
             tuple(row.get("calls", ())),
             row.get("result_of"),
         )
-        if type(shift.index) is not int or len(shift.before) != len(shift.after):
+        if type(shift.index) is not int or len(shift.before) != (1 if cut else len(shift.after)):
             raise ValueError
         return shift
 
@@ -238,6 +238,22 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise StoreCorruptError(
             f"a {event.kind} in a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
+
+
+def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
+    """Return the messages that a reconfiguration cut: what each weighed whole, and its slices.
+
+    Raises StoreCorruptError if the event is not what hiermem wrote.
+    """
+    if event.kind != "reconfigure":
+        return ()
+    try:
+        rows = json.loads(event.detail).get("cuts", ())
+        return tuple(SizeChange.read(row, cut=True) for row in rows)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise StoreCorruptError(
+            "a reconfigure in a session's log is not what hiermem wrote; the store is damaged"
         ) from None
 
 

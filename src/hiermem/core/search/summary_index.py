@@ -95,6 +95,11 @@ class SummaryIndex:
         return SummaryIndex(levels, parts)
 
 
+def postings_of(summaries: Iterable[Summary]) -> SummaryPostings:
+    """Read the texts of summaries into postings."""
+    return {_name(each): _read(each) for each in summaries}
+
+
 def _name(summary: Summary) -> tuple[str, int]:
     return summary.id, summary.node.revision
 

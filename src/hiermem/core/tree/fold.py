@@ -25,9 +25,9 @@ The fold reads no stored message and no stored node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth, group_node, window_node
@@ -65,6 +65,29 @@ def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyCo
     return fold.folded()
 
 
+def again(
+    state: SessionState,
+    arrivals: Sequence[Arrival],
+    begins: Mapping[str, int],
+    config: HierarchyConfig,
+) -> Folded:
+    """Fold messages of open windows again, into a state that was ``rewound``, in order.
+
+    ``arrivals`` are all messages of the session from there on. Those before the place where
+    ``begins`` says that their thread's open window begins are in sealed windows and are passed
+    over. A message that begins a window inside it arrives as its last slice. Only flags of calls
+    that are given up are returned: the others were set when the messages arrived.
+    """
+    fold = _Fold(state, config)
+    for arrival in arrivals:
+        if arrival.index >= begins.get(arrival.thread, state.next_index + len(arrivals)):
+            fold.arrive(arrival)
+        else:
+            fold.skip(arrival)
+    fold.flags = [(index, flag) for index, flag in fold.flags if flag == "missing_result"]
+    return fold.folded()
+
+
 def flush(state: SessionState, config: HierarchyConfig) -> Folded:
     """Close each thread's open window at its last whole point."""
     fold = _Fold(state, config)
@@ -85,6 +108,30 @@ def tick(state: SessionState, now: datetime, config: HierarchyConfig) -> Folded:
             seals: list[Seal] = []
             fold.keep(thread, Strand(turns, window.timed(at, fold.limits, seals)), seals)
     return fold.folded()
+
+
+def idle_tick(
+    state: SessionState, config: HierarchyConfig, idle: timedelta
+) -> tuple[datetime, Folded] | None:
+    """Return the tick that a session is due which has been ``idle`` for so long, and its fold.
+
+    None where a tick changes nothing. Its time is that of the last message that is not sealed, plus
+    the longest time of rule 1 that has passed; it never depends on the present.
+    """
+    passed = [
+        time + past
+        for time, past in (
+            (config.max_age, timedelta(0)),
+            (config.flush_after, timedelta(microseconds=1)),  # a silence is longer than its limit
+        )
+        if time is not None and idle > time
+    ]
+    lasts = [window.last_at for window in state.open_windows()] if passed else []
+    if not lasts:
+        return None
+    at = max(lasts) + max(passed)
+    folded = tick(state, at, config)
+    return (at, folded) if folded.state != state else None
 
 
 def close(state: SessionState, config: HierarchyConfig) -> Folded:
@@ -198,6 +245,12 @@ class _Fold:
         self._lasts[thread] = arrival.index
         self.keep(thread, Strand(turns, window), seals)
         if len(self._lasts) > 1:
+            self._idle(arrival.index)
+
+    def skip(self, arrival: Arrival) -> None:
+        """Pass over one message, which is in a sealed window: other threads may become idle."""
+        self._next = arrival.index + 1
+        if self.config.enabled:
             self._idle(arrival.index)
 
     def keep(self, thread: str, strand: Strand, seals: Iterable[Seal]) -> None:

@@ -24,7 +24,7 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Position, SizeUnit
 
 #: The format of the JSON; another number is another format.
-_VERSION = 1
+_VERSION = 2
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -37,7 +37,7 @@ class Strand(NamedTuple):
 
     def pack(self) -> str:
         """Write it as JSON."""
-        return _encode((self.turns, self.window.pack()))
+        return _encode((self.turns, self.window))
 
     @classmethod
     def unpack(cls, text: str) -> Strand:
@@ -93,7 +93,7 @@ class OpenWindow:
             last_at=moment(window.last_at),
             safe_messages=window.safe.messages,
             safe_size=window.safe.size,
-            whole_messages=window.safe.messages + window.whole.messages,
+            whole_messages=window.whole.messages,
             group_messages=turns.members,
             strand=strand,
         )
@@ -200,6 +200,14 @@ class SessionState:
                     return replace(self, groups=groups), place + 2
         return self, None
 
+    def beside(self, id_: str) -> tuple[Root, ...]:
+        """Return the open group that holds the root ``id_``, in order; () where none does."""
+        for packed in self.groups:
+            group = unpack(packed)
+            if any(root.id == id_ for root in group):
+                return tuple(group)
+        return ()
+
     def with_ordinals(self, level: int, count: int) -> SessionState:
         """Return the state after ``count`` more nodes of ``level`` were given an ordinal."""
         ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
@@ -230,19 +238,26 @@ class SessionState:
                 threads[thread] = (last, Strand(turns, window._replace(char=char)).pack())
         return replace(self, groups=groups, threads=threads)
 
-    def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
-        """Return the state with its sizes converted from the unit ``before`` to ``after``.
+    def rewound(self, before: SizeUnit, after: SizeUnit) -> tuple[SessionState, dict[str, int]]:
+        """Return the state at the beginning of what is open, and where each open window begins.
 
-        Open windows and groups are converted; sealed nodes keep the unit they were sealed in.
+        From there the messages of open windows can be folded again, under other rules. Sealed nodes
+        keep the unit they were sealed in. Of what a thread said before its open window only the
+        given-up calls are known.
         """
-        if before == after:
-            return self
-        groups = tuple(
-            pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
-            for packed in self.groups
-        )
-        threads: dict[str, tuple[int, str]] = {}
-        for thread, (last, packed) in self.threads.items():
+        begins: dict[str, int] = {}
+        threads = dict(self.threads)
+        for thread, (_, packed) in self.threads.items():
             turns, window = Strand.unpack(packed)
-            threads[thread] = (last, Strand(turns, window.in_unit(before, after)).pack())
-        return replace(self, groups=groups, threads=threads)
+            if window.segments:
+                begin = begins[thread] = window.segments[0].begin
+                opening = Window(char=window.char, linked=window.linked)
+                threads[thread] = (begin - 1, Strand(Turns(late=turns.late), opening).pack())
+        groups = self.groups
+        if before != after:
+            groups = tuple(
+                pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
+                for packed in groups
+            )
+        start = min(begins.values(), default=self.next_index)
+        return replace(self, next_index=start, groups=groups, threads=threads), begins

@@ -1,10 +1,10 @@
 """Decides when a thread's open window is sealed: five rules as a fold, one message at a time.
 
-An open window is three segments: the part before its last *safe* point, the part between that point
-and its last *whole* point, and the rest, which is an open exchange group. Sizes only add up, so the
-last safe point holds the most of all safe points, and the last whole point the most of all whole
-points; no rule can ask for an earlier one. Hence a window's state has constant size however many
-messages it holds, and adding a message costs the same at any length.
+An open window is a row of at most four segments. They end at its last *safe* point, at its last
+*whole* point, at the last point before a user's message, and at its end; a last segment that ends
+at no point is an open exchange group. Sizes only add up, so the last point of a kind holds the most
+of all points of that kind; no rule can ask for an earlier one. Hence a window's state has constant
+size however many messages it holds, and adding a message costs the same at any length.
 
 Every close goes through ``_close``, which moves the bounds forward and never back.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.turns import Arrival, Boundary, Flag, Turns
@@ -40,6 +40,11 @@ Reason = Literal[
     "age", "silence", "oversize", "room", "size", "messages", "due", "overgrown", "limit",
     "idle", "flush", "close",
 ]  # fmt: skip
+
+#: What the end of a segment is, as bits: a whole point, a safe one, one before a user's message.
+_WHOLE: Final = 1
+_SAFE: Final = 2
+_TURN: Final = 4
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
@@ -106,7 +111,10 @@ class Limits(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of one thread's messages, as sums. Times are in microseconds."""
+    """A stretch of one thread's messages, as sums. Times are in microseconds.
+
+    ``ends`` says what points its end is, as bits; 0 is none.
+    """
 
     messages: int = 0
     size: int = 0
@@ -116,6 +124,7 @@ class Segment(NamedTuple):
     first_at: int = 0
     min_at: int = 0
     max_at: int = 0
+    ends: int = 0
 
     def then(self, after: Segment) -> Segment:
         """Return this stretch joined with the stretch that follows it."""
@@ -132,10 +141,37 @@ class Segment(NamedTuple):
             self.first_at,
             min(self.min_at, after.min_at),
             max(self.max_at, after.max_at),
+            after.ends,
         )
 
 
-_NONE = Segment()
+def _joined(segments: Sequence[Segment]) -> Segment:
+    """Return segments as one."""
+    content = Segment()
+    for segment in segments:
+        content = content.then(segment)
+    return content
+
+
+def _ended(segments: Sequence[Segment], ends: int) -> tuple[Segment, ...]:
+    """Return segments, the last of which now ends at the points ``ends`` too.
+
+    A point that is no more the last of any kind is dropped.
+    """
+    last = segments[-1]
+    ends |= last.ends
+    # Three times as fast as ``_replace``.
+    last = Segment(*last[:-1], ends)
+    kept: tuple[Segment, ...] = ()
+    for segment in reversed(segments[:-1]):
+        still = segment.ends & ~ends
+        if still:
+            kept = (last, *kept)
+            last = segment if still == segment.ends else Segment(*segment[:-1], still)
+            ends |= still
+        else:
+            last = segment.then(last)
+    return (last, *kept)
 
 
 class Seal(NamedTuple):
@@ -149,16 +185,13 @@ class Seal(NamedTuple):
 
 
 class Window(NamedTuple):
-    """An open window; a window with 0 messages is empty.
+    """An open window; a window without segments is empty.
 
-    ``char`` is the offset in the first message at which the window begins. ``safe``, ``whole`` and
-    ``rest`` are its segments in order. ``last_at`` is the time of its last message. The end of a
-    window that is not empty is safe exactly where all of it is ``safe``.
+    ``char`` is the offset in the first message at which the window begins. ``last_at`` is the time
+    of its last message. Of the segments each ends at the last point of some kind.
     """
 
-    safe: Segment = _NONE
-    whole: Segment = _NONE
-    rest: Segment = _NONE
+    segments: tuple[Segment, ...] = ()
     last_at: int = 0
     char: int = 0
     due: bool = False
@@ -166,60 +199,86 @@ class Window(NamedTuple):
 
     @property
     def content(self) -> Segment:
-        """Return the three segments as one."""
-        return self.safe.then(self.whole).then(self.rest)
+        """Return the segments as one."""
+        return _joined(self.segments)
+
+    @property
+    def safe(self) -> Segment:
+        """Return the part before the last safe point."""
+        return self._before(_SAFE)
+
+    @property
+    def whole(self) -> Segment:
+        """Return the part before the last whole point."""
+        return self._before(_WHOLE)
 
     @property
     def messages(self) -> int:
         """Return the number of messages; a slice counts as one."""
-        return self.safe.messages + self.whole.messages + self.rest.messages
+        messages = 0
+        for segment in self.segments:
+            messages += segment.messages
+        return messages
 
     @property
     def size(self) -> int:
         """Return the window's size in the session's unit."""
-        return self.safe.size + self.whole.size + self.rest.size
+        size = 0
+        for segment in self.segments:
+            size += segment.size
+        return size
 
     @property
     def end_safe(self) -> bool:
         """Return whether the window ends at a safe point."""
-        return not self.whole.messages and not self.rest.messages and self.safe.messages > 0
+        return bool(self.segments and self.segments[-1].ends & _SAFE)
 
     def settled(self, turns: Turns, boundary: Boundary) -> Window:
-        """Return the window with its segments moved, where its end is now whole or safe."""
-        safe, whole, rest = self.safe, self.whole, self.rest
-        if turns.members or not rest.messages:
+        """Return the window with its end marked as a point, where it now is whole or safe."""
+        segments = self.segments
+        if turns.members or not segments or segments[-1].ends:
             return self
-        whole = whole.then(rest)
-        if turns.safe(boundary):
-            safe, whole = safe.then(whole), _NONE
-        return Window(safe, whole, _NONE, self.last_at, self.char, self.due, self.linked)
+        ends = _WHOLE | _SAFE if turns.safe(boundary) else _WHOLE
+        return Window(_ended(segments, ends), self.last_at, self.char, self.due, self.linked)
 
-    def close_safe(self, reason: Reason, seals: list[Seal]) -> Window:
-        """Close at the last safe point; nothing happens where there is none."""
-        left = Window(_NONE, self.whole, self.rest, self.last_at)
-        return self._close(self.safe, left, reason, seals)
+    def close_at(self, point: int, reason: Reason, seals: list[Seal]) -> Window:
+        """Close at the last point of a kind; nothing happens where there is none."""
+        segments = self.segments
+        count = self._count(point)
+        return self._close(_joined(segments[:count]), segments[count:], reason, seals)
 
     def close_whole(self, reason: Reason, seals: list[Seal]) -> Window:
         """Close at the last whole point; nothing happens where there is none."""
-        left = Window(_NONE, _NONE, self.rest, self.last_at)
-        return self._close(self.safe.then(self.whole), left, reason, seals)
+        return self.close_at(_WHOLE, reason, seals)
 
     def close_all(self, reason: Reason, seals: list[Seal]) -> Window:
         """Close at the end, whole or not."""
-        return self._close(self.content, Window(), reason, seals)
+        return self._close(self.content, (), reason, seals)
 
-    def _close(self, content: Segment, left: Window, reason: Reason, seals: list[Seal]) -> Window:
+    def _count(self, point: int) -> int:
+        """Return the number of segments before the last point of a kind, 0 where there is none."""
+        for count in range(len(self.segments), 0, -1):
+            if self.segments[count - 1].ends & point:
+                return count
+        return 0
+
+    def _before(self, point: int) -> Segment:
+        return _joined(self.segments[: self._count(point)])
+
+    def _close(
+        self, content: Segment, left: tuple[Segment, ...], reason: Reason, seals: list[Seal]
+    ) -> Window:
         if not content.messages:
             return self
         begin, end = Position(content.begin, self.char), Position(content.last + 1)
-        seals.append(Seal(content, begin, end, self.linked, reason))
-        return left
+        seals.append(Seal(content._replace(ends=0), begin, end, self.linked, reason))
+        return Window(left, self.last_at) if left else Window()
 
     def timed(self, now: int, limits: Limits, seals: list[Seal]) -> Window:
         """Apply rule 1 as if a message arrived ``now``."""
-        if not limits.by_time or not self.messages:
+        if not limits.by_time or not self.segments:
             return self
-        first_at = (self.safe if self.safe.messages else self.whole.then(self.rest)).first_at
+        first_at = self.segments[0].first_at
         reason: Reason
         if limits.max_age is not None and now - first_at >= limits.max_age:
             reason = "age"
@@ -231,7 +290,7 @@ class Window(NamedTuple):
             reason = "silence"
         else:
             return self
-        return self.close_safe(reason, seals) if self.end_safe else self._replace(due=True)
+        return self.close_all(reason, seals) if self.end_safe else self._replace(due=True)
 
     def oversize(self, arrival: Arrival, *, grouped: bool, at: int, seals: list[Seal]) -> Window:
         """Apply rule 2: close, seal all slices but the last, begin a window with the last slice.
@@ -239,12 +298,8 @@ class Window(NamedTuple):
         The part before the message's exchange group is closed first, then the group's members so
         far.
         """
-        self.close_whole("oversize", seals)
-        if grouped:
-            members = Window(rest=self.rest)
-            if not (self.safe.messages or self.whole.messages):
-                members = self
-            members.close_all("oversize", seals)
+        window = self.close_whole("oversize", seals)
+        window.close_all("oversize", seals)
         linked, index = grouped, arrival.index
         for piece, following in pairwise(arrival.slices):
             content = Segment(1, piece.size, piece.tokens, index, index, at, at, at)
@@ -253,51 +308,60 @@ class Window(NamedTuple):
             linked = True
         last = arrival.slices[-1]
         content = Segment(1, last.size, last.tokens, index, index, at, at, at)
-        return Window(rest=content, last_at=at, char=last.begin_char, linked=linked)
+        return Window((content,), at, last.begin_char, linked=linked)
 
     def room(self, size: int, limits: Limits, seals: list[Seal]) -> Window:
         """Apply rule 3 for a message of ``size``."""
         window = self
         while window.size + size > limits.hard:
-            if 2 * window.safe.size >= limits.target:
-                window = window.close_safe("room", seals)
-            elif window.safe.messages or window.whole.messages:
-                window = window.close_whole("room", seals)
-            else:
+            point = _SAFE if 2 * window.safe.size >= limits.target else _WHOLE
+            closed = window.close_at(point, "room", seals)
+            if closed is window:
                 break
+            window = closed
         return window
 
     def joined(self, arrival: Arrival, at: int) -> Window:
         """Return the window with ``arrival`` as its last message, its end not yet judged."""
-        index = arrival.index
+        index, segments = arrival.index, self.segments
         more = Segment(1, arrival.size, arrival.tokens, index, index, at, at, at)
-        rest = self.rest.then(more)
-        return Window(self.safe, self.whole, rest, at, self.char, self.due, self.linked)
+        if segments and not segments[-1].ends:
+            segments = (*segments[:-1], segments[-1].then(more))
+        elif segments and arrival.role == "user":
+            segments = (*_ended(segments, _TURN), more)
+        else:
+            segments = (*segments, more)
+        return Window(segments, at, self.char, self.due, self.linked)
 
     def filled(self, limits: Limits, seals: list[Seal]) -> Window:
         """Apply rules 4 and 5 to a window whose last message has just joined.
 
         After its second close rule 4 is checked once more, and finds no safe point left.
         """
-        window, full = self, self._full(limits)
+        window, size, messages = self, self.size, self.messages
+        full = self._full(size, messages, limits)
         if full and window.end_safe:
-            return window.close_safe(full, seals)
+            return window.close_all(full, seals)
         if (
             limits.by_size
-            and window.size > limits.overgrown
-            and window.safe.messages
-            and window.safe.size >= limits.early
+            and size > limits.overgrown
+            and (safe := window.safe).messages
+            and safe.size >= limits.early
         ):
-            window = window.close_safe("overgrown", seals)
-        if limits.most_messages is not None and window.messages >= limits.most_messages:
-            window = window.close_whole("limit", seals)
+            window = window.close_at(_SAFE, "overgrown", seals)
+            messages = window.messages
+        if limits.most_messages is not None and messages >= limits.most_messages:
+            for point in (_TURN, _SAFE, _WHOLE):
+                closed = window.close_at(point, "limit", seals)
+                if closed is not window:
+                    return closed
         return window
 
-    def _full(self, limits: Limits) -> Reason | None:
-        """Return why the window is full, None where it is not."""
-        if limits.by_size and self.size >= limits.target:
+    def _full(self, size: int, messages: int, limits: Limits) -> Reason | None:
+        """Return why a window of this size is full, None where it is not."""
+        if limits.by_size and size >= limits.target:
             return "size"
-        if limits.full_messages is not None and self.messages >= limits.full_messages:
+        if limits.full_messages is not None and messages >= limits.full_messages:
             return "messages"
         return "due" if self.due else None
 
@@ -305,44 +369,19 @@ class Window(NamedTuple):
         """Return the window with the sizes of message ``index`` changed by these amounts."""
 
         def grown(segment: Segment) -> Segment:
-            if not segment.messages or not segment.begin <= index <= segment.last:
+            if not segment.begin <= index <= segment.last:
                 return segment
             return segment._replace(
                 size=max(0, segment.size + size), tokens=max(0, segment.tokens + tokens)
             )
 
-        return self._replace(safe=grown(self.safe), whole=grown(self.whole), rest=grown(self.rest))
-
-    def in_unit(self, before: SizeUnit, after: SizeUnit) -> Window:
-        """Return the window with its sizes converted from the unit ``before`` to ``after``."""
-
-        def measured(segment: Segment) -> Segment:
-            return segment._replace(size=converted(segment.size, segment.tokens, before, after))
-
-        return self._replace(
-            safe=measured(self.safe), whole=measured(self.whole), rest=measured(self.rest)
-        )
-
-    def pack(self) -> tuple[Any, ...]:
-        """Return the row that ``unpack`` reads, for JSON; empty segments take no room."""
-        safe, whole, rest, *others = self
-        return (
-            safe if safe.messages else (),
-            whole if whole.messages else (),
-            rest if rest.messages else (),
-            *others,
-        )
+        return self._replace(segments=tuple(map(grown, self.segments)))
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Window:
-        """Read the JSON row that ``pack`` wrote."""
-        safe, whole, rest, *others = row
-        return cls(
-            Segment(*safe) if safe else _NONE,
-            Segment(*whole) if whole else _NONE,
-            Segment(*rest) if rest else _NONE,
-            *others,
-        )
+        """Read the JSON row of a window."""
+        segments, *others = row
+        return cls(tuple([Segment(*segment) for segment in segments]), *others)
 
 
 def follow(

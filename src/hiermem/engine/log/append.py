@@ -416,6 +416,36 @@ async def tick(handle: Handle, session_id: str, now: datetime) -> None:
     )
 
 
+async def tick_if_idle(handle: Handle, session_id: str) -> bool:
+    """Apply the time rule to a session whose last append is longer ago than the rule's time.
+
+    Returns whether anything was sealed or became due by that. The last append and the present are
+    by the store's clock, the time of the tick by the messages' own.
+    """
+    when = handle.store_now()
+
+    def change(snapshot: Snapshot) -> Changes[bool]:
+        record = snapshot.session
+        if record is None or record.closed:
+            return Changes(result=False)
+        config, state = config_from(record.config), state_from(record.state)
+        found = fold.idle_tick(state, config, when - record.last_activity)
+        if found is None:
+            return Changes(result=False)
+        at, folded = found
+        return Changes(
+            result=True,
+            session=_advanced(record, folded),
+            flags=folded.flags,
+            nodes=folded.nodes,
+            parents=folded.parents,
+            drop=folded.drop,
+            events=(LogEvent("tick", folded.state.next_index, when, at.isoformat()),),
+        )
+
+    return await handle.store.mutate(session_id, change)
+
+
 async def close(handle: Handle, session_id: str) -> None:
     """Seal everything up to one root and archive the session; closing it again changes nothing."""
     await _event(handle, session_id, "close", fold.close, closed=True)

@@ -8,7 +8,9 @@ here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
@@ -17,11 +19,20 @@ from hiermem.core.log.replay import Replay, config_at, prefix
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
+from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import LogEvent
+
+T = TypeVar("T")
+#: Reads the messages of a range.
+ReadPage: TypeAlias = Callable[[int, int], Awaitable[Sequence[StoredMessage]]]
 
 #: Messages read in one go.
 _PAGE = 2048
+#: So few messages take less time than a thread does.
+_SHORT = 64
 #: How often a fork is prepared again because its source changed meanwhile.
 _TRIES = 8
 
@@ -66,7 +77,7 @@ async def _prepare(
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
     replay = Replay.of(events, config, Weigher(handle.counter))
-    await _run(handle, source_id, replay, stop)
+    await _run(partial(handle.messages, source_id), replay, stop)
     return forking.prepare(
         source,
         new_id,
@@ -82,14 +93,31 @@ async def replayed(handle: Handle, session_id: str) -> Replay:
     """Replay the whole log of a session and return its tree, as the log explains it."""
     record = await handle.record(session_id)
     events = await handle.store.events(session_id)
+    return await replay_of(handle, record, events, partial(handle.messages, session_id))
+
+
+async def replay_of(
+    handle: Handle, record: SessionRecord, events: Sequence[LogEvent], read: ReadPage
+) -> Replay:
+    """Replay a session's ``events`` and the messages that ``read`` returns."""
     replay = Replay.of(events, config_from(record.config), Weigher(handle.counter))
-    await _run(handle, session_id, replay, record.messages)
+    await _run(read, replay, record.messages)
     return replay
 
 
-async def _run(handle: Handle, session_id: str, replay: Replay, stop: int) -> None:
+async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
     """Feed a replay its messages, to the end."""
     for start in range(0, stop, _PAGE):
-        page = await handle.messages(session_id, start, min(stop, start + _PAGE))
-        await asyncio.to_thread(replay.feed, page)
-    await asyncio.to_thread(replay.finish)
+        page = await read(start, min(stop, start + _PAGE))
+        await beside(partial(replay.feed, page), page)
+    if stop > _SHORT:
+        await asyncio.to_thread(replay.finish)
+    else:
+        replay.finish()
+
+
+async def beside(work: Callable[[], T], messages: Sequence[StoredMessage]) -> T:
+    """Do work on messages, in a thread of its own where they are many or long."""
+    if len(messages) <= _SHORT and sum(len(each.message.content) for each in messages) <= LONG:
+        return work()
+    return await asyncio.to_thread(work)

@@ -11,17 +11,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.summary_index import SummaryPostings, pack, unpack
+from hiermem.core.search.summary_index import SummaryPostings, pack, postings_of, unpack
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.index import KIND, STRIDE, SessionIndex
-from hiermem.errors import StoreCorruptError, StoreError
+from hiermem.errors import NotFoundError, StoreCorruptError, StoreError
 from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block, RunRecord
+
+#: A summary, or the node of one.
+Spanning = TypeVar("Spanning", Summary, Node)
 
 _log = logging.getLogger("hiermem.search")
 #: How many of the newest runs are examined.
@@ -30,6 +33,8 @@ _RUNS: Final = 8
 _REFRESHING: Final = 0.1
 #: More texts than this are read on a thread, and their postings are stored.
 _FEW: Final = 16
+#: Nodes read at once.
+_PAGE: Final = 1024
 #: Blocks written in one go.
 _AT_ONCE: Final = 32
 
@@ -104,6 +109,66 @@ async def _store(
             return
 
 
+async def store_ahead(handle: Handle, record: SessionRecord) -> None:
+    """Store the postings of a session's messages and newest summaries, for its next search.
+
+    Errors are logged: an index that is not kept costs time at the next search and nothing else.
+    """
+    try:
+        await handle.indexes.store_ahead(record)
+        if may_be_stored(record):
+            for level in range(1, len(state_from(record.state).ordinals) + 1):
+                await _store_level(handle, record, level)
+    except (StoreError, NotFoundError) as error:
+        _log.info("an index was not kept: %s", type(error).__name__)
+
+
+async def _store_level(handle: Handle, record: SessionRecord, level: int) -> None:
+    """Store the postings of a level's made summaries, back to a stretch of which all are stored."""
+    tree, stop = (
+        handle.store.tree(record.id, record.tree),
+        state_from(record.state).next_ordinal(level),
+    )
+    while stop:
+        start = max(0, stop - _PAGE)
+        nodes = await tree.level(level, start, stop)
+        rows = by_stretch(nodes)
+        if start and len(rows) > 1:
+            # The first stretch may begin on the page before.
+            _, held = rows.pop(0)
+            start = min(node.ordinal for node in held) + len(held)
+        for first, held in reversed(rows):
+            if not await _store_stretch(handle, record, level, first, held):
+                return
+        stop = start
+
+
+async def _store_stretch(
+    handle: Handle, record: SessionRecord, level: int, start: int, nodes: Sequence[Node]
+) -> bool:
+    """Store the postings of the summaries that begin in one stretch; return whether any lacked."""
+    kept: dict[tuple[str, int], Postings] = {}
+    for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
+        kept |= unpack(block.data)
+    names = [(node.id, node.revision) for node in nodes if node.revision]
+    missing = [name for name in names if name not in kept]
+    if not missing:
+        return not names
+    tree = handle.store.tree(record.id, record.tree)
+    made = {node.id: node for node in nodes}
+    read = [
+        Summary(record.id, made[revision.node_id], revision, record.closed)
+        for revision in await tree.revisions(missing)
+    ]
+    kept |= await asyncio.to_thread(postings_of, read)
+    parts = {name: kept[name] for name in names if name in kept}
+    end = max(node.span.stop for node in nodes)
+    await handle.store.put_blocks(
+        record.id, [Block(kind_of(level), start, end, pack(parts))], epoch=record.epoch
+    )
+    return True
+
+
 def may_be_stored(record: SessionRecord) -> bool:
     """Return whether data derived from a summary may be stored in a block over its messages.
 
@@ -118,9 +183,9 @@ def kind_of(level: int) -> str:
     return f"{KIND}-L{level}"
 
 
-def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
+def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]]:
     """Group summaries by the stretch of messages in which they begin; each group shares a block."""
-    found: dict[int, list[Summary]] = {}
+    found: dict[int, list[Spanning]] = {}
     for each in summaries:
         found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
     return sorted(found.items())

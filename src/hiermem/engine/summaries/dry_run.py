@@ -11,18 +11,24 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import Inputs, from_children, most_parts
 from hiermem.core.text.hashes import input_hash
-from hiermem.engine.calls.token_count import tokens_of
+from hiermem.engine.calls.token_count import LONG, tokens_of
 from hiermem.engine.summaries.ask import part_keys, prompt_tokens
 from hiermem.engine.summaries.node import verbatim_revision
 from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.parts import count_stored
-from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
+from hiermem.engine.summaries.run import (
+    UpdateRun,
+    read_inputs,
+    read_serving,
+    read_windows_at_once,
+)
 from hiermem.types import Node, Revision
 
 #: More tokens than any text has.
@@ -45,6 +51,8 @@ async def plan_update(
         after = -1
         while True:
             page = await run.tree.unfinished(level, after, PAGE)
+            if level == 1:
+                await planner.read_ahead([node for node in page if node.ordinal < stop])
             for node in page:
                 if node.ordinal < stop:
                     await planner.plan_node(node)
@@ -73,6 +81,9 @@ class _UpdatePlanner:
         self._max_tokens: dict[str, int] = {}
         self.requests: set[str] = set()
         self._dirtied: dict[int, dict[str, Node]] = {}
+        #: What was read of a page of windows at once: their inputs, and texts by input hash.
+        self._inputs: dict[str, Inputs] = {}
+        self._found: dict[str, Revision | None] = {}
         self.tally = plan.Tally(
             policy=run.policy,
             remote=run.llm.remote,
@@ -84,6 +95,18 @@ class _UpdatePlanner:
         """Return the nodes of ``level`` with a text of which an input changes."""
         found = self._dirtied.pop(level, {})
         return [node for id_, node in sorted(found.items()) if id_ not in self._outputs]
+
+    async def read_ahead(self, windows: Sequence[Node]) -> None:
+        """Read what a page of windows is made from, and look up the texts made from the same."""
+        run, level_plan = self._run, self._run.plan(1)
+        self._inputs = await read_windows_at_once(run, windows)
+        wanted = dict.fromkeys(
+            plan.node_hash(node, self._inputs[node.id], level_plan.strategy)
+            for node in windows
+            if node.id in self._inputs and self._inputs[node.id].sources and not node.verbatim
+        )
+        found = await asyncio.gather(*map(run.store.reusable, wanted))
+        self._found = dict(zip(wanted, found, strict=True))
 
     async def plan_outdated(self, node: Node) -> None:
         """Plan a node that will be marked dirty, unless it is planned already."""
@@ -99,7 +122,7 @@ class _UpdatePlanner:
         if any(child in self._outputs for child in node.children):
             await self._plan_above(node)
             return
-        inputs = await read_inputs(self._run, node)
+        inputs = self._inputs.get(node.id) or await read_inputs(self._run, node)
         if inputs is None:
             return
         serving = await read_serving(self._run, node)
@@ -124,9 +147,11 @@ class _UpdatePlanner:
             return
         room = self._room(node, inputs.tokens, length.limit)
         count = run.counter.count
-        parts = await asyncio.to_thread(
+        split = partial(
             plan.in_parts, inputs, level=node.level, config=run.config, room=room, count=count
         )
+        length_of_all = sum(len(source.text) for source in inputs.sources)
+        parts = split() if length_of_all <= LONG else await asyncio.to_thread(split)
         calls = len(parts)
         if calls > 1:
             sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
@@ -141,8 +166,9 @@ class _UpdatePlanner:
         """Plan a node that depends on children which are only planned themselves."""
         run, level_plan = self._run, self._run.plan(node.level)
         existing = [child for child in node.children if child not in self._outputs]
-        stored = await run.tree.nodes(existing)
-        found = await run.tree.revisions([(child.id, child.revision) for child in stored])
+        stored = await run.tree.nodes(existing) if existing else []
+        made = [(child.id, child.revision) for child in stored]
+        found = await run.tree.revisions(made) if made else []
         texts = {revision.node_id: revision for revision in found}
         said = {id_: revision.output_hash for id_, revision in texts.items()} | self._outputs
         outputs = [said.get(child, child) for child in node.children]
@@ -246,7 +272,10 @@ class _UpdatePlanner:
 
     async def _reuses(self, node: Node, wanted: str, length: plan.Lengths) -> bool:
         """Plan the reuse of an existing text; return whether there is one that fits."""
-        before = None if node.forced else await self._run.store.reusable(wanted)
+        before: Revision | None = None
+        if not node.forced:
+            known = wanted in self._found
+            before = self._found[wanted] if known else await self._run.store.reusable(wanted)
         if before is None or not plan.may_reuse(before, length):
             return False
         self.tally.reused(node)

@@ -5,13 +5,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from functools import partial
+from typing import Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import reconfigure as reconfiguring
+from hiermem.core.log.reconfigure import Backlog
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.summaries import recompress as recompressing
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
+
+#: How often a backlog is folded beside the store before it is folded inside a transaction.
+_TRIES: Final = 3
 
 
 async def recompress(
@@ -37,16 +46,37 @@ async def recompress(
 
 
 async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) -> bool:
-    """Seal and group new messages under ``config``; return whether that is a change.
+    """Seal and group messages under ``config``; return whether that is a change.
 
-    A full re-pack that is under way under another configuration is restarted under this one.
+    The messages of open windows are folded again under it. A full re-pack that is under way under
+    another configuration is restarted under this one.
 
     Raises NotFoundError and SessionClosedError.
     """
-    await handle.record(session_id)
     now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
-    changed = await handle.store.transact(
-        lambda: reconfiguring.reconfigure(session_id, config=text, build_id=build_id, now=now)
-    )
+    weigher = Weigher(handle.counter)
+    changed: bool | None = None
+    for left in range(_TRIES, -1, -1):
+        backlog = None
+        record = await handle.record(session_id)
+        if left and config_from(record.config) != config:
+            backlog = Backlog.of(record, config, weigher)
+            while stretch := backlog.left():
+                page = await handle.messages(session_id, *stretch)
+                await asyncio.to_thread(backlog.feed, page)
+        changed = await handle.store.transact(
+            partial(
+                reconfiguring.reconfigure,
+                session_id,
+                config=text,
+                build_id=build_id,
+                now=now,
+                weigher=weigher,
+                backlog=backlog,
+                wait=left > 0,
+            )
+        )
+        if changed is not None:
+            break
     handle.silence_warning(session_id)
-    return changed
+    return bool(changed)

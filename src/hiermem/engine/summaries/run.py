@@ -7,7 +7,7 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -36,6 +36,8 @@ from hiermem.types import Node, Revision, SessionRecord
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
+#: Messages read at once for several windows.
+_AT_ONCE: Final = 4096
 
 
 @dataclass(kw_only=True, eq=False)
@@ -229,6 +231,41 @@ async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
         if len(found) == len(children):
             return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
     return None
+
+
+async def read_windows_at_once(run: UpdateRun, windows: Sequence[Node]) -> dict[str, Inputs]:
+    """Read what several windows are made from, by id; those left out are to be read one by one.
+
+    ``windows`` are in order. Neighbours are read together, unless other threads' messages between
+    them would be most of what is read.
+    """
+    found: dict[str, Inputs] = {}
+    if run.config.overlap:
+        return found
+    row = list(windows)
+    while row:
+        first = row[0].span.start
+        several: list[Node] = []
+        stop = held = 0
+        for node in row:
+            stop, held = max(stop, node.span.stop), held + node.messages
+            if several and (stop - first > 2 * held or stop - first > _AT_ONCE):
+                break
+            several.append(node)
+        row = row[len(several) :]
+        stop = max(node.span.stop for node in several)
+        messages = await run.store.messages(run.session_id, first, stop)
+        if len(messages) < stop - first:
+            continue
+        for node in several:
+            span = node.span
+            own = [
+                stored
+                for stored in messages[span.start - first : span.stop - first]
+                if stored.thread == node.thread
+            ]
+            found[node.id] = from_messages(node, own, count=run.counter.count)
+    return found
 
 
 async def read_serving(run: UpdateRun, node: Node) -> Revision | None:

@@ -17,6 +17,7 @@ from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
+from hiermem.engine.search.ahead import store_index
 from hiermem.engine.summaries.shared import NodeBackoff, Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
@@ -108,7 +109,7 @@ class UpdatePool:
                 llm=self.llm,
                 fallback=self.fallback,
                 counter=handle.counter,
-                config=handle.config_for(session_update.record, repack=strategy == "full"),
+                config=await handle.config_for(session_update.record, repack=strategy == "full"),
                 strategy=strategy,
                 policy=handle.update_policy,
                 prompts=self.prompts,
@@ -131,6 +132,7 @@ class UpdatePool:
         finally:
             self.slots.forget(session_update.session_id)
         if not settings.get("dry_run"):
+            await store_index(handle, session_update.session_id)
             await self.embed(session_update)
         return done
 

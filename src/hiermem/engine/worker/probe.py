@@ -117,7 +117,7 @@ async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
             handle.store,
             tree,
             record=record,
-            config=handle.config_for(record),
+            config=config_from(record.config),
             policy=handle.update_policy,
             llm=pool.llm,
             fallback=pool.fallback,

@@ -16,10 +16,14 @@ from typing import Final
 
 from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
 from hiermem.core.summaries.plan import UpdateReport
-from hiermem.engine.handle import every_session
+from hiermem.core.tree.fold import idle_tick
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.handle import every_session, state_from
+from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.summaries.shared import NodeBackoff
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
+from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord
 
 #: The back-off, in seconds, where only a raised cap or a repair helps.
@@ -72,6 +76,8 @@ class SessionScheduler:
         #: The (tree, hash of the configuration) under which all texts of a session were found to
         #: have the current strategy; texts made later under them have it too.
         self._followed: dict[str, tuple[int, int]] = {}
+        #: The versions of sessions in which no window is closed by time any more.
+        self._ticked: dict[str, int] = {}
         self._next_sweep = 0.0
 
     # -- looking
@@ -105,14 +111,21 @@ class SessionScheduler:
     async def _sweep(self) -> None:
         """Queue the sessions with work that no backlog shows.
 
-        Such work is a provisional text that is out of date; a text of an outdated strategy, where
-        the policy follows the strategy; and missing vectors, where nothing else is missing. A
+        Such work is a window that its age or a silence closes; a provisional text that is out of
+        date; a text of an outdated strategy, where the policy follows the strategy; and missing
+        vectors, where nothing else is missing. A
         session's tree is searched for outdated texts once, and again only after a re-pack or under
         another configuration.
         """
         async for record in every_session(self._store):
             known = record.id in self._taken or record.id in self.queue
-            if known or record.id in self.backoff:
+            if known:
+                continue
+            if self._is_idle(record) and await tick_if_idle(self._handle, record.id):
+                await self._consider(record.id)
+                self._on_found()
+                continue
+            if record.id in self.backoff:
                 continue
             if has_provisional(record) and self._grown.get(record.id) != record.version:
                 self.queue.put(record.id, _GROWTH)
@@ -123,6 +136,23 @@ class SessionScheduler:
                     continue
                 self._followed[record.id] = _shape(record)
             await self._look_for_vectors(record)
+
+    def _is_idle(self, record: SessionRecord) -> bool:
+        """Return whether a session may have been idle for long enough to close a window."""
+        version = self._ticked.get(record.id)
+        if version == record.version or record.closed or not record.state:
+            return False
+        try:
+            config = config_from(record.config)
+            idle = self._handle.store_now() - record.last_activity
+            found = idle_tick(state_from(record.state), config, idle)
+        except HiermemError:
+            return False
+        times = [time for time in (config.max_age, config.flush_after) if time is not None]
+        if found is None and (not config.enabled or all(idle > time for time in times)):
+            # No tick will be due before the session changes.
+            self._ticked[record.id] = record.version
+        return found is not None
 
     async def _look_for_vectors(self, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
@@ -210,6 +240,7 @@ class SessionScheduler:
         self._bare.discard(session_id)
         self._grown.pop(session_id, None)
         self._followed.pop(session_id, None)
+        self._ticked.pop(session_id, None)
         self._node_backoff.forget(session_id)
 
 
