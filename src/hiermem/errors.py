@@ -16,6 +16,7 @@ __all__ = [
     "CounterMismatchError",
     "EmbedderMismatchError",
     "FolderError",
+    "ForkedProcessError",
     "HiermemError",
     "IllegalTransitionError",
     "InvalidAnswerError",
@@ -153,6 +154,18 @@ class MessageWithdrawnError(UsageError):
 
 class MemoryClosedError(HiermemError):
     """The memory (or its store) was closed before this call."""
+
+
+class ForkedProcessError(UsageError):
+    """A memory (or its store) was used in a process that was forked after it was opened."""
+
+    def __init__(
+        self,
+        message: str = "this memory was opened before os.fork(), and its threads and connections "
+        "stayed in the parent process; open it in this process, after the fork, and leave the "
+        "inherited one alone",
+    ) -> None:
+        super().__init__(message)
 
 
 class NotFoundError(HiermemError, LookupError):

@@ -7,6 +7,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -45,7 +46,7 @@ from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
-from hiermem.errors import UsageError
+from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
@@ -455,8 +456,12 @@ class AsyncMemory:
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
         nothing.
+
+        Raises ForkedProcessError in a process that was forked since: nothing here is that
+        process's own.
         """
         resources = self._resources
+        resources.home.check()
         if resources.closed:
             return
         await resources.end()
@@ -474,7 +479,8 @@ class AsyncMemory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        with suppress(ForkedProcessError):  # a forked process has nothing to close
+            await self.close()
 
     @property
     def _handle(self) -> Handle:
@@ -517,4 +523,4 @@ class _Opening:
         trace: TracebackType | None,
     ) -> None:
         if self._memory is not None:
-            await self._memory.close()
+            await self._memory.__aexit__(kind, error, trace)

@@ -9,6 +9,7 @@ can skip the thread, and the calls of a worker that are not coroutines.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from os import PathLike
 from types import FunctionType, TracebackType
@@ -29,7 +30,7 @@ from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.log.append import Messages, flatten
 from hiermem.engine.worker.worker import AsyncWorker
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import ForkedProcessError, MemoryClosedError
 from hiermem.protocols import Embedder, Store, TokenCounter
 
 A = TypeVar("A")
@@ -247,6 +248,9 @@ class Memory(BlockingFacade[AsyncMemory]):
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
         nothing.
+
+        Raises ForkedProcessError in a process that was forked since: nothing here is that
+        process's own.
         """
         try:
             self._thread.call(self._inner.close())
@@ -263,7 +267,8 @@ class Memory(BlockingFacade[AsyncMemory]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        with suppress(ForkedProcessError):  # a forked process has nothing to close
+            self.close()
 
 
 class Session(BlockingFacade[AsyncSession]):
@@ -445,8 +450,8 @@ class Worker(BlockingFacade[AsyncWorker]):
     ) -> None:
         try:
             self.stop()
-        except MemoryClosedError:
-            return  # it stopped with its memory
+        except (MemoryClosedError, ForkedProcessError):
+            return  # it stopped with its memory, or runs in the parent process
 
 
 class Graph(BlockingFacade[AsyncGraph]):

@@ -21,6 +21,7 @@ from hiermem.config import UpdatePolicy
 from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
 from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
+from hiermem.process import at_fork
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
 
@@ -56,6 +57,16 @@ class ModelState:
 _states: dict[int, ModelState] = {}
 _unreferenced: list[object] = []
 _guard = threading.Lock()
+
+
+def _forget_states() -> None:
+    """Begin anew in a forked process: the requests in flight are the parent's."""
+    global _guard  # noqa: PLW0603 - another thread of the parent may have held it
+    _guard = threading.Lock()
+    _states.clear()
+
+
+at_fork(in_child=_forget_states)
 
 
 def state_of(model: object) -> ModelState:

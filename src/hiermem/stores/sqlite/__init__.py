@@ -110,7 +110,7 @@ class SQLiteStore:
         connect = partial(files.connect, file, busy_timeout=busy_timeout)
         return cls(
             path=name,
-            writer=Writer(connect()),
+            writer=Writer(connect(), connect),
             readers=Readers(connect, readers),
             busy_timeout=busy_timeout,
             clock=clock,

@@ -22,6 +22,7 @@ from hiermem.errors import (
     StoreError,
     StoreNewerError,
 )
+from hiermem.stores.sqlite import forks
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
 from hiermem.stores.sqlite.schema import (
     APPLICATION_ID,
@@ -52,6 +53,7 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         target = f"{Path(path).absolute().as_uri()}?{query}"
     connection = sqlite3.connect(
         target,
+        factory=forks.Connection,
         uri=path != MEMORY,
         timeout=busy_timeout,
         isolation_level=None,
@@ -67,6 +69,8 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
     except BaseException:
         connection.close()
         raise
+    if path != MEMORY:
+        forks.register(connection, Path(path).absolute())
     return connection
 
 
@@ -77,6 +81,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
     StoreError.
     """
+    forks.check(path)
     try:
         found = _identify(path)
         if found == "absent" and not create:
