@@ -93,6 +93,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import CounterMismatchError as CounterMismatchError
     from hiermem.errors import EmbedderMismatchError as EmbedderMismatchError
     from hiermem.errors import FolderError as FolderError
+    from hiermem.errors import ForkedProcessError as ForkedProcessError
     from hiermem.errors import HiermemError as HiermemError
     from hiermem.errors import InvalidAnswerError as InvalidAnswerError
     from hiermem.errors import InvalidMessageError as InvalidMessageError
@@ -212,7 +213,7 @@ else:  # at run time, the same names by module
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
             "BudgetTooSmallError ClockMovedError ConfigError ConvergenceError CounterMismatchError "
-            "EmbedderMismatchError FolderError HiermemError InvalidAnswerError "
+            "EmbedderMismatchError FolderError ForkedProcessError HiermemError InvalidAnswerError "
             "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "
             "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
             "NotFoundError PermanentModelError RulesConflictError SecretMismatchError "

@@ -234,19 +234,29 @@ class SpendLimitError(HiermemError):
 
 
 class CircuitOpenError(SpendLimitError):
-    """A provider failed so often in a row that it is not called for a while.
+    """A model is not called for a while.
 
-    ``retry_after`` is the number of seconds until it may be called again.
+    ``reason`` is "failing" where its provider failed too often in a row, and "hanging" where too
+    many calls of a blocking function were given up and have not returned. ``retry_after`` is the
+    number of seconds until it may be called again.
     """
 
     retryable = True
 
-    def __init__(self, retry_after: float) -> None:
+    def __init__(
+        self, retry_after: float, *, reason: Literal["failing", "hanging"] = "failing"
+    ) -> None:
+        what = (
+            "the model's provider keeps failing and"
+            if reason == "failing"
+            else "calls of the model were given up and their function has not returned, so it"
+        )
         super().__init__(
-            f"the model's provider keeps failing and is left alone for {retry_after:.0f} seconds; "
-            "what was made is kept, call again then"
+            f"{what} is left alone for {retry_after:.0f} seconds; what was made is kept, call "
+            "again then"
         )
         self.retry_after = retry_after
+        self.reason = reason
 
 
 class StoreError(HiermemError):
