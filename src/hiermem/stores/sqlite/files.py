@@ -22,7 +22,7 @@ from hiermem.errors import (
     StoreError,
     StoreNewerError,
 )
-from hiermem.stores.sqlite import forks
+from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
 from hiermem.stores.sqlite.schema import (
     APPLICATION_ID,
@@ -53,7 +53,7 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         target = f"{Path(path).absolute().as_uri()}?{query}"
     connection = sqlite3.connect(
         target,
-        factory=forks.Connection,
+        factory=connections.Connection,
         uri=path != MEMORY,
         timeout=busy_timeout,
         isolation_level=None,
@@ -61,6 +61,8 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         cached_statements=256,
     )
     try:
+        if path != MEMORY:
+            connections.register(connection, Path(path).absolute())
         # A file may hold triggers and views from another source; their code must not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
@@ -69,8 +71,6 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
     except BaseException:
         connection.close()
         raise
-    if path != MEMORY:
-        forks.register(connection, Path(path).absolute())
     return connection
 
 
@@ -81,7 +81,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
     StoreError.
     """
-    forks.check(path)
+    connections.check(path)
     try:
         found = _identify(path)
         if found == "absent" and not create:
@@ -120,10 +120,11 @@ def _identify(path: Path) -> str:
     including a store of a development version.
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(100)
+        head = connections.read_head(path, 100)
     except FileNotFoundError:
         return "absent"
+    if head is None:
+        return "store"  # it was identified when that connection was made
     if not head:
         return "empty"
     if len(head) < 100 or not head.startswith(_MAGIC):

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 
 from hiermem.errors import MemoryClosedError, StoreError
 from hiermem.process import HomeProcess
-from hiermem.stores.sqlite import forks
+from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Scrubbed
@@ -234,7 +234,7 @@ class Writer(_Worker):
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
-        forks.keep(self)
+        connections.keep(self)
 
     def pause_for_fork(self, until: float) -> None:
         """Keep the turn, if it comes by ``until``, and close the connection to a file."""
@@ -379,7 +379,7 @@ class Readers(_Worker):
         self._turns = threading.Condition()
         self._in_use = 0
         self._paused = False
-        forks.keep(self)
+        connections.keep(self)
 
     def _hire(self) -> None:
         # The caller holds the guard. A thread counts as busy as soon as its job is queued.

@@ -1,10 +1,16 @@
-"""Keeps SQLite's connections from crossing ``os.fork()``.
+"""The connections that this process has open, and two ways in which it would lose their locks.
 
-SQLite counts a process's locks on a file in the process's memory, and a child inherits the count
-without the locks. If the child then opens the file, it takes none, and the parent's last ``close``
-removes the write-ahead log while the child is writing to it: the child's commits are lost. So all
-connections are closed before a fork, and opened again when they are next needed. Where one is in
-use for longer than ``PATIENCE``, the child refuses to open its file.
+SQLite's locks on a file are those of the process. While a process holds one, no other process may
+remove the write-ahead log; without it, the log is removed under a connection that still writes to
+it, and its commits are lost.
+
+*A file descriptor.* Closing any descriptor of a file drops all locks of the process on it. So a
+file to which a connection is open is never opened otherwise; ``read_head`` sees to that.
+
+*A fork.* SQLite counts its locks in memory. A child inherits the count without the locks, and takes
+none when it opens the file. So all connections are closed before a fork, and opened again when they
+are next needed. Where one is in use for longer than ``PATIENCE``, the child refuses to open its
+file.
 """
 
 from __future__ import annotations
@@ -65,6 +71,17 @@ def register(connection: Connection, path: Path) -> None:
         _registry.connections.add(connection)
 
 
+def read_head(path: Path, size: int) -> bytes | None:
+    """Return the first bytes of the file; None where this process has a connection to it."""
+    with _registry.guard:
+        identity = _identity(path)
+        for one in list(_registry.connections):
+            if identity is not None and _identity(one.path) == identity and _is_open(one):
+                return None
+        with path.open("rb") as file:
+            return file.read(size)
+
+
 def keep(keeper: Pausing) -> None:
     """Have ``keeper`` close its connections before every fork."""
     with _registry.guard:
@@ -81,12 +98,12 @@ def check(path: Path) -> None:
         )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path | None) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = path.stat() if path is not None else None
     except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        found = None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _is_open(connection: Connection) -> bool:
