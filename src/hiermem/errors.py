@@ -32,6 +32,7 @@ __all__ = [
     "ModelTimeoutError",
     "NotFoundError",
     "PermanentModelError",
+    "ReadOnlyError",
     "RulesConflictError",
     "SessionChangedError",
     "SessionClosedError",
@@ -269,6 +270,15 @@ class StoreBusyError(StoreError):
     """Another process locked the store for longer than the busy timeout; nothing was written."""
 
     retryable = True
+
+
+class ReadOnlyError(StoreError):
+    """The store was opened for reading only; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this store was opened with read_only=True; open it without to change what it holds"
+        )
 
 
 class ClockMovedError(StoreError):

@@ -119,11 +119,13 @@ class Memory(BlockingFacade[AsyncMemory]):
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
+        read_only: bool = False,
         **settings: Any,
     ) -> Memory:
         """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
 
-        ``settings`` are further arguments of AsyncMemory.
+        With ``read_only``, nothing is created and every write raises ReadOnlyError; the file and
+        its file system may be read-only. ``settings`` are further arguments of AsyncMemory.
 
         Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
@@ -138,6 +140,7 @@ class Memory(BlockingFacade[AsyncMemory]):
                 token_counter=token_counter,
                 config=config,
                 create=create,
+                read_only=read_only,
                 **settings,
             )
 
@@ -241,6 +244,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     rebuild_index = blocking(AsyncMemory.rebuild_index)
     reembed = blocking(AsyncMemory.reembed)
     scrub = blocking(AsyncMemory.scrub)
+    backup = blocking(AsyncMemory.backup)
     check = blocking(AsyncMemory.check)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ import os
 import sqlite3
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakSet
@@ -80,6 +81,15 @@ def read_head(path: Path, size: int) -> bytes | None:
                 return None
         with path.open("rb") as file:
             return file.read(size)
+
+
+def create(path: Path) -> None:
+    """Create an empty file that its owner alone may read; the log beside it gets the same rights.
+
+    It will hold what people said, and the secret that signs what the store renders.
+    """
+    with _registry.guard, suppress(FileExistsError):  # another process was faster
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def keep(keeper: Pausing) -> None:

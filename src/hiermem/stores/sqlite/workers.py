@@ -17,7 +17,7 @@ from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from hiermem.errors import MemoryClosedError, StoreError
+from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
@@ -101,6 +101,14 @@ class Transaction:
             # If even this fails, the next BEGIN fails too and reports it to the next caller.
             with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
+
+
+class ReadTransaction(Transaction):
+    """A transaction of a store that is only read: a decision may read in it and change nothing."""
+
+    def writing(self) -> None:
+        """Refuse the first change. Raises ReadOnlyError."""
+        raise ReadOnlyError
 
 
 class Busy:
@@ -302,8 +310,10 @@ class Writer(_Worker):
             del job
 
     @contextmanager
-    def pause(self) -> Generator[None]:
+    def pause(self) -> Generator[sqlite3.Connection]:
         """Keep all writes of this writer waiting meanwhile; block until a running write is done.
+
+        Yields the connection, on which no transaction is open.
 
         Raises MemoryClosedError after ``close``.
         """
@@ -311,7 +321,7 @@ class Writer(_Worker):
         with self._turn:
             if self._closed:
                 raise MemoryClosedError("the store is closed; open it again")
-            yield
+            yield self._transaction.connection
 
     def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
         """Process ``jobs`` in one transaction; return the jobs that need another transaction."""
