@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.extraction.plan import ExtractionReport as ExtractionReport
     from hiermem.core.extraction.plan import Failure as Failure
     from hiermem.core.log.branches import ImportReport as ImportReport
+    from hiermem.core.log.copies import StoreCopy as StoreCopy
     from hiermem.core.log.receipts import EditReport as EditReport
     from hiermem.core.log.receipts import Receipt as Receipt
     from hiermem.core.metrics import Feedback as Feedback
@@ -93,6 +94,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import CounterMismatchError as CounterMismatchError
     from hiermem.errors import EmbedderMismatchError as EmbedderMismatchError
     from hiermem.errors import FolderError as FolderError
+    from hiermem.errors import ForkedProcessError as ForkedProcessError
     from hiermem.errors import HiermemError as HiermemError
     from hiermem.errors import InvalidAnswerError as InvalidAnswerError
     from hiermem.errors import InvalidMessageError as InvalidMessageError
@@ -105,6 +107,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import ModelTimeoutError as ModelTimeoutError
     from hiermem.errors import NotFoundError as NotFoundError
     from hiermem.errors import PermanentModelError as PermanentModelError
+    from hiermem.errors import ReadOnlyError as ReadOnlyError
     from hiermem.errors import RulesConflictError as RulesConflictError
     from hiermem.errors import SecretMismatchError as SecretMismatchError
     from hiermem.errors import SessionClosedError as SessionClosedError
@@ -192,6 +195,7 @@ else:  # at run time, the same names by module
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
         "hiermem.core.log.branches": "ImportReport",
+        "hiermem.core.log.copies": "StoreCopy",
         "hiermem.core.log.receipts": "EditReport Receipt",
         "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
@@ -212,11 +216,12 @@ else:  # at run time, the same names by module
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
             "BudgetTooSmallError ClockMovedError ConfigError ConvergenceError CounterMismatchError "
-            "EmbedderMismatchError FolderError HiermemError InvalidAnswerError "
+            "EmbedderMismatchError FolderError ForkedProcessError HiermemError InvalidAnswerError "
             "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "
             "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
-            "NotFoundError PermanentModelError RulesConflictError SecretMismatchError "
-            "SessionClosedError SessionExistsError SpaceBusyError SpendLimitError StoreBusyError "
+            "NotFoundError PermanentModelError ReadOnlyError RulesConflictError "
+            "SecretMismatchError SessionClosedError SessionExistsError SpaceBusyError "
+            "SpendLimitError StoreBusyError "
             "StoreCorruptError StoreError StoreNewerError TransientModelError UnreadableFileError "
             "UsageError"
         ),

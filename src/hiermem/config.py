@@ -25,6 +25,8 @@ __all__ = [
 
 Unit = Literal["tokens", "chars"]
 
+#: The most seconds that a lease may be set to; one that claims to last much longer is ignored.
+LONGEST_LEASE = 3600.0
 #: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
 _SMALL_INPUT = 200
 
@@ -92,7 +94,7 @@ class UpdatePolicy(_Policy):
     min_fidelity: float = Field(default=0.5, ge=0, le=1)
     min_fidelity_high: float = Field(default=0.3, ge=0, le=1)
     hard_ratio: float = Field(default=1.5, ge=1)
-    lease: float = Field(default=60.0, gt=0)
+    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     call_timeout: float = Field(default=120.0, gt=0)
     retries: int = Field(default=4, ge=0)
     drain: float = Field(default=30.0, ge=0)
@@ -130,7 +132,7 @@ class ExtractionOptions(_Policy):
     temperature: float = Field(default=0.0, ge=0, le=2)
     call_timeout: float = Field(default=300.0, gt=0)
     retries: int = Field(default=4, ge=0)
-    lease: float = Field(default=60.0, gt=0)
+    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
 
 
 class BankPolicy(_Policy):
@@ -157,7 +159,7 @@ class BankPolicy(_Policy):
     retries: int = Field(default=4, ge=0)
     repairs: int = Field(default=1, ge=0, le=5)
     temperature: float = Field(default=0.0, ge=0, le=2)
-    lease: float = Field(default=60.0, gt=0)
+    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     loss_share: float = Field(default=0.5, ge=0, le=1)
     loss_lines: int = Field(default=5, ge=0)
     max_failures: int = Field(default=3, ge=1)

@@ -16,6 +16,7 @@ __all__ = [
     "CounterMismatchError",
     "EmbedderMismatchError",
     "FolderError",
+    "ForkedProcessError",
     "HiermemError",
     "IllegalTransitionError",
     "InvalidAnswerError",
@@ -31,6 +32,7 @@ __all__ = [
     "ModelTimeoutError",
     "NotFoundError",
     "PermanentModelError",
+    "ReadOnlyError",
     "RulesConflictError",
     "SessionChangedError",
     "SessionClosedError",
@@ -155,6 +157,18 @@ class MemoryClosedError(HiermemError):
     """The memory (or its store) was closed before this call."""
 
 
+class ForkedProcessError(UsageError):
+    """A memory (or its store) was used in a process that was forked after it was opened."""
+
+    def __init__(
+        self,
+        message: str = "this memory was opened before os.fork(), and its threads and connections "
+        "stayed in the parent process; open it in this process, after the fork, and leave the "
+        "inherited one alone",
+    ) -> None:
+        super().__init__(message)
+
+
 class NotFoundError(HiermemError, LookupError):
     """This tenant has no session, message, summary or view of that name."""
 
@@ -221,19 +235,29 @@ class SpendLimitError(HiermemError):
 
 
 class CircuitOpenError(SpendLimitError):
-    """A provider failed so often in a row that it is not called for a while.
+    """A model is not called for a while.
 
-    ``retry_after`` is the number of seconds until it may be called again.
+    ``reason`` is "failing" where its provider failed too often in a row, and "hanging" where too
+    many calls of a blocking function were given up and have not returned. ``retry_after`` is the
+    number of seconds until it may be called again.
     """
 
     retryable = True
 
-    def __init__(self, retry_after: float) -> None:
+    def __init__(
+        self, retry_after: float, *, reason: Literal["failing", "hanging"] = "failing"
+    ) -> None:
+        what = (
+            "the model's provider keeps failing and"
+            if reason == "failing"
+            else "calls of the model were given up and their function has not returned, so it"
+        )
         super().__init__(
-            f"the model's provider keeps failing and is left alone for {retry_after:.0f} seconds; "
-            "what was made is kept, call again then"
+            f"{what} is left alone for {retry_after:.0f} seconds; what was made is kept, call "
+            "again then"
         )
         self.retry_after = retry_after
+        self.reason = reason
 
 
 class StoreError(HiermemError):
@@ -246,6 +270,15 @@ class StoreBusyError(StoreError):
     """Another process locked the store for longer than the busy timeout; nothing was written."""
 
     retryable = True
+
+
+class ReadOnlyError(StoreError):
+    """The store was opened for reading only; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this store was opened with read_only=True; open it without to change what it holds"
+        )
 
 
 class ClockMovedError(StoreError):

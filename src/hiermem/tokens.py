@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
+from hiermem.process import at_fork
 
 if TYPE_CHECKING:
     import tiktoken
@@ -76,6 +77,15 @@ _SHORT_TEXT = 4_000
 _whole_pieces: set[str] = set()
 
 _lock = Lock()
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked process: a thread of the parent may have held it."""
+    global _lock  # noqa: PLW0603 - the lock of this process
+    _lock = Lock()
+
+
+at_fork(in_child=_renew_lock)
 
 
 @lru_cache(maxsize=1)

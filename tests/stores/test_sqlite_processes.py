@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from hiermem import Memory, Message
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.samples import contents
 
@@ -16,6 +17,7 @@ KILLS = 15
 
 WRITER = """
 import asyncio, sys
+from hiermem import Memory, Message
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.samples import node, remade, write
 from hiermem.types import Message
@@ -112,3 +114,31 @@ async def test_processes_that_write_one_file_at_once_lose_nothing(tmp_path):
     assert len({words[1] for words in told}) == 1
     assert await _examined(path) == {f"{name}-{n}" for name in "abc" for n in range(60)}
     assert [p.name for p in tmp_path.iterdir()] == ["x.db"]
+
+
+OTHER = """
+import asyncio, sys
+from hiermem import Memory, Message
+with Memory.open(sys.argv[1]) as memory:
+    memory.session("a").append(Message.user("from another process"))
+"""
+
+
+def test_opening_a_file_twice_in_a_process_gives_up_no_lock(tmp_path):
+    """Closing a file descriptor drops the process's locks, and with them the log in use."""
+    path = tmp_path / "chat.db"
+    with Memory.open(path) as first:
+        session = first.session("a")
+        session.append(Message.user("first"))
+        assert len(session.messages()) == 1
+        with Memory.open(path) as second:
+            assert len(second.session("a").messages()) == 1
+            for count in (2, 4):
+                subprocess.run([sys.executable, "-c", OTHER, str(path)], check=True)
+                assert len(session.messages()) == count
+                session.append(Message.user("here"))
+        subprocess.run([sys.executable, "-c", OTHER, str(path)], check=True)
+        assert len(session.messages()) == 6
+    with Memory.open(path) as again:
+        assert len(again.session("a").messages()) == 6
+        assert again.check().ok

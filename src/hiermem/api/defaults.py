@@ -106,10 +106,11 @@ def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | s
 
 
 async def embedded_store(
-    path: str | PathLike[str], *, create: bool, clock: Callable[[], datetime]
+    path: str | PathLike[str], *, create: bool, read_only: bool, clock: Callable[[], datetime]
 ) -> Store:
     """Open the SQLite store at ``path``. Raises UsageError for what is no path."""
     arguments.switch(create, "create")
+    arguments.switch(read_only, "read_only")
     if not isinstance(path, (str, PathLike)):
         raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
     place = os.fspath(path)
@@ -117,4 +118,4 @@ async def embedded_store(
         raise UsageError('path must be the place of a file, or ":memory:"')
     from hiermem.stores.sqlite import SQLiteStore
 
-    return await SQLiteStore.open(path, create=create, clock=clock)
+    return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, UsageError
+from hiermem.process import HomeProcess
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class LoopThread:
     """An event loop on a thread of its own; other threads call into it and wait."""
 
     def __init__(self) -> None:
+        self._home = HomeProcess()
         self._loop = asyncio.new_event_loop()
         self._guard = threading.Lock()
         self._closed = False
@@ -84,10 +86,11 @@ class LoopThread:
             self._loop.run_until_complete(asyncio.wait(left))
 
     def check_thread(self) -> None:
-        """Refuse a call from the loop's own thread, where waiting would be a deadlock.
+        """Refuse a call where waiting would never end: on the loop's own thread, or in a fork.
 
-        Raises UsageError.
+        Raises UsageError, in a forked process ForkedProcessError.
         """
+        self._home.check()
         if threading.get_ident() == self._thread.ident:
             raise UsageError(
                 "this memory was called from its own thread (in on_progress, an asynchronous "
@@ -102,7 +105,8 @@ class LoopThread:
         An interrupt (Ctrl-C) cancels ``work`` and is raised after ``work`` has cleaned up, so that
         nobody closes the store under it. A second interrupt does not wait for the clean-up.
 
-        Raises UsageError on the loop's own thread, and MemoryClosedError after ``close``.
+        Raises UsageError on the loop's own thread, ForkedProcessError in a forked process, and
+        MemoryClosedError after ``close``.
         """
         try:
             self.check_thread()

@@ -7,6 +7,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -27,6 +28,7 @@ from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
 from hiermem.core.check import CheckReport
 from hiermem.core.log.branches import ImportReport
+from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
@@ -40,12 +42,13 @@ from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.handle import Handle, every_session, utc_now
 from hiermem.engine.log import change
+from hiermem.engine.log import copies as copying
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
-from hiermem.errors import UsageError
+from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
@@ -127,12 +130,14 @@ class AsyncMemory:
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
+        read_only: bool = False,
         **settings: Any,
     ) -> _Opening:
         """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
 
-        The result serves ``await`` and ``async with``. ``settings`` are further arguments of the
-        constructor.
+        The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
+        every write raises ReadOnlyError; the file and its file system may be read-only.
+        ``settings`` are further arguments of the constructor.
 
         Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
@@ -145,7 +150,7 @@ class AsyncMemory:
             "config": config,
             **settings,
         }
-        return _Opening(path, create=create, settings=settings)
+        return _Opening(path, create=create, read_only=read_only, settings=settings)
 
     @property
     def tenant(self) -> str:
@@ -442,6 +447,19 @@ class AsyncMemory:
         """
         return await self._resources.opened().store.scrub()
 
+    async def backup(self, path: str | PathLike[str]) -> StoreCopy:
+        """Copy the whole store, with all its tenants, to a new file while it is being used.
+
+        The copy is one state of the store; it appears at ``path`` when it is complete and durable.
+        It is recorded with its place and time, and every later erasure of a tenant whose data it
+        holds names it in ``Receipt.copies``.
+
+        Raises UsageError where there is something at ``path`` or the store makes no copies,
+        ReadOnlyError, and StoreError where the copy cannot be written; then nothing is left of it.
+        """
+        handle = self._resources.opened()
+        return await copying.backup(self._store, path, tenant=handle.store)
+
     async def check(self) -> CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
@@ -455,8 +473,12 @@ class AsyncMemory:
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
         nothing.
+
+        Raises ForkedProcessError in a process that was forked since: nothing here is that
+        process's own.
         """
         resources = self._resources
+        resources.home.check()
         if resources.closed:
             return
         await resources.end()
@@ -474,7 +496,8 @@ class AsyncMemory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        with suppress(ForkedProcessError):  # a forked process has nothing to close
+            await self.close()
 
     @property
     def _handle(self) -> Handle:
@@ -485,10 +508,16 @@ class _Opening:
     """The result of ``AsyncMemory.open``: awaitable, and an async context manager."""
 
     def __init__(
-        self, path: str | PathLike[str], *, create: bool, settings: Mapping[str, Any]
+        self,
+        path: str | PathLike[str],
+        *,
+        create: bool,
+        read_only: bool,
+        settings: Mapping[str, Any],
     ) -> None:
         self._path = path
         self._create = create
+        self._read_only = read_only
         self._settings = dict(settings)
         self._memory: AsyncMemory | None = None
 
@@ -496,7 +525,9 @@ class _Opening:
         from hiermem.api.defaults import embedded_store
 
         clock = arguments.function(self._settings.get("clock", utc_now), "clock")
-        store = await embedded_store(self._path, create=self._create, clock=clock)
+        store = await embedded_store(
+            self._path, create=self._create, read_only=self._read_only, clock=clock
+        )
         try:
             return AsyncMemory(store=store, **self._settings)
         except BaseException:
@@ -517,4 +548,4 @@ class _Opening:
         trace: TracebackType | None,
     ) -> None:
         if self._memory is not None:
-            await self._memory.close()
+            await self._memory.__aexit__(kind, error, trace)

@@ -16,6 +16,7 @@ from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.handle import Handle
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
+from hiermem.process import HomeProcess
 from hiermem.protocols import LLM
 
 _log = logging.getLogger("hiermem.memory")
@@ -38,10 +39,16 @@ class Resources:
     bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])
+    home: HomeProcess = field(default_factory=HomeProcess)
     closed: bool = False
 
     def opened(self) -> Handle:
-        """Return the handle. Raises MemoryClosedError where the memory was closed."""
+        """Return the handle.
+
+        Raises MemoryClosedError where the memory was closed, and ForkedProcessError in a process
+        that was forked since.
+        """
+        self.home.check()
         if self.closed:
             raise MemoryClosedError("this memory was closed; open it again")
         return self.handle

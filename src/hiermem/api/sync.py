@@ -9,6 +9,7 @@ can skip the thread, and the calls of a worker that are not coroutines.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from os import PathLike
 from types import FunctionType, TracebackType
@@ -29,7 +30,7 @@ from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.log.append import Messages, flatten
 from hiermem.engine.worker.worker import AsyncWorker
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import ForkedProcessError, MemoryClosedError
 from hiermem.protocols import Embedder, Store, TokenCounter
 
 A = TypeVar("A")
@@ -118,11 +119,13 @@ class Memory(BlockingFacade[AsyncMemory]):
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
+        read_only: bool = False,
         **settings: Any,
     ) -> Memory:
         """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
 
-        ``settings`` are further arguments of AsyncMemory.
+        With ``read_only``, nothing is created and every write raises ReadOnlyError; the file and
+        its file system may be read-only. ``settings`` are further arguments of AsyncMemory.
 
         Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
@@ -137,6 +140,7 @@ class Memory(BlockingFacade[AsyncMemory]):
                 token_counter=token_counter,
                 config=config,
                 create=create,
+                read_only=read_only,
                 **settings,
             )
 
@@ -240,6 +244,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     rebuild_index = blocking(AsyncMemory.rebuild_index)
     reembed = blocking(AsyncMemory.reembed)
     scrub = blocking(AsyncMemory.scrub)
+    backup = blocking(AsyncMemory.backup)
     check = blocking(AsyncMemory.check)
 
     def close(self) -> None:
@@ -247,6 +252,9 @@ class Memory(BlockingFacade[AsyncMemory]):
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
         nothing.
+
+        Raises ForkedProcessError in a process that was forked since: nothing here is that
+        process's own.
         """
         try:
             self._thread.call(self._inner.close())
@@ -263,7 +271,8 @@ class Memory(BlockingFacade[AsyncMemory]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        with suppress(ForkedProcessError):  # a forked process has nothing to close
+            self.close()
 
 
 class Session(BlockingFacade[AsyncSession]):
@@ -445,8 +454,8 @@ class Worker(BlockingFacade[AsyncWorker]):
     ) -> None:
         try:
             self.stop()
-        except MemoryClosedError:
-            return  # it stopped with its memory
+        except (MemoryClosedError, ForkedProcessError):
+            return  # it stopped with its memory, or runs in the parent process
 
 
 class Graph(BlockingFacade[AsyncGraph]):

@@ -1,4 +1,4 @@
-"""The maintenance commands: ``runs``, ``metrics``, ``erase`` and ``check``.
+"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup`` and ``check``.
 
 An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
 on, it needs ``--yes``.
@@ -247,6 +247,22 @@ def _indices(words: list[str]) -> list[int]:
 
 # ---------------------------------------------------------------------------------------------
 # check
+
+
+@app.command()
+def backup(
+    target: Annotated[str, typer.Argument(help="The new file to copy the store to.")],
+    *,
+    db: Db = DB,
+    form: Form = Shape.table,
+) -> None:
+    """Copy the whole store to a new file, also while others are using it."""
+    with reported_errors(), open_existing(db, "default") as memory:
+        copy = memory.backup(target)
+        if form is Shape.json:
+            typer.echo(as_json(copy))
+        else:
+            out().print(f"copied to {clean(copy.place)}", soft_wrap=True)
 
 
 @app.command()

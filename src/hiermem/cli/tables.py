@@ -278,6 +278,7 @@ def print_receipt(receipt: Receipt) -> None:
         ("also in the forks", receipt.forks_reached),
         ("still kept in", receipt.kept_in),
         ("may quote it, please check", receipt.unproven),
+        ("backups that may hold it, please delete", [copy.place for copy in receipt.copies]),
     ):
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

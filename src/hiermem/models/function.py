@@ -1,29 +1,36 @@
 """A plain function as a language model.
 
 Nothing is added to what the function answers. A function that only returns text needs to know
-nothing of this library.
+nothing of this library. An ordinary function blocks its thread for as long as it likes, so each
+call has a thread of its own, which nobody waits for once the call was given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
-from hiermem.errors import ConfigError, UsageError
+from hiermem.errors import ConfigError, TransientModelError, UsageError
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types.prices import Prices
 
 __all__ = ["FunctionLLM"]
 
 FunctionAnswer: TypeAlias = str | LLMResponse
+T = TypeVar("T")
 
 
 class FunctionLLM:
     """A model made of ``function``, which takes a request and returns text or an LLMResponse.
 
-    It may be a coroutine function; an ordinary one runs on a thread. ``name`` is part of every
+    It may be a coroutine function. Each call of an ordinary one runs on a daemon thread of its own,
+    which neither a deadline nor the end of the process waits for. ``name`` is part of every
     summary's strategy: change it when the function changes. With ``remote``, the safe default,
     calls are leased, journalled beforehand and rate limited; a function that costs nothing and
     calls nobody is faster without. The function should raise TransientModelError where the same
@@ -52,6 +59,7 @@ class FunctionLLM:
         )
         self._name, self._window, self._remote = name, context_window, remote
         self._prices = prices
+        self._abandoned: dict[int, threading.Thread] = {}
 
     @property
     def name(self) -> str:
@@ -73,16 +81,21 @@ class FunctionLLM:
         """The prices that it was made with."""
         return self._prices
 
+    @property
+    def abandoned_calls(self) -> int:
+        """The number of calls that were given up and whose function is still running."""
+        for number, thread in list(self._abandoned.items()):
+            if not thread.is_alive():
+                self._abandoned.pop(number, None)
+        return len(self._abandoned)
+
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Call the function.
 
-        Raises what the function raises, and UsageError where it answers something else.
+        Raises what the function raises, UsageError where it answers something else, and
+        TransientModelError where the process can start no further thread.
         """
-        answer = (
-            self._function(request)
-            if self._waits
-            else await asyncio.to_thread(self._function, request)
-        )
+        answer = self._function(request) if self._waits else await self._on_a_thread(request)
         if inspect.isawaitable(answer):
             answer = await answer
         if isinstance(answer, str):
@@ -93,3 +106,46 @@ class FunctionLLM:
                 "answer text or an LLMResponse"
             )
         return answer
+
+    async def _on_a_thread(self, request: LLMRequest) -> FunctionAnswer | Awaitable[FunctionAnswer]:
+        """Call the function on a new thread; if this is cancelled, leave the thread to itself."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[FunctionAnswer | Awaitable[FunctionAnswer]] = loop.create_future()
+        context = copy_context()
+
+        def work() -> None:
+            settle: Callable[[], None]
+            try:
+                answer = context.run(self._function, request)
+                settle = partial(_answer, future, answer)
+            except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+                settle = partial(_fail, future, error)
+            with suppress(RuntimeError):  # the loop was closed, so nobody waits any more
+                loop.call_soon_threadsafe(settle)
+
+        thread = threading.Thread(target=work, name="hiermem-model", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise TransientModelError(
+                f"no thread could be started for a call of model {self._name!r}", charged=False
+            ) from error
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._abandoned[id(thread)] = thread
+            raise
+
+
+def _answer(future: asyncio.Future[T], answer: T) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Set the error, unless it would end the event loop or cannot be carried by a future."""
+    if future.done():
+        return
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+        error = RuntimeError(f"the function ended in {type(error).__name__}")
+    future.set_exception(error)

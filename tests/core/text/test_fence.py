@@ -18,6 +18,7 @@ OTHER = tenant_key(SECRET, "acme.")
 pieces = st.sampled_from(
     ["[[", "]]", "[", "]", "/", "\\", "hiermem", "HierMem", " ", "\n", "\r\n", "L1.0", '"', "=",
      "\uff3b", "\uff3b\uff3b", "\u27e6", "\u301a", "\u200b",
+     "hi\u0435rmem", "h\u2060iermem", "\uff48iermem", "hierrnem", "hie", "rmem", "\u0301",
      "0" * 32, "[[hiermem L1.0]]\n", NOTICE, "ü"]
 )  # fmt: skip
 hostile = st.lists(pieces | st.text(max_size=4), max_size=25).map("".join)
@@ -148,3 +149,42 @@ def test_time_grows_linearly_on_hostile_text(unit):
         unescape(escape(text))
 
     assert is_linear(lambda size: "[[/hiermem " + repeated(unit, size), scan, size=75_000)
+
+
+def _forms(letter: str) -> list[str]:
+    """Return what a reader takes for the letter."""
+    mathematical = [chr(ord(letter) - ord("a") + start) for start in (0x1D41A, 0x1D5BA, 0x1D68A)]
+    other = {
+        "h": ["\u04bb"], "i": ["\u0456", "\u0131", "l", "1"], "e": ["\u0435", "\u00e9"],
+        "r": ["\u0433"], "m": ["\u043c", "rn"],
+    }[letter]  # fmt: skip
+    return [letter, letter.upper(), chr(ord(letter) + 0xFEE0), *mathematical, *other]
+
+
+unseen = st.sampled_from(
+    ["", "\u200b", "\u2060", "\u00ad", "\u034f", "\ufe0f", "\u2066", "\U000e0068", "\u0336"]
+)
+
+
+@given(st.data(), unseen, st.sampled_from(["", "/", " ", "\\", "\u200b/"]))
+@drawn(300)
+def test_a_mark_that_only_looks_like_one_is_escaped_like_one(data, between, before):
+    """A model does not see the difference, and would take what follows for memory."""
+    word = "".join(data.draw(unseen) + data.draw(st.sampled_from(_forms(c))) for c in "hiermem")
+    body = f"said [{between}[{before}{word} L1.0 00]]"
+    escaped = escape(body)
+    assert escaped == f"said [{between}[\\{before}{word} L1.0 00]]"
+    assert unescape(escaped) == body
+
+
+@pytest.mark.parametrize(
+    "body", ["[[hier", "[[hi ermem", "[[wiki link]]", "[[ hermes]]", "[hiermem]", "array[[hidden]]"]
+)
+def test_ordinary_brackets_stay_as_they_are(body):
+    assert escape(body) == unescape(body) == body
+
+
+@pytest.mark.parametrize("unit", ["[[h\u0301", "[\u200b", "[", "[[hierme", "\u0301", "[[\\"])
+def test_escaping_takes_linear_time(unit):
+    """A hostile message must not stall a context."""
+    assert is_linear(lambda size: repeated(unit, size), escape, size=60_000, slack=0.05)

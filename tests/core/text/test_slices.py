@@ -1,5 +1,6 @@
 """Cutting long texts: nothing lost, nothing parted, nothing too large, in linear time."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
-from hiermem.core.text.slices import Piece, best_break, char_points, is_boundary, token_points
+from hiermem.core.text.slices import (
+    Piece,
+    _sentence_ends,
+    best_break,
+    char_points,
+    is_boundary,
+    token_points,
+)
 from hiermem.tokens import TiktokenCounter
 
 count = TiktokenCounter().count
@@ -191,3 +199,23 @@ def test_time_grows_linearly_with_hostile_text(unit):
 
     # Blanks leave a cache of the processor between 75,000 and 150,000 of them.
     assert is_linear(lambda size: repeated(unit, size), cut, size=150_000, slack=0.05)
+
+
+@pytest.mark.parametrize("unit", [".", "!?", "\u2026", ".)"])
+def test_the_best_break_in_a_run_of_full_stops_takes_linear_time(unit):
+    """Tried from each full stop, a run of 64,000 took seconds; a slice may be as long."""
+    assert is_linear(
+        lambda size: repeated(unit, size), lambda text: best_break(text, 0, len(text)), size=15_000
+    )
+
+
+NAIVE = re.compile(r"[.!?\u2026\u061f\u0964]+[\"'\)\]\u00bb\u201d\u2019]*\s+")
+
+
+@given(st.text(".!\"' a\n", min_size=1, max_size=30), st.data())
+def test_sentences_end_where_a_plain_search_finds_them(text, data):
+    """A run of full stops that began before the place where the search begins counts too."""
+    low = data.draw(st.integers(1, len(text)))
+    found = {match.end() for at in range(low - 1, len(text)) if (match := NAIVE.match(text, at))}
+    expected = sorted((place for place in found if place >= low), reverse=True)
+    assert list(_sentence_ends(text, low, len(text))) == expected

@@ -404,3 +404,39 @@ async def test_notes_that_were_set_aside_can_be_tried_again(memory):
     assert await space.notes("blocked") == []
     done = await memory.space("x").consolidate()
     assert (done.status, done.notes_processed) == ("ok", 1)
+
+
+@pytest.mark.parametrize("write", [1, 2, 3])
+@pytest.mark.parametrize("change", ["rollback", "load"])
+async def test_a_cancelled_change_of_a_bank_leaves_no_lease(
+    memory, tmp_path, monkeypatch, change, write
+):
+    """F21: cut off while the store's answer is on its way, the lease would be held till it ends."""
+    space = await filled(memory, "Pump 3 is on.", "Pump 4 is off.")
+    folder = tmp_path / "bank"
+    await space.export(folder)
+    (folder / "progress.md").write_text("Pump 5 is new.\n")
+    put, asked, answer = SpaceRecords.put, asyncio.Event(), asyncio.Event()
+    count = 0
+
+    async def slow(self, writes, **settings):
+        nonlocal count
+        done = await put(self, writes, **settings)
+        count += 1
+        if count == write:
+            asked.set()
+            await answer.wait()
+        return done
+
+    monkeypatch.setattr(SpaceRecords, "put", slow)
+    work = asyncio.ensure_future(
+        space.rollback(to=1) if change == "rollback" else space.load(folder)
+    )
+    await asked.wait()
+    work.cancel()
+    await asyncio.sleep(0)
+    answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    monkeypatch.undo()
+    assert (await space.rollback(to=1)).number > 0

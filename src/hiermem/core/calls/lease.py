@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from hiermem.config import LONGEST_LEASE
+
 #: How long the offset between a memory's clock and its store's is believed.
 COMPARED_AFTER: Final = timedelta(hours=1)
+
+_MOST_BELIEVED: Final = timedelta(seconds=1.25 * LONGEST_LEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,15 @@ class Claim:
     item: str = ""
 
 
+def is_believed(until: datetime, *, now: datetime) -> bool:
+    """Return whether a lease that is to end at ``until`` holds now.
+
+    A lease that ends later than the longest lease would was written while a clock was ahead, and
+    nobody waits for it. A quarter more is granted, since the clocks may differ by so much.
+    """
+    return now < until <= now + _MOST_BELIEVED
+
+
 def moved_too_far(moved: timedelta, lease: float) -> bool:
     """Return whether two clocks moved apart by more than a quarter of a lease, in seconds."""
     return abs(moved) > timedelta(seconds=lease) / 4
@@ -35,10 +48,11 @@ def write_claim(claim: Claim) -> str:
 
 
 def read_claim(body: str) -> Claim | None:
-    """Return the claim that a record holds; None where it holds none."""
+    """Return the claim that a record holds; None where it holds none, or a time without a zone."""
     try:
         found = json.loads(body)
         until = datetime.fromisoformat(found["until"])
-        return Claim(str(found["run"]), until, str(found.get("piece", "")))
+        claim = Claim(str(found["run"]), until, str(found.get("piece", "")))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    return claim if until.tzinfo is not None else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from hiermem.core.calls.lease import is_believed
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, RunRecord
 
@@ -113,7 +114,7 @@ def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
         return run
     until = run.detail.get("alive_until")
     try:
-        over = not isinstance(until, str) or datetime.fromisoformat(until) <= now
+        over = not isinstance(until, str) or not is_believed(datetime.fromisoformat(until), now=now)
     except (ValueError, TypeError):
         over = True
     return replace(run, outcome="interrupted") if over else run

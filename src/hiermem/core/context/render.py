@@ -19,7 +19,7 @@ from hiermem.core.text.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r2"
+RENDERER = "r3"
 
 #: The note in the frame of a record of kept lines.
 _EXCERPTS: Final = "… = left out"

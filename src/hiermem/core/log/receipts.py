@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from hiermem.core.log.copies import StoreCopy
+
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
 ]
@@ -53,6 +55,9 @@ class Receipt:
     is erased itself. Apart from these, nothing made from the messages is left. Messages and notes
     that repeat them in other words are not looked for.
 
+    ``copies`` are the backups of the store that were made with ``memory.backup``. The erasure does
+    not reach them; delete those that hold what was erased.
+
     ``scrubbed`` says whether the store's bytes are clean too, ``scrub_reason`` why not yet;
     ``memory.scrub()`` tries again. ``run_id`` is the id of the run, "" if nothing had to be done.
     """
@@ -68,6 +73,7 @@ class Receipt:
         default_factory=lambda: MappingProxyType(dict[str, tuple[str, ...]]())
     )
     unproven: tuple[str, ...] = ()
+    copies: tuple[StoreCopy, ...] = ()
     scrubbed: bool = False
     scrub_reason: str = ""
     run_id: str = ""

@@ -33,6 +33,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from hiermem.core.calls.lease import is_believed
 from hiermem.errors import IllegalTransitionError
 from hiermem.types import Node, Revision, Status
 from hiermem.types.transaction import NodeWrite
@@ -56,7 +57,7 @@ def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
         node.status == "generating"
         and node.lease_owner != owner
         and node.lease_until is not None
-        and node.lease_until > now
+        and is_believed(node.lease_until, now=now)
     ):
         return "leased"
     return "free"

@@ -12,11 +12,11 @@ on: provenance, notice, body and name. Without the tenant's key nobody can make 
 character inside one. Line ends are the exception: CR LF counts as LF, because clients exchange
 them in transit.
 
-A body may hold any text, even text that looks like a fence. Each look-alike, in any case or
-bracket, gets a backslash behind its brackets (``[[/hiermem`` becomes ``[[\/hiermem``), and a
-look-alike that already has backslashes there gets one more. Therefore a body never opens or closes
-a fence, and ``unescape`` restores it exactly. The content of a block and its place in a prompt are
-decided elsewhere.
+A body may hold any text, even text that looks like a fence. Each look-alike gets a backslash behind
+its brackets (``[[/hiermem`` becomes ``[[\/hiermem``), and a look-alike that already has backslashes
+there gets one more. A look-alike may be in any case, have brackets or letters of other scripts, and
+invisible characters in between. Therefore a body never opens or closes a fence, and ``unescape``
+restores it exactly. The content of a block and its place in a prompt are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from unicodedata import category, normalize
 
 from hiermem.errors import UsageError
 
@@ -37,13 +38,30 @@ _DIGITS = 32
 _DOMAIN = b"hiermem fence 1\n"
 _BARE = re.compile(r"[A-Za-z0-9._/-]{1,200}")
 _LABEL = re.compile(r"[a-z][a-z_]{0,31}")
-# A reader or a model takes brackets of other scripts for ours. Invisible or blank characters may
-# stand between the brackets and the word.
-_UNSEEN = r"\s\u00ad\u200b-\u200f\u2060\ufeff"
-_BRACKETS = rf"([\[\uff3b][{_UNSEEN}]*+[\[\uff3b]|[\u27e6\u301a])"
-_REST = rf"([\\/{_UNSEEN}]*+hiermem)"
-_LOOKALIKE = re.compile(_BRACKETS + _REST, re.IGNORECASE)
-_ESCAPED = re.compile(_BRACKETS + r"\\" + _REST, re.IGNORECASE)
+# A reader or a model takes brackets and letters of other scripts for ours, and does not see marks
+# and invisible characters. Blanks too may stand between the brackets and the word.
+_MARKS = (
+    r"\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+_BRACKETS = re.compile(rf"[\[\uff3b][\s{_MARKS}]*+[\[\uff3b]|[\u27e6\u301a]")
+_BEFORE_WORD = re.compile(rf"[\\/\s{_MARKS}]*+")
+_IN_WORD = re.compile(rf"[{_MARKS}]*+")
+_WORD = "hiermem"
+_UNSEEN = frozenset(("Mn", "Me", "Cf", "Cc"))
+#: The letters of other scripts that look like one of the word's, apart from the forms of the same
+#: letter that Unicode's compatibility decomposition knows (full-width, mathematical, accented).
+_LOOKS_LIKE = {
+    letter: like
+    for like, letters in {
+        "h": "\u04bb\u0570\u0266\u029c\u13c2\u13f2\u210f\u0127\u043d\u04a3\u0389\u0397",
+        "i": "\u0456\u0131\u03b9\u026a\u0269\u04cf\u13a5\u0399\u0406\u04c0l1|\u01c0\u2223",
+        "e": "\u0435\u04bd\u212e\u0454\u03b5\u0511\u1d07\u0395\u0415\u22ff",
+        "r": "\u0433\u1d26\u1d3f\u0280\u027e\u027c\uab47\uab48\u13a1\u13d2",
+        "m": "\u043c\u1d0d\u0271\u028d\u039c\u03fa\u041c\u13b7\u057f",
+    }.items()
+    for letter in letters
+}
 _QUOTED = r'"(?:[^"\\\[\]\n]|\\[^\n])*+"'
 _NAME = rf"(?:[A-Za-z0-9._/-]{{1,200}}+|{_QUOTED})"
 _MARK = re.compile(
@@ -73,12 +91,63 @@ def escape(body: str) -> str:
     >>> escape("[[/hiermem L1.0 00]]")
     '[[\\/hiermem L1.0 00]]'
     """
-    return _LOOKALIKE.sub(r"\1\\\2", body)
+    return _rewritten(body, lambda _: "\\")
 
 
 def unescape(text: str) -> str:
     """Return the original of a text that ``escape`` returned."""
-    return _ESCAPED.sub(r"\1\2", text)
+    return _rewritten(text, lambda after: None if after == "\\" else "")
+
+
+def _rewritten(text: str, insert: Callable[[str], str | None]) -> str:
+    """Return the text with a change behind the brackets of each look-alike.
+
+    ``insert`` is given the character there and returns what to insert, or None to remove that
+    character.
+    """
+    parts: list[str] = []
+    done = place = 0
+    while (found := _BRACKETS.search(text, place)) is not None:
+        behind = found.end()
+        if not _has_word(text, behind):
+            place = found.start() + 1
+            continue
+        more = insert(text[behind])
+        parts.append(text[done:behind] + (more or ""))
+        done = behind + (more is None)
+        place = behind
+    return "".join(parts) + text[done:] if parts else text
+
+
+def _has_word(text: str, place: int) -> bool:
+    """Return whether a reader would see the fence's word there."""
+    begin = _BEFORE_WORD.match(text, place)
+    place = begin.end() if begin else place
+    wanted = _WORD
+    while wanted:
+        skipped = _IN_WORD.match(text, place)
+        place = skipped.end() if skipped else place
+        if place == len(text):
+            return False
+        if wanted[0] == "m" and text[place : place + 2].lower() == "rn":
+            wanted, place = wanted[1:], place + 2
+            continue
+        char = text[place]
+        shown = _shown(char)
+        if not wanted.startswith(shown):
+            return False
+        wanted, place = wanted[len(shown) :], place + 1
+    return True
+
+
+def _shown(char: str) -> str:
+    """Return the plain letters that a character looks like, "" for one that is not seen."""
+    if char.isascii():
+        return _LOOKS_LIKE.get(char, char.lower())
+    if char in _LOOKS_LIKE:
+        return _LOOKS_LIKE[char]
+    bare = "".join(each for each in normalize("NFKD", char) if category(each) not in _UNSEEN)
+    return "".join(_LOOKS_LIKE.get(each, each.lower()) for each in bare)
 
 
 def fence(name: str, body: str, *, key: bytes, attributes: Mapping[str, str] | None = None) -> str:

@@ -122,9 +122,14 @@ def _flag_halves(text: str, place: int, start: int) -> int:
 # The best place to cut
 
 _BLANK_LINES = re.compile(r"\n(?:[ \t\r\f\v]*+\n)+")
+_ENDING = ".!?\u2026\u061f\u0964"
+_ENDS = rf"[{_ENDING}]++[\"'\)\]\u00bb\u201d\u2019]*+\s++"
+# A run of full stops is tried from its beginning only: tried from each of them, it would take a
+# time that grows with its square.
 _SENTENCE_END = re.compile(
-    r"[.!?\u2026\u061f\u0964]++[\"'\)\]\u00bb\u201d\u2019]*+\s++|[\u3002\uff01\uff1f]++[\u300d\u300f\uff09\u201d\u2019]*+"
+    rf"(?<![{_ENDING}]){_ENDS}|[\u3002\uff01\uff1f]++[\u300d\u300f\uff09\u201d\u2019]*+"
 )
+_REST_OF_RUN = re.compile(_ENDS)
 _SPACES = (" ", "\t", "\u3000")
 
 
@@ -157,7 +162,10 @@ def _line_ends(text: str, low: int, end: int) -> Iterator[int]:
 
 
 def _sentence_ends(text: str, low: int, end: int) -> Iterator[int]:
-    found = [match.end() for match in _SENTENCE_END.finditer(text, low - 1, end)]
+    run = _REST_OF_RUN.match(text, low - 1, end)  # it may have begun before
+    found = [run.end()] if run else []
+    begin = found[0] if found else low - 1
+    found += [match.end() for match in _SENTENCE_END.finditer(text, begin, end)]
     return (place for place in reversed(found) if place >= low)
 
 
@@ -296,7 +304,7 @@ class _Slicer:
                 return cut
             if not is_boundary(text, cut, start):
                 return self._cluster_end(place, end, over, room)
-            if self._count(text[place:cut]) <= room:
+            if cut == end or self._count(text[place:cut]) <= room:
                 return cut
             if is_boundary(text, end, start):
                 return end

@@ -8,6 +8,7 @@ reports, or with our own count where it reports none.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,6 +40,7 @@ from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
 
+_log = logging.getLogger("hiermem.calls")
 #: Tokens that a provider adds around each chat message.
 _PER_MESSAGE: Final = 4
 
@@ -76,7 +78,7 @@ async def call(
     be exceeded, where the deadline cuts the call off, and where the circuit breaker is open;
     ClaimLostError; and the ModelError that the call ended in.
     """
-    budget, remote = run.budget, run.llm.remote
+    budget = run.budget
     margin = calibration_for(run.llm, request.counter).margin
     bound = await _cost_bound(run, state, request, margin=margin)
     request = replace(request, margin=margin)
@@ -84,9 +86,8 @@ async def call(
         reservation = await budget.reserve(bound.tokens)
     permit: Permit | None = None
     try:
-        if remote:
-            with run.mark_waiting():
-                permit = await _permit(run, state, bound.tokens)
+        with run.mark_waiting():
+            permit = await _permit(run, state, bound.tokens)
         timeout, by_deadline = _call_timeout(run, until)
         attempt = await _claim_and_journal(run, state, reservation, bound)
     except BaseException:
@@ -145,17 +146,23 @@ async def _cost_bound(
     )
 
 
-async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit:
-    """Wait until the model may be sent the call. Raises SpendLimitError where the run ends first.
+async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | None:
+    """Wait until the model may be sent the call; a local one waits for nothing and needs no permit.
 
-    So it does where the circuit is open: that ends the run.
+    Raises SpendLimitError where the run ends first. So it does where the circuit is open: that ends
+    the run.
     """
     subject = (run.subject, state.node.id)
     try:
+        if not run.llm.remote:
+            run.rate_limiter.check_hanging()
+            return None
         permit = await run.rate_limiter.acquire(
             tokens, subject=subject, stopped=run.budget.stop_reason
         )
     except CircuitOpenError as error:
+        if error.reason == "hanging":
+            _log.warning("run %s: %s", run.run_id, error)
         run.budget.stop_for_circuit(error)
         raise
     if permit is None:

@@ -21,11 +21,14 @@ from hiermem.config import UpdatePolicy
 from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
 from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
+from hiermem.process import at_fork
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
 
 #: The longest sleep between two checks whether the caller still wants to wait, in seconds.
 _LOOK: Final = 0.25
+#: The most threads of a blocking function, for each call that may be in flight.
+_THREADS: Final = 4
 
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
@@ -56,6 +59,16 @@ class ModelState:
 _states: dict[int, ModelState] = {}
 _unreferenced: list[object] = []
 _guard = threading.Lock()
+
+
+def _forget_states() -> None:
+    """Begin anew in a forked process: the requests in flight are the parent's."""
+    global _guard  # noqa: PLW0603 - another thread of the parent may have held it
+    _guard = threading.Lock()
+    _states.clear()
+
+
+at_fork(in_child=_forget_states)
 
 
 def state_of(model: object) -> ModelState:
@@ -155,6 +168,7 @@ class RateLimiter:
         delay: float = 0.0,
     ) -> None:
         self._state = state_of(model)
+        self._model = model
         self._limits, self._breaker = limits, breaker
         self._clock, self._sleep = clock, sleep
         self._batch, self._delay = batch, delay
@@ -167,6 +181,16 @@ class RateLimiter:
         """Whether the provider kept failing and is not asked now."""
         with self._state.lock:
             return self._state.circuit.decide(None, self._clock()).kind == "open"
+
+    def check_hanging(self) -> None:
+        """Raise CircuitOpenError where too many abandoned calls of a function are still running.
+
+        With those that may be in flight, they have up to ``_THREADS`` threads for each of these.
+        """
+        abandoned = int(getattr(self._model, "abandoned_calls", 0) or 0)
+        most = self._limits.in_flight
+        if most is not None and abandoned >= (_THREADS - 1) * most:
+            raise CircuitOpenError(self._breaker.pause, reason="hanging")
 
     async def acquire(
         self, tokens: int, *, subject: Hashable, stopped: Callable[[], object]
@@ -209,6 +233,7 @@ class RateLimiter:
 
     def _admit(self, request: WindowRequest, subject: Hashable) -> tuple[float, Permit | None]:
         """Admit the request if it may go; otherwise return the seconds until the next check."""
+        self.check_hanging()
         state, now = self._state, self._clock()
         decision = state.circuit.decide(subject, now)
         if decision.kind == "open":

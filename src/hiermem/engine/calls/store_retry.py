@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
+from hiermem.errors import ReadOnlyError, StoreCorruptError, StoreError, StoreNewerError
 
 T = TypeVar("T")
 
@@ -25,13 +25,13 @@ async def retry_store(
 ) -> T:
     """Run ``call``, and retry it while the store fails.
 
-    A damaged store, or one newer than the library, does not get better: these errors are raised at
-    once.
+    A store that is damaged, newer than the library or opened for reading only does not get better:
+    these errors are raised at once.
     """
     for tried in range(1, TRIES + 1):
         try:
             return await call()
-        except (StoreCorruptError, StoreNewerError):
+        except (StoreCorruptError, StoreNewerError, ReadOnlyError):
             raise
         except StoreError:
             if tried == TRIES:

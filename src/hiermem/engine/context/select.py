@@ -8,6 +8,7 @@ cut stays unchanged whatever the question is.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -30,10 +31,18 @@ from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
-from hiermem.errors import BudgetTooSmallError
+from hiermem.errors import (
+    BudgetTooSmallError,
+    ReadOnlyError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+)
 from hiermem.protocols import TokenCounter
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import ViewRecord
+
+_log = logging.getLogger("hiermem.context")
 
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: The suffix of the name of a view that holds a ``Seen`` instead of a cut.
@@ -197,15 +206,28 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     if request.sticky and not found.omitted:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         if found.view != before:
-            await handle.store.put_view(
-                ViewRecord(session_id, name, found.view.to_json()), epoch=record.epoch
-            )
+            await _keep(handle, ViewRecord(session_id, name, found.view.to_json()), record.epoch)
         if now_seen != seen:
             counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
-            await handle.store.put_view(
-                ViewRecord(session_id, name + SEEN, counted.to_json()), epoch=record.epoch
-            )
+            seen_record = ViewRecord(session_id, name + SEEN, counted.to_json())
+            await _keep(handle, seen_record, record.epoch)
     return Decided(record, situation, found, shared)
+
+
+async def _keep(handle: Handle, view: ViewRecord, epoch: int) -> None:
+    """Store a view, if the store takes it: without it, the next context may miss a cache once.
+
+    A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
+    StoreNewerError.
+    """
+    try:
+        await handle.store.put_view(view, epoch=epoch)
+    except (StoreCorruptError, StoreNewerError):
+        raise
+    except ReadOnlyError:
+        return
+    except StoreError as error:
+        _log.warning("session %s: its view was not kept: %s", view.session_id, error)
 
 
 def cut_for(

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from hiermem.core.calls.lease import Claim, write_claim
+from hiermem.core.calls.lease import Claim, is_believed, write_claim
 from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
 from hiermem.engine.calls.call_journal import CallJournal
@@ -100,7 +100,7 @@ class ExtractionRecords:
                 return None
             unknown: list[Attempt] = []
             if isinstance(found, Claim):
-                if found.run_id != self._run_id and found.until > now:
+                if found.run_id != self._run_id and is_believed(found.until, now=now):
                     return None
                 # The item may have had another id in that run, which may have split the session
                 # differently.
@@ -118,7 +118,9 @@ class ExtractionRecords:
     async def current(self, item: WorkItem) -> StoredAnswer | Claim | None:
         """Return the answer to a chunk or step, or the claim on it; None where it is free."""
         _, found = await self._look(item)
-        return None if isinstance(found, Claim) and found.until <= self._now() else found
+        if isinstance(found, Claim) and not is_believed(found.until, now=self._now()):
+            return None
+        return found
 
     async def commit(
         self, item: WorkItem, stored: StoredAnswer, attempts: Sequence[Attempt]

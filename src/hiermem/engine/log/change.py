@@ -16,6 +16,7 @@ from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log import erase_space as clearing
+from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.edit import OnEdit
 from hiermem.core.log.erase import ForkHandling, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
@@ -25,6 +26,7 @@ from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session
+from hiermem.engine.log.copies import copies_of
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
@@ -158,7 +160,7 @@ async def _withdraw(
     )
     if kind == "quarantine":
         return replace(receipt, scrub_reason=_STAYS)
-    return await _scrubbed(handle, receipt)
+    return await _scrubbed(handle, receipt, await copies_of(handle.store))
 
 
 def _check_many(indices: Any) -> None:
@@ -198,7 +200,7 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
             session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
         )
     )
-    return await _scrubbed(handle, receipt)
+    return await _scrubbed(handle, receipt, await copies_of(handle.store))
 
 
 async def erase_space(handle: Handle, space: str) -> Receipt:
@@ -210,7 +212,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     receipt = await handle.store.transact(
         lambda: clearing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
-    return await _scrubbed(handle, receipt)
+    return await _scrubbed(handle, receipt, await copies_of(handle.store))
 
 
 async def erase_tenant(handle: Handle) -> Receipt:
@@ -218,16 +220,19 @@ async def erase_tenant(handle: Handle) -> Receipt:
     messages = 0
     async for record in every_session(handle.store):
         messages += record.messages
+    copies = await copies_of(handle.store)  # the records of them are erased too
     removed = {"sessions": await handle.store.erase_all(), "messages": messages}
     gone = {what: count for what, count in removed.items() if count}
-    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone))
+    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone), copies)
 
 
-async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
+async def _scrubbed(handle: Handle, receipt: Receipt, copies: tuple[StoreCopy, ...]) -> Receipt:
     """Remove erased content from the store's bytes too, and report the result on the receipt."""
     found = await handle.store.scrub()
     removed = dict(receipt.removed)
     if found.removed:
         removed["backups"] = len(found.removed)
     reason = "" if found.done else f"{found.reason or 'it was not done'}; {_AGAIN}"
-    return replace(receipt, removed=removed, scrubbed=found.done, scrub_reason=reason)
+    return replace(
+        receipt, removed=removed, copies=copies, scrubbed=found.done, scrub_reason=reason
+    )

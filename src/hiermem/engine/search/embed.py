@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hiermem.config import LONGEST_LEASE
 from hiermem.core.calls.run_report import with_current_outcome
 from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
@@ -153,7 +154,7 @@ class _EmbeddingPass:
         self._source: ForkSource
         self._report = EmbeddingReport(session_id)
         # Longer than one request may take.
-        lease = 2 * handle.search_policy.embed_timeout + 60
+        lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
         self.run = JournalledRun(
             store=handle.store,
             tree=handle.store.tree(session_id),

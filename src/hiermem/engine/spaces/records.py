@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from hiermem.core.calls.lease import Claim, read_claim, write_claim
+from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
@@ -152,8 +152,12 @@ class Lease:
         """Take the lease; return whether it was free."""
         async with self._lock:
             before = await self._records.one(bank_record.LEASE)
-            claim = _read_lease(before)
-            if claim is not None and claim.run_id != self._run_id and claim.until > self._now():
+            claim = read_claim(before.body) if before else None
+            if (
+                claim is not None
+                and claim.run_id != self._run_id
+                and is_believed(claim.until, now=self._now())
+            ):
                 return False
             write = self._write(before.version if before else 0)
             if await self._records.put([write]):
@@ -197,9 +201,3 @@ class Lease:
         assert write.body is not None
         assert write.expected is not None
         return Record(write.kind, write.scope, write.key, write.body, write.expected + 1)
-
-
-def _read_lease(record: Record | None) -> Claim | None:
-    """Read a lease; a damaged one is nobody's."""
-    found = read_claim(record.body) if record else None
-    return found if found is not None and found.until.tzinfo is not None else None

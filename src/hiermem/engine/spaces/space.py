@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from hiermem.core.spaces.folder import BankFile
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io
 from hiermem.engine.spaces.records import Lease, SpaceRecords
@@ -188,29 +191,33 @@ async def rollback(space: SpaceContext, to: Any) -> BankRevision:
     """
     number = arguments.whole(to, "to")
     files, synthesis = await _texts(space, number)
-    lease = await _take_lease(space)
-    try:
+    async with _bank_lease(space) as lease:
         state = await space.state()
         texts = dict.fromkeys(state.files, None) | files
         planned = change.put(
             state, texts, kind="rollback", now=space.handle.clock(), synthesis=synthesis, to=number
         )
-        if planned is not None and not await lease.commit(planned.writes):
+        if planned is not None and not await shielded(lease.commit(planned.writes)):
             raise await space.refused()
-    finally:
-        await lease.release()
     newest = await history(space, 1)
     if not newest:
         raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
     return newest[0]
 
 
-async def _take_lease(space: SpaceContext) -> Lease:
-    """Take the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased."""
+@asynccontextmanager
+async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
+    """Hold the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased.
+
+    All its writes are shielded: where one is cancelled, the lease is still known and released.
+    """
     lease = space.lease(uuid.uuid4().hex)
-    if not await lease.take():
-        raise await space.refused()
-    return lease
+    try:
+        if not await shielded(lease.take()):
+            raise await space.refused()
+        yield lease
+    finally:
+        await shielded(lease.release())
 
 
 # ---------------------------------------------------------------------------------------------
@@ -266,8 +273,7 @@ async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
     path = folder_io.folder_path(folder)
     arguments.switch(overwrite, "overwrite")
     rules = await space.rules()
-    lease = await _take_lease(space)
-    try:
+    async with _bank_lease(space) as lease:
         state = await space.records.state(rules)
         plan, texts = await asyncio.to_thread(
             folder_io.read_from,
@@ -284,10 +290,8 @@ async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
                 RecordWrite(kind, bank_record.SPACE_SCOPE, name, folder_plan.text_hash(text))
                 for name, text in texts.items()
             ]
-            if not await lease.commit([*planned.writes, *loaded]):
+            if not await shielded(lease.commit([*planned.writes, *loaded])):
                 raise await space.refused()
-    finally:
-        await lease.release()
     before = state.texts
     return LoadReport(
         path,

@@ -11,19 +11,20 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from hiermem.errors import UsageError
+from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import files, reads
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import Busy, Readers, ReadTransaction, Transaction, Writer
 from hiermem.types.transaction import Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -39,7 +40,7 @@ class SQLiteStore:
         self,
         *,
         path: str,
-        writer: Writer,
+        writer: Writer | None,
         readers: Readers | None,
         busy_timeout: float,
         clock: Callable[[], datetime],
@@ -58,6 +59,7 @@ class SQLiteStore:
         path: str | os.PathLike[str],
         *,
         create: bool = True,
+        read_only: bool = False,
         busy_timeout: float = 5.0,
         readers: int = 3,
         clock: Callable[[], datetime] = system_time,
@@ -68,6 +70,8 @@ class SQLiteStore:
         ``readers`` is the number of reads that may run at once; ``clock`` is the store's time. A
         file of an older format is migrated, after it was copied to ``<name>.v<n>.bak``. A file of
         up to 32 MB is checked for damage as a whole; of a larger file, only the schema is checked.
+        With ``read_only``, nothing is created, and writes raise ReadOnlyError; the file and its
+        file system may be read-only. Other processes may write meanwhile.
 
         Raises NotFoundError if ``create`` is off and the file does not exist, StoreCorruptError if
         the file is not a store, is of a development version or is damaged, and StoreNewerError if
@@ -79,6 +83,12 @@ class SQLiteStore:
             raise UsageError("path is empty; give a file name, or ':memory:' to keep nothing")
         if busy_timeout < 0 or readers < 1:
             raise UsageError("busy_timeout must be 0 or more, and readers 1 or more")
+        if read_only:
+            if name == files.MEMORY:
+                raise UsageError("':memory:' with read_only=True would be empty for ever")
+            return await asyncio.to_thread(
+                cls._open_to_read, name, busy_timeout=busy_timeout, readers=readers, clock=clock
+            )
         return await asyncio.to_thread(
             cls._open,
             name,
@@ -110,7 +120,22 @@ class SQLiteStore:
         connect = partial(files.connect, file, busy_timeout=busy_timeout)
         return cls(
             path=name,
-            writer=Writer(connect()),
+            writer=Writer(connect(), connect),
+            readers=Readers(connect, readers),
+            busy_timeout=busy_timeout,
+            clock=clock,
+        )
+
+    @classmethod
+    def _open_to_read(
+        cls, name: str, *, busy_timeout: float, readers: int, clock: Callable[[], datetime]
+    ) -> SQLiteStore:
+        file = Path(name).absolute()
+        files.prepare_to_read(file, busy_timeout=busy_timeout, schema=current())
+        connect = partial(files.connect_to_read, file, busy_timeout=busy_timeout)
+        return cls(
+            path=name,
+            writer=None,
             readers=Readers(connect, readers),
             busy_timeout=busy_timeout,
             clock=clock,
@@ -145,7 +170,14 @@ class SQLiteStore:
     def _close(self) -> None:
         if self._readers:
             self._readers.close()
-        self._writer.close()
+        if self._writer:
+            self._writer.close()
+
+    def _writing(self) -> Writer:
+        """Return the writer. Raises ReadOnlyError where the store was opened for reading."""
+        if self._writer is None:
+            raise ReadOnlyError
+        return self._writer
 
     async def read(
         self,
@@ -157,7 +189,7 @@ class SQLiteStore:
         if self._readers:
             return await self._readers.run(lambda connection: work(connection, *args, **kwargs))
         # A database in memory has one connection, and the writer owns it.
-        return await self._writer.run(
+        return await self._writing().run(
             lambda transaction: work(transaction.connection, *args, **kwargs)
         )
 
@@ -173,7 +205,7 @@ class SQLiteStore:
                 yield page
             return
         await self.read(lambda _: None)  # refuses a closed store
-        connect = partial(files.connect, self._file, busy_timeout=self._busy_timeout, mode="ro")
+        connect = partial(files.connect_to_read, self._file, busy_timeout=self._busy_timeout)
         connection: sqlite3.Connection | None = None
         try:
             connection = await asyncio.to_thread(connect)
@@ -187,8 +219,38 @@ class SQLiteStore:
             if connection is not None:
                 connection.close()
 
+    async def backup(self, target: Path) -> None:
+        """Copy the store to a new file, complete or not at all; reads and writes go on meanwhile.
+
+        Raises UsageError where there is something at ``target``, StoreError where it cannot be
+        written.
+        """
+        copy = partial(files.back_up, target=target, busy_timeout=self._busy_timeout)
+        await self.read(lambda _: None)  # refuses a closed store
+
+        def work() -> None:
+            if self._readers is None:
+                # A database in memory has one connection, and a copy inside its transaction would
+                # wait for that transaction.
+                with self._writing().pause() as connection:
+                    copy(connection)
+                return
+            try:
+                connection = files.connect_to_read(self._file, busy_timeout=self._busy_timeout)
+            except FAILURES as error:
+                raise translate(error) from None
+            with closing(connection):
+                copy(connection)
+
+        await asyncio.to_thread(work)
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` on the writer and wait for its commit; the tenants' handles call this."""
+        """Run ``work`` on the writer and wait for its commit; the tenants' handles call this.
+
+        Where the store is only read, work that changes nothing runs on a reader.
+        """
+        if self._writer is None:
+            return await self.read(_decided, work)
         return await self._writer.run(work)
 
     async def time(self) -> datetime:
@@ -198,16 +260,25 @@ class SQLiteStore:
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
         """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
-        return self._writer.run_here(work)
+        return self._writing().run_here(work)
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the file's bytes; the tenants' handles call this."""
         if self._readers is None:
             # In memory, no bytes outlive their row, and there are no backups.
-            await self._writer.run(lambda _: None)
+            await self._writing().run(lambda _: None)
             return Scrubbed(done=True)
         return await asyncio.to_thread(self._scrub)
 
     def _scrub(self) -> Scrubbed:
-        with self._writer.pause():
+        with self._writing().pause():
             return scrub(self._file, busy_timeout=self._busy_timeout)
+
+
+def _decided(connection: sqlite3.Connection, work: Callable[[Transaction], T]) -> T:
+    """Run ``work``, all from one state. Raises ReadOnlyError where it changes something."""
+    connection.execute("BEGIN")
+    try:
+        return work(ReadTransaction(connection))
+    finally:
+        connection.execute("ROLLBACK")

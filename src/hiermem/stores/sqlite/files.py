@@ -21,7 +21,9 @@ from hiermem.errors import (
     StoreCorruptError,
     StoreError,
     StoreNewerError,
+    UsageError,
 )
+from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
 from hiermem.stores.sqlite.schema import (
     APPLICATION_ID,
@@ -33,6 +35,7 @@ from hiermem.stores.sqlite.schema import (
 
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 #: A file of up to this many bytes is read completely when it is opened, which takes a tenth of a
 #: second. Of a larger file, only the schema is checked; other damage is found when the damaged part
 #: is read, or by ``check``.
@@ -52,6 +55,7 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         target = f"{Path(path).absolute().as_uri()}?{query}"
     connection = sqlite3.connect(
         target,
+        factory=connections.Connection,
         uri=path != MEMORY,
         timeout=busy_timeout,
         isolation_level=None,
@@ -59,6 +63,8 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         cached_statements=256,
     )
     try:
+        if path != MEMORY:
+            connections.register(connection, Path(path).absolute())
         # A file may hold triggers and views from another source; their code must not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
@@ -77,6 +83,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
     StoreError.
     """
+    connections.check(path)
     try:
         found = _identify(path)
         if found == "absent" and not create:
@@ -84,8 +91,9 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
         looked = found == "store" and _look(path, busy_timeout=busy_timeout, schema=schema)
         if found == "empty" and not create:
             raise StoreCorruptError(f"{path} is empty, not a store; open it with create=True")
-        mode = "rwc" if create and found == "absent" else "rw"
-        with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
+        if found == "absent":
+            connections.create(path)
+        with closing(connect(path, busy_timeout=busy_timeout)) as connection:
             _create(connection, schema)
             _migrate(connection, path, busy_timeout=busy_timeout, schema=schema)
             if not looked:
@@ -95,6 +103,58 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
         raise translate(error) from None
     except OSError as error:
         raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
+
+
+def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
+    """Make sure that ``path`` holds a sound store of this format, without changing anything.
+
+    Raises what ``prepare`` raises, and StoreError where the file has to be migrated or recovered
+    first.
+    """
+    connections.check(path)
+    try:
+        found = _identify(path)
+        if found == "absent":
+            raise NotFoundError(f"there is no store at {path}")
+        if found == "empty":
+            raise StoreCorruptError(f"{path} is empty, not a store")
+        if not _look(path, busy_timeout=busy_timeout, schema=schema):
+            raise StoreError(
+                f"the store at {path} was being written when its process ended; open it once "
+                "without read_only=True to recover it"
+            )
+        with closing(connect_to_read(path, busy_timeout=busy_timeout)) as connection:
+            version = _pragma(connection, "user_version")
+        if version < schema.version:
+            raise StoreError(
+                f"the store at {path} is of format {version}; open it once without "
+                f"read_only=True to bring it to format {schema.version}"
+            )
+    except FAILURES as error:
+        raise translate(error) from None
+    except OSError as error:
+        raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
+
+
+def connect_to_read(path: Path, *, busy_timeout: float) -> sqlite3.Connection:
+    """Open a connection that only reads, to a file that may lie on a read-only file system.
+
+    SQLite needs the log's index beside the file. Where it can neither find nor create one, and
+    there is no log, nobody is writing, and the file is read as it is. Should another user write to
+    it later, it has to be opened again.
+    """
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(path, busy_timeout=busy_timeout, mode="ro")
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        if connection is not None:
+            connection.close()
+        log = _beside(path, "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        connection = connect(path, busy_timeout=busy_timeout, mode="immutable")
+    return connection
 
 
 def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
@@ -108,6 +168,38 @@ def check(connection: sqlite3.Connection) -> list[str]:
     return [] if found == ["ok"] else found
 
 
+def sync(path: Path) -> None:
+    """Make durable what was written to a file, or the names in a folder, if there is one.
+
+    Raises OSError.
+    """
+    # A folder cannot be opened on every platform; there, renaming is durable by itself.
+    if path.is_dir() and os.name != "posix":
+        return
+    try:
+        # Not for the store's own file: closing a descriptor of it drops the process's locks.
+        number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _was_created(path: Path) -> bool:
+    """Return whether a journal says that the file was empty before what was written to it.
+
+    A power loss during the first transaction leaves such a file. SQLite makes it empty again.
+    """
+    try:
+        with _beside(path, "-journal").open("rb") as file:
+            head = file.read(20)
+    except FileNotFoundError:
+        return False
+    return head.startswith(_JOURNAL_MAGIC) and head[16:20] == bytes(4)
+
+
 def _identify(path: Path) -> str:
     """Return "absent", "empty" or "store" for ``path``, from the file's first bytes.
 
@@ -115,13 +207,16 @@ def _identify(path: Path) -> str:
     including a store of a development version.
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(100)
+        head = connections.read_head(path, 100)
     except FileNotFoundError:
         return "absent"
+    if head is None:
+        return "store"  # it was identified when that connection was made
     if not head:
         return "empty"
     if len(head) < 100 or not head.startswith(_MAGIC):
+        if _was_created(path):
+            return "empty"
         raise StoreCorruptError(f"{path} is not an SQLite file; it was left untouched")
     application = int.from_bytes(head[68:72], "big")
     if application == DEVELOPMENT_ID:
@@ -255,16 +350,55 @@ def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
     """Copy the store in its own folder, complete or not at all; the caller holds the write lock."""
     whole, part = _beside(path, f".v{version}.bak"), _beside(path, f".v{version}.bak.part")
     part.unlink(missing_ok=True)
-    with (
-        closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as source,
-        closing(connect(part, busy_timeout=busy_timeout, mode="rwc")) as target,
-    ):
+    with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as source:
+        _copy(source, part, busy_timeout=busy_timeout)
+    part.replace(whole)
+
+
+def back_up(source: sqlite3.Connection, target: Path, *, busy_timeout: float) -> None:
+    """Copy the database of ``source`` to a new file at ``target``, complete or not at all.
+
+    The copy is one state of the database, whoever writes to it meanwhile. Raises UsageError where
+    there is something at ``target``, and StoreError where it cannot be written.
+    """
+    part = _beside(target, f".{secrets.token_hex(4)}.part")
+    try:
+        try:
+            _copy(source, part, busy_timeout=busy_timeout)
+            _rename_to_new(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+        sync(target.parent)
+    except FileExistsError:
+        raise UsageError(
+            f"there is something at {target}; a backup is written to a new file"
+        ) from None
+    except FAILURES as error:
+        raise translate(error) from None
+    except OSError as error:
+        raise StoreError(f"the backup {target} cannot be written: {error.strerror}") from error
+
+
+def _copy(source: sqlite3.Connection, part: Path, *, busy_timeout: float) -> None:
+    """Copy a database to a new file, durably."""
+    connections.create(part)
+    with closing(connect(part, busy_timeout=busy_timeout)) as target:
         source.backup(target)
         # In WAL mode, the copy would need a second file.
         target.execute("PRAGMA journal_mode = DELETE")
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(whole)
+    sync(part)
+
+
+def _rename_to_new(part: Path, target: Path) -> None:
+    """Give a file its name. Raises FileExistsError where the name is taken."""
+    try:
+        os.link(part, target)  # a rename would replace what has the name
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise FileExistsError from None
+        part.rename(target)
 
 
 def _use_wal(connection: sqlite3.Connection, *, busy_timeout: float) -> None:

@@ -3,8 +3,9 @@
 A deleted cell is overwritten with zeros, because ``secure_delete`` is on. That does not remove
 every copy. When a page is split, a cell that moves to another page leaves a copy in the gap of the
 old page. Frames of the write-ahead log hold pages in their earlier state. So the file is rewritten
-from its content, and the log is checkpointed into the file and truncated to zero length. The result
-never claims more than was done.
+from its content, and the log is checkpointed into the file and truncated to zero length. SQLite
+does not sync that truncation, so it is synced here: a power loss would bring the log back. The
+result never claims more than was done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from hiermem.errors import StoreBusyError, StoreCorruptError
 from hiermem.stores.sqlite.failures import FAILURES, translate
-from hiermem.stores.sqlite.files import connect
+from hiermem.stores.sqlite.files import connect, sync
 from hiermem.types.transaction import Scrubbed
 
 _BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
@@ -33,8 +34,12 @@ def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
     try:
         with closing(connect(path, busy_timeout=busy_timeout)) as connection:
             reasons += _rewrite(connection)
+            sync(path.with_name(path.name + "-wal"))
+        sync(path.parent)
     except FAILURES as error:
         reasons.append(_reason(error))
+    except OSError as error:
+        reasons.append(f"the emptied log cannot be synced: {error.strerror}")
     return Scrubbed(done=not reasons, reason="; ".join(reasons), removed=tuple(removed))
 
 

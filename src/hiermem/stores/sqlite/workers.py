@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from hiermem.errors import MemoryClosedError, StoreError
+from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
+from hiermem.process import HomeProcess
+from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Scrubbed
@@ -45,6 +48,12 @@ class Transaction:
         self._grouped = False
         self._marked = False
         self._seen: int | None = None
+
+    def use(self, connection: sqlite3.Connection) -> None:
+        """Continue on another connection to the same file."""
+        self.connection = connection
+        self.heads.clear()
+        self._seen = None
 
     def writing(self) -> None:
         """Mark the point to return to if this write fails; call this before the first change."""
@@ -92,6 +101,14 @@ class Transaction:
             # If even this fails, the next BEGIN fails too and reports it to the next caller.
             with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
+
+
+class ReadTransaction(Transaction):
+    """A transaction of a store that is only read: a decision may read in it and change nothing."""
+
+    def writing(self) -> None:
+        """Refuse the first change. Raises ReadOnlyError."""
+        raise ReadOnlyError
 
 
 class Busy:
@@ -156,6 +173,7 @@ class _Worker:
     """A queue of jobs, and the one or more threads that process them."""
 
     def __init__(self) -> None:
+        self._home = HomeProcess()
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
@@ -166,7 +184,10 @@ class _Worker:
 
         If the waiting task is cancelled, work that has not begun is skipped and work that has begun
         is finished. In both cases the work takes effect as a whole or not at all.
+
+        Raises ForkedProcessError in a process that was forked since, where the threads are missing.
         """
+        self._home.check()
         job = _Job(work)
         with self._guard:
             if self._closed:
@@ -183,7 +204,11 @@ class _Worker:
         """Make sure that a thread exists for the job that was just queued."""
 
     def close(self) -> None:
-        """Finish the queued jobs, then end the threads; this blocks. A second call is harmless."""
+        """Finish the queued jobs, then end the threads; this blocks. A second call is harmless.
+
+        Raises ForkedProcessError in a process that was forked since.
+        """
+        self._home.check()
         with self._guard:
             if not self._closed:
                 self._closed = True
@@ -197,10 +222,19 @@ class Writer(_Worker):
     """The one thread that writes; it owns ``connection`` and closes it.
 
     A thread that may block can do its own write with ``run_here`` while no other write waits.
+    ``reconnect`` opens another connection to the same file, after a fork; a database in memory has
+    none.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        reconnect: Callable[[], sqlite3.Connection] | None = None,
+    ) -> None:
         super().__init__()
+        self._reconnect = reconnect
+        self._disconnected = False
+        self._paused = False
         # The thread that holds this lock is the one that writes.
         self._turn = threading.Lock()
         self._wanted = False
@@ -208,6 +242,20 @@ class Writer(_Worker):
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
+        connections.keep(self)
+
+    def pause_for_fork(self, until: float) -> None:
+        """Keep the turn, if it comes by ``until``, and close the connection to a file."""
+        self._paused = self._turn.acquire(timeout=max(0.0, until - time.monotonic()))
+        if self._paused and self._reconnect is not None:
+            self._transaction.connection.close()
+            self._disconnected = True
+
+    def resume_after_fork(self) -> None:
+        """Return the turn; the next write opens a connection."""
+        if self._paused:
+            self._paused = False
+            self._turn.release()
 
     def _work(self) -> None:
         queue = self._queue
@@ -239,6 +287,7 @@ class Writer(_Worker):
 
         This avoids waking two threads, which takes as long as the write itself.
         """
+        self._home.check()
         if self._wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return BUSY
         try:
@@ -261,20 +310,26 @@ class Writer(_Worker):
             del job
 
     @contextmanager
-    def pause(self) -> Generator[None]:
+    def pause(self) -> Generator[sqlite3.Connection]:
         """Keep all writes of this writer waiting meanwhile; block until a running write is done.
+
+        Yields the connection, on which no transaction is open.
 
         Raises MemoryClosedError after ``close``.
         """
+        self._home.check()
         with self._turn:
             if self._closed:
                 raise MemoryClosedError("the store is closed; open it again")
-            yield
+            yield self._transaction.connection
 
     def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
         """Process ``jobs`` in one transaction; return the jobs that need another transaction."""
         transaction = self._transaction
         try:
+            if self._disconnected and self._reconnect is not None:
+                transaction.use(self._reconnect())
+                self._disconnected = False
             transaction.begin(grouped=len(jobs) > 1)
         except FAILURES as error:
             return self._fail(jobs, error, committing=False)
@@ -329,6 +384,12 @@ class Readers(_Worker):
         self._connect = connect
         self._limit = limit
         self._busy = 0
+        # The connections by thread, and how many of them are in use; none is while ``_paused``.
+        self._connections: dict[int, sqlite3.Connection] = {}
+        self._turns = threading.Condition()
+        self._in_use = 0
+        self._paused = False
+        connections.keep(self)
 
     def _hire(self) -> None:
         # The caller holds the guard. A thread counts as busy as soon as its job is queued.
@@ -338,23 +399,59 @@ class Readers(_Worker):
             self._threads.append(thread)
             thread.start()
 
+    def pause_for_fork(self, until: float) -> None:
+        """Close the connections that are not in use by ``until``, and let no read begin."""
+        with self._turns:
+            self._paused = True
+            left = max(0.0, until - time.monotonic())
+            if self._turns.wait_for(lambda: not self._in_use, left):
+                while self._connections:
+                    self._connections.popitem()[1].close()
+
+    def resume_after_fork(self) -> None:
+        """Let reads begin again, each on a new connection."""
+        with self._turns:
+            self._paused = False
+            self._turns.notify_all()
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Wait while a fork is under way; no fork begins meanwhile."""
+        with self._turns:
+            self._turns.wait_for(lambda: not self._paused)
+            self._in_use += 1
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._in_use -= 1
+                self._turns.notify_all()
+
     def _work(self) -> None:
-        connection: sqlite3.Connection | None = None
+        me = threading.get_ident()
         while (job := self._queue.get()) is not None:
-            try:
-                if not job.future.cancelled():
-                    connection = connection or self._connect()
-                    job.result = job.work(connection)
-            except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                job.error = translate(error) if isinstance(error, Exception) else error
-                if connection is not None and connection.in_transaction:
-                    with suppress(*FAILURES):
-                        connection.execute("ROLLBACK")
+            with self._turn():
+                self._read(job, me)
             with self._guard:
                 self._busy -= 1
             _answer([job])
+        with self._turns:
+            connection = self._connections.pop(me, None)
         if connection is not None:
             connection.close()
+
+    def _read(self, job: _Job[Any], thread: int) -> None:
+        connection = self._connections.get(thread)
+        try:
+            if not job.future.cancelled():
+                if connection is None:
+                    connection = self._connections[thread] = self._connect()
+                job.result = job.work(connection)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            job.error = translate(error) if isinstance(error, Exception) else error
+            if connection is not None and connection.in_transaction:
+                with suppress(*FAILURES):
+                    connection.execute("ROLLBACK")
 
 
 class Connections(Protocol):

@@ -1,0 +1,76 @@
+"""Copies the whole store, and records it for every tenant whose data the copy holds.
+
+The record is written before the copy is made: a process that is killed leaves a record without a
+copy at worst, never a copy that no receipt names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from hiermem.core.log import copies
+from hiermem.core.log.copies import StoreCopy
+from hiermem.errors import UsageError
+from hiermem.protocols import Store, TenantStore
+
+_PAGE: Final = 500
+_ALL: Final = 2**31 - 1
+
+
+async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
+    """Copy the store to a new file at ``path``; ``tenant`` is the handle of the caller.
+
+    Raises UsageError where the store makes no copies of itself, for what is no path, and where
+    there is something at ``path``.
+    """
+    write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
+    if write is None:
+        raise UsageError(f"{type(store).__name__} makes no copies of itself; back up what it uses")
+    target = _new_file(path)
+    place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
+    copy = StoreCopy(place, await tenant.now())
+    before = {name: await _recorded(store.tenant(name), copy) async for name in _tenants(store)}
+    for name in before:
+        await store.tenant(name).put_records([copies.record(copy)])
+    try:
+        await write(target)
+    except BaseException:
+        for name, earlier in before.items():
+            await store.tenant(name).put_records([copies.withdrawal(copy, earlier)])
+        raise
+    # A tenant that came meanwhile may be in the copy too.
+    async for name in _tenants(store):
+        if name not in before:
+            await store.tenant(name).put_records([copies.record(copy)])
+    return copy
+
+
+def _new_file(path: Any) -> Path:
+    if not isinstance(path, (str, PathLike)) or not os.fspath(path):
+        raise UsageError("path must be the place of a file that does not exist yet")
+    target = Path(os.fsdecode(path)).absolute()
+    if os.path.lexists(target):
+        raise UsageError(f"there is something at {target}; a backup is written to a new file")
+    return target
+
+
+async def copies_of(tenant: TenantStore) -> tuple[StoreCopy, ...]:
+    """Return the recorded copies that hold data of the tenant, oldest first."""
+    return copies.read(await tenant.records(copies.KIND, limit=_ALL))
+
+
+async def _recorded(tenant: TenantStore, copy: StoreCopy) -> Any:
+    found = await tenant.records(copies.KIND, key=copies.key_of(copy.place), limit=1)
+    return found[0] if found else None
+
+
+async def _tenants(store: Store) -> AsyncIterator[str]:
+    after: str | None = None
+    while names := await store.tenants(after=after, limit=_PAGE):
+        for name in names:
+            yield name
+        after = names[-1]

@@ -1,0 +1,160 @@
+"""The connections that this process has open, and two ways in which it would lose their locks.
+
+SQLite's locks on a file are those of the process. While a process holds one, no other process may
+remove the write-ahead log; without it, the log is removed under a connection that still writes to
+it, and its commits are lost.
+
+*A file descriptor.* Closing any descriptor of a file drops all locks of the process on it. So a
+file to which a connection is open is never opened otherwise; ``read_head`` sees to that.
+
+*A fork.* SQLite counts its locks in memory. A child inherits the count without the locks, and takes
+none when it opens the file. So all connections are closed before a fork, and opened again when they
+are next needed. Where one is in use for longer than ``PATIENCE``, the child refuses to open its
+file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+from weakref import WeakSet
+
+from hiermem.errors import ForkedProcessError
+from hiermem.process import at_fork
+
+#: Seconds that a fork waits for reads and writes under way.
+PATIENCE: Final = 5.0
+
+
+class Connection(sqlite3.Connection):
+    """A connection to a file, registered so that a fork finds it."""
+
+    path: Path | None = None
+
+
+class Pausing(Protocol):
+    """Whatever keeps connections open between its uses of them."""
+
+    def pause_for_fork(self, until: float) -> None:
+        """Close the connections and let nobody use them, if that is possible by ``until``."""
+        ...
+
+    def resume_after_fork(self) -> None:
+        """Allow the use of connections again."""
+        ...
+
+
+class _Registry:
+    """What this process has open; a forked process begins with an empty one."""
+
+    def __init__(self, carried: frozenset[tuple[int, int]]) -> None:
+        self.guard = threading.Lock()
+        self.forking = threading.Lock()
+        self.connections: WeakSet[Connection] = WeakSet()
+        self.keepers: WeakSet[Pausing] = WeakSet()
+        self.paused: list[Pausing] = []
+        #: The files of which an inherited connection is open, by device and inode.
+        self.carried = carried
+
+
+_registry = _Registry(frozenset())
+
+
+def register(connection: Connection, path: Path) -> None:
+    """Note an open connection to the file at ``path``."""
+    connection.path = path
+    with _registry.guard:
+        _registry.connections.add(connection)
+
+
+def read_head(path: Path, size: int) -> bytes | None:
+    """Return the first bytes of the file; None where this process has a connection to it."""
+    with _registry.guard:
+        identity = _identity(path)
+        for one in list(_registry.connections):
+            if identity is not None and _identity(one.path) == identity and _is_open(one):
+                return None
+        with path.open("rb") as file:
+            return file.read(size)
+
+
+def create(path: Path) -> None:
+    """Create an empty file that its owner alone may read; the log beside it gets the same rights.
+
+    It will hold what people said, and the secret that signs what the store renders.
+    """
+    with _registry.guard, suppress(FileExistsError):  # another process was faster
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def keep(keeper: Pausing) -> None:
+    """Have ``keeper`` close its connections before every fork."""
+    with _registry.guard:
+        _registry.keepers.add(keeper)
+
+
+def check(path: Path) -> None:
+    """Raise ForkedProcessError where an inherited connection to the file at ``path`` is open."""
+    if _registry.carried and _identity(path) in _registry.carried:
+        raise ForkedProcessError(
+            f"the store at {path} was being read or written at the moment of os.fork(), and this "
+            "process cannot open it safely; fork before the store is opened, or start the process "
+            'with the method "spawn"'
+        )
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        found = None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
+def _is_open(connection: Connection) -> bool:
+    try:
+        connection.total_changes  # noqa: B018 - raises for a closed connection
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def _before() -> None:
+    _registry.forking.acquire()
+    until = time.monotonic() + PATIENCE
+    with _registry.guard:
+        keepers = list(_registry.keepers)
+    for keeper in keepers:
+        keeper.pause_for_fork(until)
+        _registry.paused.append(keeper)
+    # Held during the fork, so that the set is whole when the child reads it.
+    _registry.guard.acquire()
+
+
+def _in_parent() -> None:
+    _registry.guard.release()
+    while _registry.paused:
+        _registry.paused.pop().resume_after_fork()
+    _registry.forking.release()
+
+
+def _in_child() -> None:
+    global _registry  # noqa: PLW0603 - a process has one
+    left = [one.path for one in _registry.connections if _is_open(one) and one.path is not None]
+    found = {identity for path in left if (identity := _identity(path)) is not None}
+    # The inherited connections stay referenced: closing one would act on the parent's files.
+    _inherited.append(_registry)
+    _inherited.append(list(_registry.connections))
+    _registry = _Registry(_registry.carried | found)
+
+
+#: What belongs to earlier processes, kept for ever.
+_inherited: list[object] = []
+
+if os.name == "posix":
+    at_fork(before=_before, in_parent=_in_parent, in_child=_in_child)

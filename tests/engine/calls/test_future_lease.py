@@ -1,0 +1,79 @@
+"""F19: what a process left behind whose clock was a year ahead holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hiermem import AsyncMemory, BankPolicy, Message, UpdatePolicy
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import ScriptedLLM
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = NOON
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+class Dead(ScriptedLLM):
+    """A model whose process never hears of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(remote=True)
+        self.entered = asyncio.Event()
+
+    async def complete(self, request):
+        self.entered.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("kind", ["update", "extraction", "consolidation"])
+async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> None:
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    settings = {
+        "store": store,
+        "clock": clock,
+        "update_policy": UpdatePolicy(batch_delay=0, lease=1),
+        "bank_policy": BankPolicy(lease=1),
+    }
+    dead = Dead()
+    wrong = AsyncMemory(llm=dead, **settings)
+    right = AsyncMemory(llm=ScriptedLLM(remote=True), **settings)
+    await right.session("s").append(
+        Message.user(f"Pump {number} runs at {number * 7} rpm. " * 40) for number in range(12)
+    )
+    await right.space("p", rules="- a.md: x").note("Pump 3 is on.")
+
+    def work(memory: AsyncMemory):
+        return {
+            "update": lambda: memory.session("s").update(level=1),
+            "extraction": lambda: memory.session("s").extract(),
+            "consolidation": lambda: memory.space("p").consolidate(),
+        }[kind]()
+
+    clock.at = NOON + timedelta(days=365)
+    left = asyncio.create_task(work(wrong))
+    await dead.entered.wait()
+    # The clock is set right, and the process is gone: nothing of it goes on.
+    clock.at = NOON + timedelta(minutes=1)
+    (shown,) = await right.runs()
+    assert shown.outcome == "interrupted"
+    done = await asyncio.wait_for(work(right), 30)
+    if kind == "consolidation":
+        assert done.status == "ok"
+    elif kind == "extraction":
+        assert done.calls > 0
+    else:
+        assert done.made > 0
+        assert (await right.session("s").status()).unfinished[1] == 0
+    left.cancel()
+    await asyncio.wait([left])
+    await right.close()

@@ -1,0 +1,215 @@
+"""A plain function that blocks: nobody else waits for it, whatever it does."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
+from hiermem.engine.calls.rate_limit import rate_limiter
+from hiermem.errors import CircuitOpenError, TransientModelError
+from hiermem.models.function import FunctionLLM
+from hiermem.protocols import LLMRequest
+from hiermem.testing.llms import write
+from hiermem.tokens import FunctionCounter
+
+#: More than the threads that asyncio's own pool may have on any machine.
+MANY = 40
+REQUEST = LLMRequest(
+    task="summarise",
+    messages=(),
+    inputs=(),
+    target_tokens=10,
+    max_tokens=15,
+    counter=FunctionCounter(len, name="chars"),
+)
+WAIT = 60
+
+
+class Hanging:
+    """A function whose calls return once they are let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.began = threading.Semaphore(0)
+        self.running = 0
+        self.most = 0
+        self._guard = threading.Lock()
+
+    def __call__(self, request: LLMRequest) -> str:
+        with self._guard:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.began.release()
+        try:
+            self.go.wait()
+        finally:
+            with self._guard:
+                self.running -= 1
+        return write(request)
+
+    def wait_for(self, calls: int) -> None:
+        for _ in range(calls):
+            assert self.began.acquire(timeout=WAIT)
+
+
+def talk(count: int) -> list[Message]:
+    return [
+        (Message.assistant if n % 2 else Message.user)(f"Step {n} takes {n * 7} seconds. " * 9)
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def hanging():
+    function = Hanging()
+    yield function
+    function.go.set()
+
+
+async def test_hanging_calls_hold_up_neither_searches_nor_appends_of_others(hanging):
+    """They once shared a pool of a few threads with everything else."""
+    policy = UpdatePolicy(concurrency=MANY, batch_delay=0)
+    async with AsyncMemory.open(":memory:", llm=hanging, update_policy=policy) as memory:
+        await memory.session("a").append(talk(10 * MANY))
+        await memory.session("b").append(talk(100))
+        update = asyncio.create_task(memory.session("a").update())
+        await asyncio.to_thread(hanging.wait_for, MANY)
+        assert await asyncio.wait_for(memory.session("b").search("step 4"), WAIT)
+        await asyncio.wait_for(memory.session("b").append(Message.user("word " * 60_000)), WAIT)
+        hanging.go.set()
+        assert (await update).made > MANY
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_a_deadline_holds_whatever_the_function_does(hanging, remote):
+    llm = FunctionLLM(hanging, remote=remote)
+    policy = UpdatePolicy(batch_delay=0)
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
+        session = memory.session("a")
+        await session.append(talk(40))
+        report = await asyncio.wait_for(session.update(deadline=0.2), WAIT)
+        assert report.stopped == "deadline"
+        assert (await session.status()).unfinished[1] > 0
+        assert await session.search("step 4")
+
+
+def test_closing_a_memory_does_not_wait_for_the_function(hanging):
+    policy = UpdatePolicy(batch_delay=0, drain=0.1)
+    memory = Memory.open(":memory:", llm=hanging, update_policy=policy)
+    memory.session("a").append(talk(40))
+    memory.worker(poll=0.01).start()
+    hanging.wait_for(1)
+    closing = threading.Thread(target=memory.close, daemon=True)
+    closing.start()
+    closing.join(WAIT)
+    assert not closing.is_alive()
+    assert hanging.running
+
+
+def test_a_process_ends_while_its_function_hangs():
+    """A pool's threads are joined at the end of a process; the process would never end."""
+    script = """
+        import threading
+        from hiermem import Memory, Message, UpdatePolicy
+        policy = UpdatePolicy(batch_delay=0, drain=0.1)
+        never = threading.Event()
+        with Memory.open(":memory:", llm=lambda request: never.wait(), update_policy=policy) as m:
+            m.session("a").append(Message.user("Pump 3 is on. " * 60) for _ in range(20))
+            assert m.session("a").update(deadline=0.2).stopped == "deadline"
+        print("done")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, timeout=WAIT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("concurrency", [1, 2])
+async def test_abandoned_calls_are_bounded_and_the_circuit_says_why(
+    hanging, caplog, concurrency, remote
+):
+    """A thread for every call that was ever given up would fill the process."""
+    llm = FunctionLLM(hanging, remote=remote)
+    policy = UpdatePolicy(batch_delay=0, concurrency=concurrency)
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
+        session = memory.session("a")
+        await session.append(talk(40))
+        reports = []
+        for _ in range(3):
+            assert llm.abandoned_calls == concurrency * len(reports)
+            reports.append(await asyncio.wait_for(session.update(deadline=0.2), WAIT))
+        assert [report.stopped for report in reports] == ["deadline"] * 3
+        for _ in range(2):
+            report = await asyncio.wait_for(session.update(deadline=30), WAIT)
+            assert report.stopped == "circuit_open"
+            assert report.retry_after == policy.circuit_pause
+        assert "has not returned" in caplog.text
+        assert hanging.most == 3 * concurrency <= 4 * concurrency
+        # A call of another memory, which may still be in flight, is counted too.
+        limiter = rate_limiter(llm, policy, clock=lambda: 0.0, sleep=asyncio.sleep)
+        with pytest.raises(CircuitOpenError) as refused:
+            limiter.check_hanging()
+        assert refused.value.reason == "hanging"
+        # The function returns: there is nothing to wait for, and the work is done.
+        hanging.go.set()
+        for thread in list(llm._abandoned.values()):
+            await asyncio.to_thread(thread.join, WAIT)
+        assert llm.abandoned_calls == 0
+        assert (await asyncio.wait_for(session.update(), WAIT)).made > 0
+        assert (await session.status()).unfinished[1] == 0
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), StopIteration(), KeyboardInterrupt(), asyncio.CancelledError()]
+)
+async def test_no_exception_of_the_function_ends_the_event_loop(raised):
+    """A ``sys.exit`` in it would end the memory's own thread, and every caller would wait."""
+
+    def function(request):
+        raise raised
+
+    with pytest.raises(RuntimeError, match=type(raised).__name__):
+        await FunctionLLM(function).complete(REQUEST)
+
+
+async def test_a_call_sees_the_callers_context_variables():
+    """Tracing libraries keep the current span there."""
+    span: ContextVar[str] = ContextVar("span")
+    span.set("outer")
+    assert (await FunctionLLM(lambda request: span.get()).complete(REQUEST)).text == "outer"
+
+
+async def test_a_process_without_threads_to_spare_is_told_to_try_again(monkeypatch):
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(TransientModelError) as found:
+        await FunctionLLM(lambda request: "x").complete(REQUEST)
+    assert found.value.charged is False
+
+
+def test_an_answer_after_the_loop_was_closed_harms_nobody(hanging, monkeypatch):
+    hooked = []
+    monkeypatch.setattr(threading, "excepthook", hooked.append)
+    llm = FunctionLLM(hanging)
+
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(llm.complete(REQUEST), 0.05)
+
+    asyncio.run(give_up())
+    (thread,) = llm._abandoned.values()
+    hanging.go.set()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+    assert not hooked

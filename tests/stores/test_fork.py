@@ -1,0 +1,289 @@
+"""``os.fork()``: the child is told to open a store of its own, and no process loses a message.
+
+Each case is a process of its own, because the test run itself must not be forked.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+
+COMMON = """
+import asyncio, os, sys, threading, time
+from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
+from hiermem.errors import ForkedProcessError, HiermemError
+from hiermem.testing.llms import write
+path = sys.argv[1]
+
+def forked(work):
+    "Run work in a child; return what it returned, as text."
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = str(work())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(there, answer.encode())
+        os._exit(0)
+    os.close(there)
+    answer = os.read(here, 10_000).decode()
+    os.waitpid(child, 0)
+    return answer
+
+def texts(memory):
+    return [message.content for message in memory.session("a").messages()]
+"""
+
+
+def run(script: str, *arguments: object) -> str:
+    """Run the script in a process of its own; a call that waits for ever fails the test."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMMON + textwrap.dedent(script)]
+        + [str(one) for one in arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(tmp_path: Path) -> None:
+    """Without the error the child waits for threads that only its parent has."""
+    run(
+        """
+        memory = Memory.open(path)
+        session = memory.session("a")
+        session.append(Message.user("from the parent"))
+        worker = memory.worker()
+        uses = {
+            "append": lambda: session.append(Message.user("x")),
+            "messages": session.messages,
+            "sessions": memory.sessions,
+            "context": lambda: session.context(2_000),
+            "space": lambda: memory.space("p", rules="- a.md: x").notes(),
+            "worker": worker.start,
+            "close": memory.close,
+        }
+        for name, use in uses.items():
+            answer = forked(use)
+            assert answer.startswith("ForkedProcessError"), (name, answer)
+            assert "open it in this process" in answer, answer
+        session.append(Message.user("and again"))
+        assert texts(memory) == ["from the parent", "and again"]
+        memory.close()
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+def test_an_asynchronous_memory_says_so_too(tmp_path: Path) -> None:
+    """Its store has threads of its own, and a store of somebody else may have a socket."""
+    run(
+        """
+        from hiermem.stores.memory import MemoryStore
+        async def opened(store=None):
+            if store is not None:
+                return AsyncMemory(store=store)
+            return await AsyncMemory.open(path)
+        async def append(memory):
+            await memory.session("a").append(Message.user("x"))
+        for store in (None, MemoryStore()):
+            memory = asyncio.run(opened(store))
+            for use in (lambda: append(memory), memory.close):
+                answer = forked(lambda: asyncio.run(use()))
+                assert answer.startswith("ForkedProcessError"), answer
+            asyncio.run(memory.close())
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+def test_a_store_used_directly_says_so_too(tmp_path: Path) -> None:
+    """Adapters and scripts use stores without a memory around them."""
+    run(
+        """
+        from hiermem.stores.sqlite import SQLiteStore
+        for place in (path, ":memory:"):
+            store = asyncio.run(SQLiteStore.open(place))
+            for use in (store.check, store.scrub, store.tenants, store.close):
+                answer = forked(lambda: asyncio.run(use()))
+                assert answer.startswith("ForkedProcessError"), (use, answer)
+            assert asyncio.run(store.check()) == []
+            asyncio.run(store.close())
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+def test_leaving_a_with_block_in_the_child_hides_no_error_of_the_child(tmp_path: Path) -> None:
+    """The child has nothing to close there; its own exit code and error have to come through."""
+    run(
+        """
+        with Memory.open(path) as memory:
+            memory.session("a").append(Message.user("x"))
+            child = os.fork()
+            if child == 0:
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            assert texts(memory) == ["x"]
+        async def main():
+            async with AsyncMemory.open(path) as memory:
+                answer = forked(lambda: memory)
+            return answer
+        asyncio.run(main())
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_what_a_child_appends_outlives_its_parent(tmp_path: Path, third: bool) -> None:
+    """SQLite would let the parent remove the log that the child is writing to."""
+    run(
+        """
+        memory = Memory.open(path)
+        memory.session("a").append(Message.user("parent"))
+        assert texts(memory) == ["parent"]
+        ready, go = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            own = Memory.open(path)
+            own.session("a").append(Message.user("child, beside the parent"))
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            own.session("a").append(Message.user("child, after the parent"))
+            assert len(texts(own)) == int(sys.argv[2]) + 4
+            os._exit(0)
+        os.read(ready[0], 1)
+        memory.session("a").append(Message.user("parent, after the fork"))
+        memory.close()
+        if int(sys.argv[2]):
+            with Memory.open(path) as other:
+                other.session("a").append(Message.user("a third process"))
+        os.write(go[1], b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with Memory.open(path) as again:
+            found = texts(again)
+            assert again.check().ok
+        expected = ["parent", "child, beside the parent", "parent, after the fork"]
+        expected += ["a third process"] * int(sys.argv[2]) + ["child, after the parent"]
+        assert found == expected, found
+        """,
+        tmp_path / "chat.db",
+        int(third),
+    )
+
+
+def test_forks_beside_appending_and_reading_threads_lose_nothing(tmp_path: Path) -> None:
+    """The connections are closed and opened again under a load of reads and writes."""
+    run(
+        """
+        memory = Memory.open(path)
+        stop, wrong, counts = threading.Event(), [], [0, 0, 0]
+        def work(number):
+            session = memory.session("a")
+            try:
+                while not stop.is_set():
+                    session.append(Message.user(f"{number}/{counts[number]}"))
+                    counts[number] += 1
+                    session.messages(0, 5)
+            except Exception as error:
+                wrong.append(error)
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        def child():
+            with Memory.open(path) as own:
+                own.session("b").append(Message.user("child"))
+        answers = [forked(child) for _ in range(8)]
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+        assert answers == ["None"] * 8, answers
+        assert len(texts(memory)) == sum(counts)
+        assert len(memory.session("b").messages()) == 8
+        assert memory.check().ok
+        memory.close()
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+def test_a_file_that_was_read_during_the_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    """An open read cannot be closed for the fork, and SQLite is unsafe in the child then."""
+    run(
+        """
+        from hiermem.stores.sqlite import SQLiteStore, connections
+        connections.PATIENCE = 0.2
+        async def main():
+            store = await SQLiteStore.open(path)
+            began, go = threading.Event(), threading.Event()
+            def reading(connection):
+                connection.execute("SELECT * FROM sqlite_schema")
+                began.set()
+                go.wait()
+            task = asyncio.create_task(store.read(reading))
+            await asyncio.to_thread(began.wait)
+            refused = forked(lambda: Memory.open(path))
+            other = forked(lambda: Memory.open(path + "2").close())
+            go.set()
+            await task
+            allowed = forked(lambda: Memory.open(path).close())
+            await store.close()
+            return refused, other, allowed
+        refused, other, allowed = asyncio.run(main())
+        assert refused.startswith("ForkedProcessError"), refused
+        assert "moment of os.fork()" in refused
+        assert (other, allowed) == ("None", "None"), (other, allowed)
+        """,
+        tmp_path / "chat.db",
+    )
+
+
+def test_a_child_counts_no_call_of_its_parent(tmp_path: Path) -> None:
+    """The calls in flight at the fork end in the parent alone, and would block the child's."""
+    run(
+        """
+        from hiermem.models.function import FunctionLLM
+        began, go = threading.Semaphore(0), threading.Event()
+        def answer(request):
+            if os.getpid() == home:
+                began.release()
+                go.wait()
+            return write(request)
+        home = os.getpid()
+        model = FunctionLLM(answer)
+        policy = UpdatePolicy(batch_delay=0, concurrency=1)
+        def filled(place):
+            memory = Memory.open(place, llm=model, update_policy=policy)
+            memory.session("a").append(
+                (Message.assistant if n % 2 else Message.user)(f"Pump {n} is on. " * 20)
+                for n in range(20)
+            )
+            return memory
+        memory = filled(path)
+        thread = threading.Thread(target=memory.session("a").update)
+        thread.start()
+        began.acquire()
+        def child():
+            with filled(path + "2") as own:
+                return own.session("a").update(deadline=30).made
+        made = forked(child)
+        assert int(made) > 0, made
+        go.set()
+        thread.join()
+        memory.close()
+        """,
+        tmp_path / "chat.db",
+    )
