@@ -216,8 +216,8 @@ def statements(text: str) -> list[str]:
 def _repeats(answer: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
-    told = [_TERM.findall(each.casefold()) for each in said]
-    terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in told]
+    found = [_TERM.findall(each.casefold()) for each in said]
+    terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
     for each, own in zip(said, terms, strict=True):
