@@ -1,7 +1,11 @@
 """Settings that hold for every test."""
 
 import functools
+import os
+import shutil
 import ssl
+import tempfile
+from pathlib import Path
 
 import pytest
 import sampling
@@ -14,8 +18,26 @@ settings.register_profile("hiermem", deadline=None, print_blob=True)
 settings.load_profile("hiermem")
 
 
+#: A file system in memory, where there is one, and the least room that the tests need in it.
+MEMORY, ROOM = Path("/dev/shm"), 2_000_000_000
+
+
+def files_in_memory():
+    """Put the files of the tests into memory, unless TMPDIR names another place.
+
+    A third of the run is waiting for the disk otherwise. What the tests prove does not need it:
+    they kill processes and not the machine, and what a process wrote outlives it in either place.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)  # for the processes that tests start as well
+        tempfile.tempdir = None
+
+
 def pytest_configure(config):
-    """Say how much is drawn, before any test is imported."""
+    """Say how much is drawn and where files are put, before any test is imported."""
+    files_in_memory()
     sampling.factor = sampling.factor_of(config.option.markexpr)
 
 
