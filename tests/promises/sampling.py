@@ -1,6 +1,7 @@
 """How many cases a test draws: a part of them in the ordinary run, all with ``-m thorough``.
 
-A test states the full number, and what the ordinary run draws where a third is not the right part.
+A test states the full number, and what the ordinary run draws where a fifth is not the right part.
+A property that states no number draws a hundred.
 ``pytest -m thorough`` selects every test that draws more then, and those that are marked
 ``thorough`` because they take long. ``HIERMEM_THOROUGH=20 pytest -m thorough`` draws twenty times
 the full number, and other cases each time.
@@ -34,7 +35,17 @@ def share(full: int, plain: int | None = None) -> int:
     """Return how many cases to draw in this run."""
     if factor:
         return full * factor
-    return min(full, max(10, full // 3)) if plain is None else plain
+    return min(full, max(8, full // 5)) if plain is None else plain
+
+
+def every(plain: int) -> int:
+    """Return how far apart the places are that this run tries, of those that a test goes through."""
+    return 1 if factor else plain
+
+
+def counted(test: Test) -> Test:
+    """Let a thorough run select the test, which draws more in it."""
+    return pytest.mark.thorough(test) if factor else test
 
 
 def chosen(full: int, plain: int | None = None) -> settings:
@@ -55,8 +66,7 @@ def drawn(full: int, plain: int | None = None) -> Callable[[Test], Test]:
     """Return the decorator of a property test that draws ``share(full, plain)`` examples."""
 
     def decorate(test: Test) -> Test:
-        test = chosen(full, plain)(test)
-        return pytest.mark.thorough(test) if factor else test
+        return counted(chosen(full, plain)(test))
 
     return decorate
 
