@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TypeVar
 
 import pytest
@@ -39,7 +40,7 @@ def share(full: int, plain: int | None = None) -> int:
 
 
 def every(plain: int) -> int:
-    """Return how far apart the places are that this run tries, of those that a test goes through."""
+    """Return how far apart the places are that this run tries of all that a test names."""
     return 1 if factor else plain
 
 
@@ -72,8 +73,29 @@ def drawn(full: int, plain: int | None = None) -> Callable[[Test], Test]:
 
 
 def params(values: Iterable[object], plain: int) -> list[object]:
-    """Return parameters of which the ordinary run takes the first ``plain``."""
+    """Return parameters of which the ordinary run takes ``plain``, evenly spread."""
+    every_one = list(values)
     return [
-        value if number < plain else pytest.param(value, marks=pytest.mark.thorough)
-        for number, value in enumerate(values)
+        value
+        if number * plain % len(every_one) < plain
+        else pytest.param(value, marks=pytest.mark.thorough)
+        for number, value in enumerate(every_one)
     ]
+
+
+def crossed(*axes: Iterable[object]) -> list[object]:
+    """Return every combination of the axes' values.
+
+    The ordinary run takes as many as the longest axis has values: each of these once, with the
+    others' values in turn.
+    """
+    lists = [list(axis) for axis in axes]
+    longest = max(range(len(lists)), key=lambda axis: len(lists[axis]))
+    found: list[object] = []
+    for places in product(*(range(len(values)) for values in lists)):
+        turn = places[longest]
+        plain = all(place == turn % len(lists[axis]) for axis, place in enumerate(places))
+        values = [lists[axis][place] for axis, place in enumerate(places)]
+        marks = () if plain else pytest.mark.thorough
+        found.append(pytest.param(*values, marks=marks, id="-".join(map(str, places))))
+    return found

@@ -89,7 +89,7 @@ def check_order(attempts, nodes, hands):
 
 async def test_two_processes_over_one_file_with_many_sessions(tmp_path, capsys, share):
     """No node is committed twice, none is called for twice, and the order holds."""
-    rate, most = {}, share(SESSIONS, 24)
+    rate, most = {}, share(SESSIONS, 16)
     for workers, sessions in ((1, most // 8), (2, most)):
         path = tmp_path / f"{workers}.db"
         await filled(path, sessions)
