@@ -73,12 +73,15 @@ def drawn(full: int, plain: int | None = None) -> Callable[[Test], Test]:
 
 
 def params(values: Iterable[object], plain: int) -> list[object]:
-    """Return parameters of which the ordinary run takes ``plain``, evenly spread."""
-    every_one = list(values)
+    """Return parameters of which the ordinary run takes ``plain``, evenly spread.
+
+    A tuple holds the values of several parameters.
+    """
+    every_one, thorough = list(values), pytest.mark.thorough
     return [
         value
         if number * plain % len(every_one) < plain
-        else pytest.param(value, marks=pytest.mark.thorough)
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=thorough)
         for number, value in enumerate(every_one)
     ]
 
