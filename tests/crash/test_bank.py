@@ -134,7 +134,7 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
     agents = [Agent(notes) for notes in drawn(6, share(NOTES, 400))]
     said = [note["text"] for agent in agents for note in agent.notes]
     deaths, in_calls = 0, 0
-    while deaths < share(DEATHS, 8):
+    while deaths < share(DEATHS, 14):
         assert any(agent.notes for agent in agents), "they finished before they were killed"
         llm.at, plan.faults, plan.only = 0, {}, frozenset(SITES)
         how = luck.choice(("call", "any", "write"))
