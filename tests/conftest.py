@@ -14,7 +14,7 @@ from hypothesis import settings
 from hiermem.engine.calls import store_retry
 
 #: A file system in memory, where there is one, and the least room that the tests need in it.
-MEMORY, ROOM = Path("/dev/shm"), 2_000_000_000
+MEMORY, ROOM = Path("/dev/shm"), 500_000_000
 
 
 def files_in_memory():

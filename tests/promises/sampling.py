@@ -77,12 +77,12 @@ def params(values: Iterable[object], plain: int) -> list[object]:
 
     A tuple holds the values of several parameters.
     """
-    every_one, thorough = list(values), pytest.mark.thorough
+    listed, thorough = list(values), pytest.mark.thorough
     return [
         value
-        if number * plain % len(every_one) < plain
+        if number * plain % len(listed) < plain
         else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=thorough)
-        for number, value in enumerate(every_one)
+        for number, value in enumerate(listed)
     ]
 
 
@@ -99,6 +99,11 @@ def crossed(*axes: Iterable[object]) -> list[object]:
         turn = places[longest]
         plain = all(place == turn % len(lists[axis]) for axis, place in enumerate(places))
         values = [lists[axis][place] for axis, place in enumerate(places)]
-        marks = () if plain else pytest.mark.thorough
-        found.append(pytest.param(*values, marks=marks, id="-".join(map(str, places))))
+        name = "-".join(map(_id_of, values, places))
+        found.append(pytest.param(*values, marks=() if plain else pytest.mark.thorough, id=name))
     return found
+
+
+def _id_of(value: object, place: int) -> str:
+    """Return what stands for a value in a test's id: a word for itself, a number for a text."""
+    return value if isinstance(value, str) and value.isidentifier() else str(place)
