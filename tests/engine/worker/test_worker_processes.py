@@ -187,8 +187,8 @@ async def test_workers_killed_at_random_lose_and_repeat_nothing_but_calls_in_fli
         begun, name = time.monotonic(), f"victim-{number}"
         victim = start(path, lease=LEASE, latency=0.15, name=name)
         assert victim.stdout.readline() == "ready\n"
-        while not calls_of(path, name):
-            assert steady.poll() is None, "nothing was left for the victim to do"
+        # On a slow machine the steady one may leave nothing for the last victims to do.
+        while not calls_of(path, name) and steady.poll() is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.02)
         await asyncio.sleep(draw.uniform(0.1, 0.8))
         victim.send_signal(signal.SIGKILL)
@@ -202,6 +202,7 @@ async def test_workers_killed_at_random_lose_and_repeat_nothing_but_calls_in_fli
         if lived < LEASE:  # nobody may take over what a process has claimed before
             assert not calls["unknown"]
         cut_off |= {id_ for id_, _ in calls["started"] | calls["unknown"]}
+    assert calls_of(path, "victim-0"), "nobody was killed at work"
     told = ended(steady)
     assert told["whole"]
     attempts, nodes, revisions = await examined(path)
