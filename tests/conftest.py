@@ -1,7 +1,11 @@
 """Settings that hold for every test."""
 
 import functools
+import os
+import shutil
 import ssl
+import tempfile
+from pathlib import Path
 
 import pytest
 import sampling
@@ -9,21 +13,40 @@ from hypothesis import settings
 
 from hiermem.engine.calls import store_retry
 
-# Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
-settings.register_profile("hiermem", deadline=None, print_blob=True)
-settings.load_profile("hiermem")
+#: A file system in memory, where there is one, and the least room that the tests need in it.
+MEMORY, ROOM = Path("/dev/shm"), 500_000_000
+
+
+def files_in_memory():
+    """Put the files of the tests into memory, unless TMPDIR names another place.
+
+    A third of the run is waiting for the disk otherwise. What the tests prove does not need it:
+    they kill processes and not the machine, and what a process wrote outlives it in either place.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)  # for the processes that tests start as well
+        tempfile.tempdir = None
 
 
 def pytest_configure(config):
-    """Say how much is drawn, before any test is imported."""
+    """Say how much is drawn and where files are put, before any test is imported."""
+    files_in_memory()
     sampling.factor = sampling.factor_of(config.option.markexpr)
+    # Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
+    settings.register_profile(
+        "hiermem", deadline=None, print_blob=True, max_examples=sampling.share(100)
+    )
+    settings.load_profile("hiermem")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Let a thorough run select each test that draws more in it, and give it the time."""
     for item in items if sampling.factor else ():
-        if "share" in item.fixturenames:
+        draws = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if draws or not {"share", "every"}.isdisjoint(item.fixturenames):
             item.add_marker("thorough")
         item.add_marker(pytest.mark.timeout(3_600))
 
@@ -32,6 +55,12 @@ def pytest_collection_modifyitems(items):
 def share():
     """Return the function that says how many cases of a full number this run draws."""
     return sampling.share
+
+
+@pytest.fixture(scope="session")
+def every():
+    """Return the function that says which part of a test's places this run tries."""
+    return sampling.every
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,6 +13,7 @@ import tiktoken_ext.openai_public
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem import tokens as module
 from hiermem.data import vocabulary
@@ -177,8 +178,12 @@ def test_cutting_out_long_runs_keeps_the_count_exact(short_runs):
 
 @pytest.mark.parametrize(
     ("unit", "tail"),
-    [(" ", ""), (" ", "a"), (" ", "!"), (" ", "\n"), ("\u3000", "a"), (" \n", "a"), ("\n", "a"),
-     ("a", ""), ("A", ""), ("7", ""), (".", "/"), ("\u0301", ""), ("\u6f22", ""), ("x1", "")],
+    params(
+        [(" ", "a"), (" ", ""), ("\u3000", "a"), (" ", "!"), ("A", ""), ("a", ""), (".", "/"),
+         (" ", "\n"), ("\n", "a"), (" \n", "a"), ("\u6f22", ""), ("7", ""), ("\u0301", ""),
+         ("x1", "")],
+        7,
+    ),
 )  # fmt: skip
 def test_pathological_text_is_counted_in_linear_time(unit, tail):
     """Broken if a run of blanks makes tiktoken panic, or one long word takes for ever."""

@@ -174,7 +174,7 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
 async def test_a_process_that_is_killed_loses_no_note(nursery, tmp_path, share):  # noqa: F811
     """SIGKILL, at random moments, over one file; the next process goes on."""
     luck, kills, lines = Random(7), 0, [tmp_path / "bank-0.db"]
-    while kills < share(KILLS, 3):
+    while kills < share(KILLS, 2):
         pid = nursery.begin("bank", lines[-1], len(lines))
         for _ in range(luck.randint(1, 12)):
             line = nursery.line(60)

@@ -144,7 +144,7 @@ def integrity(path: Path) -> str:
         return db.execute("PRAGMA integrity_check").fetchone()[0]
 
 
-@pytest.mark.parametrize("seed", params(range(LINES), 2))
+@pytest.mark.parametrize("seed", params(range(LINES), 1))
 def test_a_process_killed_at_random_moments_loses_nothing(nursery, tmp_path, seed, share):
     """Each life goes on where the last was killed, on a new file where the work was over first."""
     luck, kills, lives, files, most = Random(seed), 0, 0, 0, share(KILLS, 5)

@@ -114,9 +114,9 @@ def nothing_is_paid_twice(provider):
     ],
     ids=["openai-demo", "anthropic-demo", "openai-stream-beam", "anthropic-stream-beam"],
 )
-async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk):
+async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk, share):
     """The tree is complete, no request is repeated without need, and the two books agree."""
-    said = talk()
+    said = talk()[: share(10_000, 200)]
     with Provider(a_fifth(7)) as provider:
         model = make(kind, provider, prices=PRICES, timeout=60.0)
         async with AsyncMemory.open(":memory:", llm=model, update_policy=policy()) as memory:
@@ -145,9 +145,9 @@ async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind
         ("anthropic-stream", "refuses"),
     ],
 )
-async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how):
+async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how, share):
     """The run ends inside its deadline, the context covers everything, the next run finishes."""
-    middle, said = 12, bundled()
+    middle, said = 12, bundled()[: share(10_000, 240)]
 
     def plan(served):
         if up.is_set() or served.number <= middle:
@@ -165,7 +165,7 @@ async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, 
             session = memory.session("talk")
             await session.append(said)
             begun = time.monotonic()
-            report = await session.update(deadline=2 if how == "hangs" else 60)
+            report = await session.update(deadline=4 if how == "hangs" else 60)
             # Far from every other timeout there is: nothing but the deadline can have ended it.
             assert time.monotonic() - begun < 60
             assert report.stopped == ("deadline" if how == "hangs" else "circuit_open")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from asking import make
 from provider import Provider
+from sampling import crossed
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
 
@@ -44,8 +45,7 @@ async def journal(memory):
     return [(one.outcome, one.reason) for one in found]
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic"])
-@pytest.mark.parametrize("fault", UNFIT)
+@pytest.mark.parametrize(("fault", "kind"), crossed(UNFIT, ["openai", "anthropic"]))
 async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(fault, kind):
     """The second request says so at its end; everything before that is still in the cache."""
     reason, may_be_used = UNFIT[fault]
@@ -68,8 +68,7 @@ async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(faul
     assert reason.replace("_", " ") not in asked[0]
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic"])
-@pytest.mark.parametrize("fault", UNFIT)
+@pytest.mark.parametrize(("fault", "kind"), crossed(UNFIT, ["openai", "anthropic"]))
 async def test_a_model_that_never_does_better_gets_a_stand_in_that_is_made_anew_later(fault, kind):
     """Nothing unfit becomes memory, nothing stays without a text, and good comes in the end."""
     reason, soft = UNFIT[fault]

@@ -144,7 +144,7 @@ KEEP = {"quarantine", "recompressed", "edit", "append", "re-packed", "reconfigur
 
 
 @pytest.mark.parametrize("what", sorted(CHANGES))
-@drawn(3, 2)
+@drawn(3, 1)
 @given(
     work=st.sampled_from(sorted(WORK)),
     kind=st.sampled_from(sorted(CONFIGS)),

@@ -136,7 +136,7 @@ def found_in(root, gone):
     return found
 
 
-@drawn(200, 40)
+@drawn(200, 15)
 @given(
     log=logs(most=4, longest=10),
     config=st.sampled_from(["tokens", "chars", "grow"]),

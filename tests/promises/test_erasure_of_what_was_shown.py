@@ -117,11 +117,11 @@ async def test_what_stood_for_an_open_window_goes_when_a_repack_seals_it(tmp_pat
     await nothing_is_left(memory, tmp_path)
 
 
-async def test_a_repack_that_was_killed_leaves_no_provisional_text(tmp_path):
+async def test_a_repack_that_was_killed_leaves_no_provisional_text(tmp_path, every):
     """Broken, what a killed re-pack made of an open window outlives the erasure in its tree."""
     settings = config(open_groups="grow")
     left = []
-    for number in range(100, 0, -7):
+    for number in range(100, 0, -7 * every(3)):
         folder = tmp_path / str(number)
         folder.mkdir()
         memory = await opened(folder, settings)

@@ -418,7 +418,7 @@ class LifeInAFile(Life):
 def test_whatever_happens_the_tree_ends_true(machine, share):
     """Broken, an edit, erasure, fork, re-pack or kill leaves a tree that lies about the log."""
     # Without shrinking: it would live hundreds of lives again before it says what went wrong.
-    lives = share(30, 10) if machine is Life else share(12, 4)
+    lives = share(30, 6) if machine is Life else share(12, 3)
     run_state_machine_as_test(
         machine,
         settings=settings(

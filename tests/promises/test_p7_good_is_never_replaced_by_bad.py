@@ -139,7 +139,7 @@ async def _enter(session, entry):
         await session.append(entry)
 
 
-@pytest.mark.parametrize("fault", params(NEVER_TAKEN, 5))
+@pytest.mark.parametrize("fault", params(NEVER_TAKEN, 3))
 async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_later(fault):
     """Each known fault, at every call: children stand in, then the extract, then the good text."""
     broken = Overheard(FaultyLLM(rate=1.0, faults=(fault,)))

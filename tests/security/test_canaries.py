@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
+from sampling import crossed
 
 from hiermem import (
     ApproximateCounter,
@@ -188,8 +189,7 @@ MODEL_FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@pytest.mark.parametrize("fault", MODEL_FAULTS)
+@pytest.mark.parametrize(("fault", "kind"), crossed(MODEL_FAULTS, ["memory", "sqlite"]))
 async def test_what_a_model_raised_is_named_and_not_quoted(kind, fault, tmp_path, heard):
     """Nodes, attempts and runs say what went wrong in our words alone."""
     memory = await opened(kind, tmp_path, llm=Crashing(fault, remote=fault != "value"))
@@ -210,9 +210,9 @@ async def test_what_a_model_raised_is_named_and_not_quoted(kind, fault, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_failures_of_the_store_quote_nothing(kind, tmp_path, heard):
+async def test_failures_of_the_store_quote_nothing(kind, tmp_path, heard, every):
     """A fault at each of the first sites of an append, an update and a context."""
-    for number in range(60):
+    for number in range(0, 60, every(3)):
         folder = tmp_path / str(number)
         folder.mkdir()
         plan = FaultPlan({number: "fail", number + 1: "fail"})

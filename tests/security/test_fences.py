@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn
+from sampling import crossed, drawn
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, TextPart, ToolCall, UpdatePolicy
 from hiermem.core.text import fence
@@ -91,8 +91,7 @@ def fences_outside_blocks(selection, key):
     return loose
 
 
-@pytest.mark.parametrize("text", FORGERIES, ids=range(len(FORGERIES)))
-@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+@pytest.mark.parametrize(("text", "role"), crossed(FORGERIES, ["user", "assistant", "tool"]))
 async def test_a_forged_fence_is_text_like_any_other(text, role):
     """It is not taken for memory: it is summarised, and in a block it cannot end that block."""
     memory = memory_over(MemoryStore(), llm=(llm := ScriptedLLM()))

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import crossed
 
 from hiermem import (
     AsyncMemory,
@@ -96,9 +97,10 @@ def places_of(text, needle):
         at = text.find(needle, at + 1)
 
 
-@pytest.mark.parametrize("role", ["tool", "user", "assistant"])
-@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-@pytest.mark.parametrize("obeys", [True, False])
+@pytest.mark.parametrize(
+    ("payload", "role", "obeys"),
+    crossed(PAYLOADS, ["tool", "user", "assistant"], [True, False]),
+)
 async def test_a_collapsed_payload_appears_only_inside_a_fence(payload, role, obeys):
     memory, session = await poisoned(payload, role, Obeying(payload) if obeys else None)
     assert not obeys or any("PWNED" in summary.text for summary in await session.summaries())

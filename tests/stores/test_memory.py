@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from conformance import Conformance
+
 from hiermem.protocols import Store
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing import StoreConformance
 
 
-class TestMemoryStore(StoreConformance):
+class TestMemoryStore(Conformance):
     async def open_store(self, path: Path) -> Store:
         return MemoryStore()

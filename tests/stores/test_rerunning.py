@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 
+from conformance import Conformance
 from logbook import START, Words, image
 from rerunning import OptimisticStore, RerunningStore
 
@@ -12,15 +13,14 @@ from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.engine import handle
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
-from hiermem.testing import StoreConformance
 
 
-class TestEveryDecisionRunTwice(StoreConformance):
+class TestEveryDecisionRunTwice(Conformance):
     async def open_store(self, path):
         return RerunningStore(await SQLiteStore.open(path))
 
 
-class TestDecisionsWithoutALock(StoreConformance):
+class TestDecisionsWithoutALock(Conformance):
     async def open_store(self, path):
         return OptimisticStore()
 

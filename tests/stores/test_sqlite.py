@@ -2,16 +2,17 @@
 
 from pathlib import Path
 
+from conformance import Conformance
+
 from hiermem.protocols import Store
 from hiermem.stores.sqlite import SQLiteStore
-from hiermem.testing import StoreConformance
 
 
-class TestSQLiteFile(StoreConformance):
+class TestSQLiteFile(Conformance):
     async def open_store(self, path: Path) -> Store:
         return await SQLiteStore.open(path)
 
 
-class TestSQLiteInMemory(StoreConformance):
+class TestSQLiteInMemory(Conformance):
     async def open_store(self, path: Path) -> Store:
         return await SQLiteStore.open(":memory:")

@@ -176,7 +176,7 @@ async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path, share):
     sound = path.read_bytes()
     draw = random.Random(7)
     refused = 0
-    files = share(500, 100)
+    files = share(500, 60)
     for _ in range(files):
         broken = bytearray(sound)
         for _ in range(draw.choice((1, 1, 8))):
@@ -206,7 +206,7 @@ def files_copy(connection, target):
     connection.execute("VACUUM INTO ?", (str(target),))
 
 
-async def test_hostile_rows_give_a_typed_error(tmp_path):
+async def test_hostile_rows_give_a_typed_error(tmp_path, every):
     """Rows that hiermem would not write become StoreCorruptError, never a wrong value."""
     path = tmp_path / "x.db"
     await _make(path, count=1)
@@ -231,6 +231,7 @@ async def test_hostile_rows_give_a_typed_error(tmp_path):
         ("heads", "epoch"), ("heads", "tree"), ("blocks", "data"), ("sessions", "forked_at"),
     )  # fmt: skip
     cases += [(table, column, value) for table, column in others for value in values]
+    cases = cases[:: every(4)]  # of the nine values, each column is tried with other ones
     told = []
     for table, column, value in cases:
         store = await SQLiteStore.open(path)

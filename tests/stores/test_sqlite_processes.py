@@ -79,7 +79,7 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path, 
     draw = random.Random(os.environ.get("HIERMEM_SEED", "11"))
     path = tmp_path / "x.db"
     acknowledged, died = set(), 0
-    kills = share(KILLS, 5)
+    kills = share(KILLS, 3)
     for turn in range(kills):
         if turn % 5 == 4:
             path = tmp_path / f"x{turn}.db"  # so that a file is also killed while it is made

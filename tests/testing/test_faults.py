@@ -8,17 +8,18 @@ import subprocess
 import sys
 
 import pytest
+from conformance import Conformance
 
 from hiermem.errors import StoreBusyError, StoreError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing import DiedError, FaultPlan, FaultyStore, StoreConformance
+from hiermem.testing import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.faults import OPERATIONS, SITES
 from hiermem.testing.samples import attempt, deciding, run, write
 from hiermem.types import Message
 
 
-class TestAFaultyStoreWithoutFaults(StoreConformance):
+class TestAFaultyStoreWithoutFaults(Conformance):
     """With nothing planned, the wrapper is a store like any other."""
 
     async def open_store(self, path):

@@ -116,7 +116,7 @@ def test_runs_joined_are_the_whole(messages, at):
 
 @pytest.mark.parametrize("what", ["speakers", "threads"])
 @given(many=st.integers(65_535, 65_538), at=st.integers(1, 65_534))
-@drawn(8)
+@drawn(8, 3)
 def test_more_names_than_two_bytes_count_are_told_apart(what, many, at):
     """A speaker numbered 65,536 who came back as number 0 would be found as somebody else."""
     unit = collect([stored(0, Message.user("hi"))], count)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.core.text import anchors, figures
 from hiermem.core.text.anchors import ANCHOR_CAP, fidelity, find
@@ -215,8 +216,11 @@ def test_german_nouns_are_no_names():
 
 @pytest.mark.parametrize(
     "family",
-    ["a", "7", "./", ".", "`", '"', "'", " ", "never ", "do not a b c ", "2024-", "1 may ", "https://",
-     "a_", "「", "\n", "# ", "**a", "a:", "A ", "12,345,", "中", "1月", "a/", "x@"],
+    params(
+        ["a", "7", "./", ".", "`", '"', "'", " ", "never ", "do not a b c ", "2024-", "1 may ",
+         "https://", "a_", "「", "\n", "# ", "**a", "a:", "A ", "12,345,", "中", "1月", "a/", "x@"],
+        9,
+    ),
 )  # fmt: skip
 def test_time_grows_linearly_with_hostile_text(family):
     assert is_linear(

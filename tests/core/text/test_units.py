@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.core.text.units import (
     LABEL_CAP,
@@ -194,7 +195,7 @@ FAMILIES = ["a", "7", "QmFz+/=", "/", ".", "`", "\n", " ", '."', "e.g. X", "Wow,
             "```\n", "Ab. ", "# ", "\t|", "a\u0301"]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", params(FAMILIES, 7))
 def test_time_grows_linearly_with_hostile_text(family):
     assert is_linear(lambda size: repeated(family, size), pieces, size=25_000, slack=0.01)
 

@@ -191,7 +191,7 @@ def test_p8_levels_grow_as_the_logarithm_of_the_windows(config, size):
 def test_a_million_messages_never_have_more_than_27_roots(share):
     """What a context must show at least: 40 tokens a root have to fit a small budget."""
     tree, most = Tree(), 0
-    for count in range(1, share(100_000, 20_000) + 1):
+    for count in range(1, share(100_000, 8_000) + 1):
         tree.add(2400, messages=10)
         if count % 997 == 0:
             most = max(most, sum(len(unpack(text)) for text in tree.growth.groups()))

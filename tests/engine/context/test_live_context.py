@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn
+from sampling import drawn, params
 from test_context import SMALL, START, Words, text
 
 from hiermem import (
@@ -55,11 +56,34 @@ async def live(messages, budget, *, step=2, config=None, **options):
     return found, session
 
 
+@pytest.fixture(scope="module")
+def long_chat():
+    """Return the contexts of 2,000 tokens in a chat of 1,200 messages, after each two of them.
+
+    Beside each stands how long the state of the view is.
+    """
+
+    async def chat():
+        memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+        session, messages, found, sizes = memory.session("s"), talk_of(1_200), [], []
+        for at in range(0, len(messages), 2):
+            await session.append(messages[at : at + 2])
+            await session.update()
+            found.append(await session.context(2_000))
+            state = await memory._handle.store.view(session.id, f"default/2000/None/{RENDERER}")
+            sizes.append(len(state.state))
+        return tuple(found), tuple(sizes)
+
+    return asyncio.run(chat())
+
+
 @pytest.mark.parametrize("roles", [("user", "assistant"), ("user",)])
-async def test_the_budget_is_used(roles):
+async def test_the_budget_is_used(roles, long_chat):
     """Broken: half of it stood empty, and a sliding window held more."""
-    messages = talk_of(600, roles=roles)
-    found, _ = await live(messages, 2_000)
+    if roles == ("user",):
+        found, _ = await live(talk_of(600, roles=roles), 2_000)
+    else:
+        found = long_chat[0][:300]
     late = [each for each in found if each.messages > 300]
     fills = [each.total_tokens / 2_000 for each in late]
     assert sum(fills) / len(fills) >= 0.8
@@ -79,34 +103,25 @@ async def test_what_is_appended_costs_little_more_than_itself():
     assert sent / sum(each.tokens for each in stored) < 1.6
 
 
-async def test_the_zone_grows_by_pieces_and_is_pooled_anew_rarely():
-    found, _ = await live(talk_of(600), 2_000)
+def test_the_zone_grows_by_pieces_and_is_pooled_anew_rarely(long_chat):
+    found = long_chat[0][:300]
     names = [tuple(block.name for block in each.blocks if block.text) for each in found]
     moves = [pair for pair in pairwise(names) if pair[0] != pair[1]]
     anew = [pair for pair in moves if pair[0][:1] != pair[1][:1]]
     assert len(moves) > 2 * len(anew) > 0, "the front of the prompt was rewritten each time"
 
 
-async def test_pieces_are_pooled_together_while_the_history_grows():
+def test_pieces_are_pooled_together_while_the_history_grows(long_chat):
     """Broken: a chat of any length adds pieces of the least size until all is pooled again."""
-    found, _ = await live(talk_of(1_200), 2_000)
+    found, _ = long_chat
     pieces = [sum(block.kind == "view" for block in each.blocks) for each in found]
     assert max(pieces) <= 8
     assert max(pieces[-100:]) > 1
 
 
-async def test_the_state_of_a_view_does_not_grow_with_the_history():
+def test_the_state_of_a_view_does_not_grow_with_the_history(long_chat):
     """Broken: a piece that takes in windows again and again holds each of them by itself."""
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    session, sizes = memory.session("s"), []
-    for at, message in enumerate(talk_of(1_200)):
-        await session.append(message)
-        if at % 2:
-            await session.update()
-            await session.context(2_000)
-        if at % 40 == 39:
-            state = await memory._handle.store.view(session.id, f"default/2000/None/{RENDERER}")
-            sizes.append(len(state.state))
+    sizes = long_chat[1][19::20]
     assert max(sizes[20:]) <= 1.5 * max(sizes[5:15])
 
 
@@ -159,7 +174,7 @@ async def test_what_was_put_in_quarantine_stays_out_when_the_zone_is_pooled_agai
         assert "zqcanary" not in found.to_text()
 
 
-@pytest.mark.parametrize("budget", [1_000, 2_000, 3_000])
+@pytest.mark.parametrize("budget", params([1_000, 2_000, 3_000], 2))
 async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budget):
     """Broken once: a zone that was pooled again took the text of a quarantined message in."""
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
@@ -185,11 +200,10 @@ async def test_the_views_of_a_models_summaries_say_what_they_show():
     assert layered.shown.messages
 
 
-async def test_dates_are_those_of_what_is_covered():
+def test_dates_are_those_of_what_is_covered(long_chat):
     """Broken: they were those of the lines that were kept; what came before seemed not to be."""
     messages = talk_of(300)
-    found, _ = await live(messages, 1_500)
-    for selection in found:
+    for selection in long_chat[0][:150]:
         for block in selection.blocks:
             if block.kind != "view":
                 continue
@@ -200,9 +214,8 @@ async def test_dates_are_those_of_what_is_covered():
             assert "excerpts=" in block.text.split("\n", 1)[0]
 
 
-async def test_records_stand_one_after_the_other_and_do_not_overlap():
-    found, _ = await live(talk_of(400), 1_500)
-    for selection in found:
+def test_records_stand_one_after_the_other_and_do_not_overlap(long_chat):
+    for selection in long_chat[0][:200]:
         spans = [block.span for block in selection.blocks if block.kind != "quote"]
         assert all(before.stop <= after.start for before, after in pairwise(spans))
 
@@ -290,7 +303,7 @@ async def test_a_zone_that_a_long_turn_pressed_together_recovers():
 
 
 async def test_a_cold_cache_fills_the_budget():
-    _, session = await live(talk_of(400), 2_000)
+    _, session = await live(talk_of(240), 2_000)
     found = await session.context(2_000, cache_cold=True)
     assert found.total_tokens >= 0.9 * 2_000
     assert found.total_tokens <= 2_000

@@ -397,7 +397,7 @@ async def _rows_of_an_edit(count):
 async def test_an_edit_reads_no_more_rows_in_a_hundred_thousand_messages_than_its_levels(share):
     """Broken, an edit costs what the session holds, or more than a call a level (P6)."""
     rows, levels, asked = await _rows_of_an_edit(1_000)
-    more_rows, more_levels, more_asked = await _rows_of_an_edit(share(100_000, 20_000))
+    more_rows, more_levels, more_asked = await _rows_of_an_edit(share(100_000, 10_000))
     assert more_levels > levels, "more levels, or the test shows nothing"
     # One row more for each level that there is more; nothing else.
     assert more_rows - rows <= more_levels - levels

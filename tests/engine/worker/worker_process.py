@@ -1,7 +1,9 @@
-"""A worker in a process of its own: ``python worker_process.py FILE LATENCY LEASE [HOLD]``.
+"""A worker in a process of its own: ``python worker_process.py FILE LATENCY LEASE NAME [HOLD]``.
 
-It works until nothing is left and then tells what it did, as one JSON line. Where HOLD is given,
-its model says so once calls are in flight and answers none of them before the file HOLD exists.
+It works until nothing is left and then tells what it did, as one JSON line. NAME is its model's
+name, by which the journal tells the calls of one process from those of another. Where HOLD is
+given, the model says so once calls are in flight and answers none of them before the file HOLD
+exists.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ def opened(path, llm=None, *, lease=60.0, **settings):
     )
 
 
-async def main(path, latency, lease, hold=None):
+async def main(path, latency, lease, name, hold=None):
     if hold is None:
-        llm = ScriptedLLM(remote=True, latency=latency, keep=0)
+        llm = ScriptedLLM(name=name, remote=True, latency=latency, keep=0)
     else:
-        llm = Held(name="held-1", remote=True, latency=latency, keep=0)
+        llm = Held(name=name, remote=True, latency=latency, keep=0)
         llm.hold = Path(hold)
     async with opened(path, llm, lease=lease) as memory:
         tell("ready")

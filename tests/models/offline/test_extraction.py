@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
-from sampling import drawn
+from sampling import drawn, params
 
 from hiermem.core.calls.bounded_json import parse
 from hiermem.core.extraction.chunks import Measured, plan, turns
@@ -234,7 +234,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", params(FAMILIES, 5))
 def test_extracting_is_linear(family: str) -> None:
     count = ApproximateCounter().count
 
@@ -247,7 +247,7 @@ def test_extracting_is_linear(family: str) -> None:
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", params(FAMILIES, 5))
 def test_one_long_message_is_read_in_linear_time(family: str) -> None:
     count = ApproximateCounter().count
     assert is_linear(
