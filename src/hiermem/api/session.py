@@ -45,7 +45,7 @@ from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
-from hiermem.engine.search.ahead import store_index
+from hiermem.engine.search.ahead import share_index, store_index
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
@@ -564,7 +564,9 @@ class AsyncSession:
             participants=(),
             seen=LastState(),
         )
+        source = await self._handle.record(self._about.id)
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
+        await share_index(self._handle, source, about.id)
         return AsyncSession(self._resources, about)
 
     # -- Reading

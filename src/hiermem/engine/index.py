@@ -38,6 +38,8 @@ KIND: Final = "terms"
 STRIDE: Final = 256
 #: Strides that are read, and blocks that are written, at a time.
 _AT_ONCE: Final = 32
+#: Messages whose blocks a fork takes over at a time.
+SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
 #: Fewer messages, or units, than this are processed in place; more on a thread.
 _FEW_MESSAGES: Final = 32
 _FEW_UNITS: Final = 4_096

@@ -13,6 +13,8 @@ import pytest
 from hiermem import AsyncMemory, Message
 from hiermem.embedders import HashingEmbedder
 from hiermem.engine.index import KIND, STRIDE
+from hiermem.engine.log import fork as forking
+from hiermem.engine.search.ahead import share_index
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.tokens import ApproximateCounter
@@ -218,3 +220,39 @@ async def test_an_update_keeps_what_came_since_the_last_one_and_reads_no_more():
     await session.edit(5, "another remark")
     await session.update()
     assert {hit.index for hit in await session.search("another remark", limit=50)} >= {5}
+
+
+async def test_a_fork_takes_over_the_index_of_what_it_shares():
+    """Broken, the first search of a fork reads again what its source has indexed."""
+    store = MemoryStore()
+    memory = AsyncMemory(store=store, token_counter=ApproximateCounter())
+    session, tenant = memory.session("s"), store.tenant("default")
+    await session.append([Message.user(f"remark {n} on pumps") for n in range(3 * STRIDE)])
+    await session.update()
+    fork = await session.fork("f", at=2 * STRIDE + 9)
+    assert [block.start for block in await tenant.blocks("f", KIND)] == [0, STRIDE]
+    watched = WatchedStore(store)
+    searching = AsyncMemory(store=watched, token_counter=ApproximateCounter())
+    found = await searching.session("f").search("remark 300 pumps")
+    read = watched.tenants_["default"].read
+    assert sum(stop - start for start, stop in read) < STRIDE
+    await tenant.mutate("f", _next_epoch)
+    assert _told(await fork.search("remark 300 pumps")) == _told(found)
+    await session.fork("short", at=9)
+    assert await tenant.blocks("short", KIND) == []
+
+
+async def test_a_fork_takes_no_index_of_a_source_that_changed_meanwhile():
+    """Broken, a search of the fork finds words that only its source says."""
+    store = MemoryStore()
+    memory = AsyncMemory(store=store, token_counter=ApproximateCounter())
+    session, tenant = memory.session("s"), store.tenant("default")
+    await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE)])
+    await session.update()
+    source = await memory._handle.record("s")
+    await forking.fork(memory._handle, "s", "f")
+    await session.edit(300, "the violin of Ada")
+    await session.search("violin")
+    await share_index(memory._handle, source, "f")
+    assert await tenant.blocks("f", KIND) == []
+    assert await memory.session("f").search("violin") == []
