@@ -1,0 +1,34 @@
+"""A mapping that does not change, which can be copied, pickled and written as JSON."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, NoReturn, Self, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that refuses every change; its values are not copied.
+
+    >>> FrozenDict({"a": 1}) == {"a": 1}
+    True
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this mapping does not change; make a dict of it and change that")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict[K, V]:
+        return FrozenDict(deepcopy(dict(self), memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)
