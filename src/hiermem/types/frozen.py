@@ -9,6 +9,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise TypeError("this mapping does not change; make a dict of it and change that")
+
+
+# ``Any``, because it takes the place of methods with different signatures.
+_REFUSED: Any = _refuse
+
+
 class FrozenDict(dict[K, V]):
     """A dict that refuses every change; its values are not copied.
 
@@ -18,11 +26,8 @@ class FrozenDict(dict[K, V]):
 
     __slots__ = ()
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("this mapping does not change; make a dict of it and change that")
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _REFUSED
+    clear = pop = popitem = setdefault = update = _REFUSED
 
     def __copy__(self) -> Self:
         return self
