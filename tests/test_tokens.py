@@ -305,3 +305,33 @@ def test_what_a_provider_puts_around_a_request_is_no_margin():
 def test_a_margin_that_cannot_be_is_refused(wrong):
     with pytest.raises(UsageError, match="margin"):
         CalibratedCounter(margin=wrong)
+
+
+_AROUND = st.sampled_from(
+    ["", "a", "A", " ", "\n", ".", "!", '"', "'s", "/", "x1", " the", "é", "..", "AB", "\r\n", "  "]
+)
+_RUNS_OF = [chr(number) for number in range(33, 127) if not chr(number).isdigit()]
+
+
+@pytest.mark.parametrize("char", _RUNS_OF)
+@given(_AROUND, _AROUND, st.integers(8_200, 12_000), _AROUND, _AROUND)
+@settings(max_examples=3, deadline=None)
+def test_a_shortened_run_has_the_tokens_that_it_lost(char, first, second, length, third, fourth):
+    """Counts decide where windows end; one that is off by one would differ from a provider's."""
+    encoding = module._shipped()
+    text = f"{first}{second}{char * length}{third}{fourth}"
+    shorter, lost = module._without_long_runs(encoding, text)
+    assert len(shorter) < len(text) or length < 9_300
+    assert lost + len(encoding.encode_ordinary(shorter)) == len(encoding.encode_ordinary(text))
+
+
+@pytest.mark.parametrize("unit", [".", "=", "x", "A", "漢", "…", "7", ".a"])
+def test_long_texts_of_one_kind_are_counted_exactly(unit):
+    text = f"before {unit * (210_000 // len(unit))} after"
+    assert TiktokenCounter().count(text) == len(module._shipped().encode_ordinary(text))
+
+
+def test_a_run_of_full_stops_takes_linear_time():
+    """A megabyte of them is one piece, for which tiktoken takes most of a second."""
+    count = TiktokenCounter().count
+    assert is_linear(lambda size: "." * size, count, size=500_000)

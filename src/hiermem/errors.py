@@ -6,7 +6,7 @@ text, summary text or a key, so it can be written to any log.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "BudgetTooSmallError",
@@ -54,6 +54,18 @@ class HiermemError(Exception):
 
     #: Whether the same call may succeed later without a change by the caller.
     retryable: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let every error be pickled and copied, whatever its constructor takes."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[HiermemError], given: tuple[Any, ...], state: dict[str, Any]
+) -> HiermemError:
+    error = kind.__new__(kind, *given)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(HiermemError, ValueError):

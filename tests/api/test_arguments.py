@@ -212,6 +212,7 @@ SPACE_CALLS = {
     "runs": {"limit": (*NOT_A_COUNT, None)},
 }  # fmt: skip
 MEMORY_CALLS = {
+    "backup": {"path": (5, None, "", b"x", "a\0b")},
     "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
     "session": {
         "session_id": NOT_A_NAME,

@@ -47,6 +47,7 @@ from hiermem import (
     SessionStatus,
     Space,
     SpaceMeta,
+    StoreCopy,
     StoredMessage,
     TriVector,
     UpdatePlan,
@@ -154,6 +155,7 @@ MEMORY: dict[str, Call] = {
     "erase_space": (lambda m: m.erase_space("x"), Receipt),
     "erase_tenant": (lambda m: m.erase_tenant(), Receipt),
     "scrub": (lambda m: m.scrub(), Scrubbed),
+    "backup": (lambda m: m.backup("copy.db"), StoreCopy),
     "close": (lambda m: m.close(), NoneType),
 }
 

@@ -352,3 +352,16 @@ def test_an_update_can_re_pack(db):
 
 def _bytes(path):
     return b"".join(each.read_bytes() for each in path.parent.iterdir())
+
+
+def test_a_backup_is_made_once_and_named_by_an_erasure(db, tmp_path):
+    target = tmp_path / "copy.db"
+    copy = json.loads(run("backup", target, "--db", db, "--format", "json").stdout)
+    assert copy["place"] == str(target)
+    assert "new file" in run("backup", target, "--db", db, code=1).stderr
+    told = run("erase", "0", "--db", db, "-s", "talk", "--yes").stdout
+    assert f"backups that may hold it, please delete: {target}" in told
+    with Memory.open(target) as memory:
+        assert (
+            memory.session("talk").messages(60, 61)[0].content.startswith(f"the code is {SECRET}")
+        )

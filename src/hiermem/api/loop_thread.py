@@ -10,7 +10,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final, Generic, TypeVar
 
-from hiermem.errors import MemoryClosedError, UsageError
+from hiermem.errors import MemoryClosedError, StoreError, UsageError
 from hiermem.process import HomeProcess
 
 T = TypeVar("T")
@@ -63,15 +63,24 @@ class _Call(Generic[T]):
 
 
 class LoopThread:
-    """An event loop on a thread of its own; other threads call into it and wait."""
+    """An event loop on a thread of its own; other threads call into it and wait.
+
+    Raises StoreError where the process has no file descriptor or thread left for it.
+    """
 
     def __init__(self) -> None:
         self._home = HomeProcess()
-        self._loop = asyncio.new_event_loop()
         self._guard = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
-        self._thread.start()
+        try:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
+            self._thread.start()
+        except (OSError, RuntimeError) as error:
+            # No file descriptor is left, or no thread.
+            raise StoreError(
+                f"the memory cannot be opened, because no event loop can be started: {error}"
+            ) from error
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

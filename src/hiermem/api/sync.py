@@ -149,7 +149,11 @@ class Memory(BlockingFacade[AsyncMemory]):
         return memory
 
     def _start(self, build: Coroutine[Any, Any, AsyncMemory]) -> None:
-        thread = LoopThread()
+        try:
+            thread = LoopThread()
+        except BaseException:
+            build.close()
+            raise
         try:
             super().__init__(thread, thread.call(build))
         except BaseException:

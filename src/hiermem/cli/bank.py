@@ -28,6 +28,8 @@ from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.options import DB, Db, Tenant, open_existing
 from hiermem.cli.screen import clean, confirm, one_line, out, plural, reported_errors
 from hiermem.cli.tables import print_receipt
+from hiermem.core.spaces.rules import MAX_RULES
+from hiermem.core.text.policy import MAX_CONTENT
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +65,7 @@ def note(
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
 ) -> None:
     """Write a live note."""
-    said = sys.stdin.read() if text == "-" else text
+    said = sys.stdin.read(MAX_CONTENT + 1) if text == "-" else text
     with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         made = target.note(said, agent=agent, category=category, tags=tag or ())
@@ -267,7 +269,8 @@ def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Spac
     text = None
     if rules is not None:
         try:
-            text = rules.read_text(encoding="utf-8-sig")
+            with rules.open(encoding="utf-8-sig") as file:
+                text = file.read(MAX_RULES + 1)  # a device may never end
         except UnicodeDecodeError:
             raise UsageError(f"{rules} is not UTF-8 text") from None
     if name is not None:

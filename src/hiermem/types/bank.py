@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Literal, TypeAlias
+
+from hiermem.types.frozen import FrozenDict
 
 __all__ = [
     "BankRevision",
@@ -32,7 +33,7 @@ __all__ = [
 NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
 RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load"]
 ConsolidationStatus: TypeAlias = Literal["ok", "nothing_to_do", "partial", "busy", "error"]
-_NO_METRICS: Mapping[str, int | float] = MappingProxyType({})
+_NO_METRICS: Mapping[str, int | float] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class BankRevision:
     run_id: str = ""
     model: str = ""
     notes: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(dict[str, str]()))
+    files: Mapping[str, str] = field(default_factory=FrozenDict[str, str])
     to: int | None = None
 
 

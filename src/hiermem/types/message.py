@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from hiermem.errors import InvalidMessageError
@@ -19,9 +18,10 @@ from hiermem.types.content import (
     TextPart,
     ToolCall,
 )
+from hiermem.types.frozen import FrozenDict
 from hiermem.types.openai_format import fields_from_openai, openai_from_fields
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)

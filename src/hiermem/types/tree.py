@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from hiermem.types.content import Content, Role, ToolCall
+from hiermem.types.frozen import FrozenDict
 from hiermem.types.message import Message
 
 MessageState: TypeAlias = Literal["live", "erased", "quarantined"]
@@ -18,7 +18,7 @@ SizeUnit: TypeAlias = Literal["tokens", "chars"]
 #: How far a text can be trusted; a summary's trust is the lowest of its sources'.
 Trust: TypeAlias = Literal["tool", "conversation", "system"]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -387,6 +387,6 @@ class SessionRecord:
 
     def __post_init__(self) -> None:
         # Every append makes a record from the one before; its metadata is shared, not copied again.
-        if type(self.metadata) is not MappingProxyType:
-            own = MappingProxyType(dict(self.metadata))
+        if type(self.metadata) is not FrozenDict:
+            own = FrozenDict(self.metadata)
             object.__setattr__(self, "metadata", own)

@@ -77,3 +77,26 @@ async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> N
     left.cancel()
     await asyncio.wait([left])
     await right.close()
+
+
+@pytest.mark.parametrize("apart", [timedelta(days=-365), timedelta(days=365)])
+async def test_a_run_is_judged_by_the_stores_time_and_not_by_the_readers(apart: timedelta) -> None:
+    """A machine whose clock is wrong would call a living run interrupted, or do its work twice."""
+    server, machine = Clock(), Clock()
+    machine.at += apart
+    store = MemoryStore(clock=server)
+    slow = Dead()
+    policy = UpdatePolicy(batch_delay=0)
+    running = AsyncMemory(store=store, llm=slow, clock=server, update_policy=policy)
+    await running.session("s").append(
+        Message.user(f"Pump {number} runs at {number * 7} rpm. " * 40) for number in range(12)
+    )
+    task = asyncio.create_task(running.session("s").update(level=1))
+    await slow.entered.wait()
+    reader = AsyncMemory(store=store, clock=machine)
+    (shown,) = await reader.runs()
+    assert shown.outcome == (await reader.run(shown.id)).outcome == "running"
+    server.at += timedelta(hours=2)
+    assert (await reader.runs())[0].outcome == "interrupted"
+    task.cancel()
+    await asyncio.wait([task])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from hiermem.convert import context_to_anthropic
 from hiermem.core.arguments import tool_schemas
@@ -124,6 +124,16 @@ class ContextSelection:
     _lines: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
     _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> list[Any]:
+        """Leave ``zoom`` out of a pickle: another process has no memory to ask."""
+        return [None if each.name == "_zoom" else getattr(self, each.name) for each in fields(self)]
+
+    def __copy__(self) -> Self:
+        return self  # a value that does not change is its own copy
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
 
     @property
     def shown(self) -> ShownMessages:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from hiermem.core.log.copies import StoreCopy
+from hiermem.types.frozen import FrozenDict
 
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
 ]
-_NONE: Mapping[str, int] = MappingProxyType({})
+_NONE: Mapping[str, int] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Receipt:
     kept_in: tuple[str, ...] = ()
     removed: Mapping[str, int] = field(default_factory=lambda: _NONE)
     to_remake: Mapping[str, tuple[str, ...]] = field(
-        default_factory=lambda: MappingProxyType(dict[str, tuple[str, ...]]())
+        default_factory=FrozenDict[str, tuple[str, ...]]
     )
     unproven: tuple[str, ...] = ()
     copies: tuple[StoreCopy, ...] = ()

@@ -29,12 +29,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from hiermem.core.spaces.rules import Rules, read_rules
 from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
+from hiermem.types.frozen import FrozenDict
 from hiermem.types.transaction import Record, RecordWrite
 
 #: The scope of all records of spaces; no session's id is empty.
@@ -358,7 +358,7 @@ def _read_revision(record: Record) -> BankRevision:
             run_id=str(value["run"]),
             model=str(value["model"]),
             notes=tuple(map(str, value["notes"])),
-            files=MappingProxyType({str(k): str(v) for k, v in value["files"].items()}),
+            files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
             to=value["to"],
         )
     except (KeyError, TypeError, ValueError, AttributeError):

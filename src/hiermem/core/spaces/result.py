@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 from hiermem.core.spaces.files import Applied, diff
 from hiermem.types.bank import BlockedNote, ConsolidationResult, ConsolidationStatus, FileChange
+from hiermem.types.frozen import FrozenDict
 
 #: The names of the figures in the result and in the log.
 _PUBLISHED = (
@@ -92,7 +92,7 @@ def result_of(
         revision=tally.revision,
         dry_run=dry_run,
         run_id=run_id,
-        metrics=MappingProxyType(dict(zip(_PUBLISHED, numbers, strict=True))),
+        metrics=FrozenDict(zip(_PUBLISHED, numbers, strict=True)),
     )
 
 

@@ -13,11 +13,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from hiermem.errors import InvalidMessageError, InvalidTextError
 from hiermem.types import Content, FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
+from hiermem.types.frozen import FrozenDict
 
 OnBad: TypeAlias = Literal["refuse", "replace"]
 
@@ -206,7 +206,7 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
         calls = _clean_calls(message.tool_calls, on_bad=on_bad)
         if calls is not message.tool_calls:
             changes["tool_calls"] = calls
-    if message.metadata or type(message.metadata) is not MappingProxyType:
+    if message.metadata or type(message.metadata) is not FrozenDict:
         # Even an empty mapping is copied: the caller could fill it later.
         changes["metadata"] = _clean_metadata(message.metadata, on_bad=on_bad)
     _check_time(message)

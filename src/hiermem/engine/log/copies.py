@@ -50,7 +50,7 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
 
 
 def _new_file(path: Any) -> Path:
-    if not isinstance(path, (str, PathLike)) or not os.fspath(path):
+    if not isinstance(path, (str, PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
         raise UsageError("path must be the place of a file that does not exist yet")
     target = Path(os.fsdecode(path)).absolute()
     if os.path.lexists(target):

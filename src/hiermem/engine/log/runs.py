@@ -23,7 +23,7 @@ async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> lis
     """List the newest runs first, of one subject if given."""
     most = min(arguments.whole(limit, "limit"), _MOST)
     found = await handle.store.runs(subject=subject, limit=most)
-    now = handle.store_now()
+    now = await handle.store.now()
     return [with_current_outcome(run, now) for run in found]
 
 
@@ -33,4 +33,4 @@ async def one(handle: Handle, run_id: str) -> RunReport:
     if found is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     attempts = await handle.store.attempts(run_id=run_id, limit=_MOST)
-    return report(found, attempts, handle.store_now())
+    return report(found, attempts, await handle.store.now())

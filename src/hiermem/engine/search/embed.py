@@ -124,7 +124,7 @@ async def embed(
 
 async def _busy(handle: Handle, session_id: str) -> bool:
     """Return whether a live pass of another process is working on the session."""
-    now = handle.store_now()
+    now = await handle.store.now()
     for run in await handle.store.runs(subject=session_id, limit=20):
         if run.kind == "embedding" and with_current_outcome(run, now).outcome == "running":
             return True

@@ -56,7 +56,7 @@ class _Registry:
         self.guard = threading.Lock()
         self.forking = threading.Lock()
         self.connections: WeakSet[Connection] = WeakSet()
-        self.keepers: WeakSet[Pausing] = WeakSet()
+        self.owners: WeakSet[Pausing] = WeakSet()
         self.paused: list[Pausing] = []
         #: The files of which an inherited connection is open, by device and inode.
         self.carried = carried
@@ -92,10 +92,10 @@ def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def keep(keeper: Pausing) -> None:
-    """Have ``keeper`` close its connections before every fork."""
+def keep(owner: Pausing) -> None:
+    """Have ``owner`` close its connections before every fork."""
     with _registry.guard:
-        _registry.keepers.add(keeper)
+        _registry.owners.add(owner)
 
 
 def check(path: Path) -> None:
@@ -128,10 +128,10 @@ def _before() -> None:
     _registry.forking.acquire()
     until = time.monotonic() + PATIENCE
     with _registry.guard:
-        keepers = list(_registry.keepers)
-    for keeper in keepers:
-        keeper.pause_for_fork(until)
-        _registry.paused.append(keeper)
+        owners = list(_registry.owners)
+    for owner in owners:
+        owner.pause_for_fork(until)
+        _registry.paused.append(owner)
     # Held during the fork, so that the set is whole when the child reads it.
     _registry.guard.acquire()
 

@@ -1,0 +1,77 @@
+"""Devices without an end, and a process without file descriptors: typed errors, bounded memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device")
+
+#: With less memory than an unbounded read would take in a second.
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+from hiermem.cli.app import app
+app()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bank", "note", "-", "--space", "p"],
+        ["bank", "note", "n", "--space", "q", "--rules", "/dev/zero"],
+        ["import", "/dev/zero"],
+        ["ingest", "/dev/zero"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_reads_an_endless_file_up_to_its_cap(tmp_path: Path, arguments) -> None:
+    rules = tmp_path / "rules.md"
+    rules.write_text("- a.md: x\n")
+    db = tmp_path / "chat.db"
+    for given in (
+        ["bank", "note", "first", "--space", "p", "--rules", str(rules)],
+        arguments,
+    ):
+        with Path("/dev/zero").open("rb") as endless:
+            done = subprocess.run(
+                [sys.executable, "-c", LIMITED, *given, "--db", str(db)],
+                stdin=endless, capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the limit is that of POSIX")
+def test_a_memory_without_file_descriptors_says_so(tmp_path: Path) -> None:
+    script = """
+        import os, resource, sys
+        from hiermem import Memory, Message, StoreError
+        Memory.open(sys.argv[1]).close()  # loads what it needs
+        held = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 20
+        for more in range(12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (held + more, 4096))
+            try:
+                with Memory.open(sys.argv[1]) as memory:
+                    memory.session("a").append(Message.user("x"))
+            except StoreError as error:
+                assert str(error)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+        with Memory.open(sys.argv[1]) as memory:
+            memory.session("a").append(Message.user("y"))
+            assert memory.check().ok
+        print("done")
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), str(tmp_path / "chat.db")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "done\n", done.stderr
+    assert "never awaited" not in done.stderr
