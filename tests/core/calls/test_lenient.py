@@ -124,7 +124,6 @@ def test_a_line_that_says_nothing_is_dropped_and_counted(nothing: Any) -> None:
         {"entities": [ENTITY, {"label": "Bea"}]},
         {"entities": [ENTITY | {"name": ""}]},
         {"entities": [ENTITY, *[ENTITY | {"name": " "}] * 2, *[ENTITY | {"name": None}] * 9]},
-        {"entities": [ENTITY | {"confidence": None}]},
         {"entities": [ENTITY | {"messages": ["twelve"]}]},
         {"entities": [ENTITY | {"messages": [-1]}]},
         {"entities": [ENTITY | {"messages": True}]},
