@@ -55,6 +55,15 @@ def as_published(request) -> dict:
     return {"bank_files": [file], "synthesis": "x"}
 
 
+def one_note(request) -> dict:
+    """Take in the first note; another file comes with its heading alone and names no note."""
+    answer = careful(request, [1])
+    taken = {*dict(request.bank.files), *(file["name"] for file in answer["files"])}
+    bare = [{"name": name, "action": "create", "content": "# Bare\n", "notes": []}
+            for name in NAMES if name not in taken][:1]  # fmt: skip
+    return answer | {"files": [*answer["files"], *bare]}
+
+
 def one_file_less(request) -> dict:
     answer = careful(request)
     return answer | {"files": answer["files"][1:]}
@@ -101,7 +110,7 @@ GARBLED = {
     "no JSON": lambda _: "I cannot do that.",
     "nothing": lambda _: {"files": [], "synthesis": ""},
     "cut": cut,
-    "one note": lambda request: careful(request, [1]),
+    "one note": one_note,
     "one file less": one_file_less,
     "lossy": lossy,
     "unnamed": unnamed,
