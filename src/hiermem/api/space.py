@@ -169,7 +169,7 @@ class AsyncSpace:
         Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
         writes the bank.
         """
-        return await space_engine.rollback(self._context, to, restore_notes)
+        return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
 
     async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
         """Write the bank's files into a folder, and return what was written.

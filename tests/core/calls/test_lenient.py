@@ -32,6 +32,15 @@ def entity(**fields: Any) -> Any:
     return found.answer.entities[0]
 
 
+@pytest.mark.parametrize("field", ["confidence", "tags", "aliases"])
+def test_an_entity_without_confidence_or_tags_is_read(field: str) -> None:
+    """Small models leave them out, and an answer in which every entity is sound is not refused."""
+    unstated = 0.5 if field == "confidence" else ()
+    assert getattr(entity(**{field: None}), field) == unstated
+    bare = {name: value for name, value in ENTITY.items() if name != field}
+    assert getattr(read(entities=[bare]).answer.entities[0], field) == unstated
+
+
 def test_lists_of_an_item_are_cut_to_their_bound() -> None:
     """Too many aliases or messages cost those over the bound, and not the whole chunk."""
     found = entity(

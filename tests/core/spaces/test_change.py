@@ -188,7 +188,9 @@ def lone(bank: BankState, given: Note, llm: str = "model") -> tuple[Note, BankSt
     trouble, figures = (
         Record(write.kind, write.scope, write.key, str(write.body), 1) for write in writes
     )
-    own = Record(kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, given.key, kept.note_body(given), 1)
+    own = Record(
+        kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, given.key, kept.note_body(given), 1
+    )
     (after,) = kept.live_notes([own], [trouble])
     return after, kept.read_state("x", bank.rules, files=(), synthesis=None, meta=figures)
 

@@ -1,18 +1,20 @@
 """A note is live, or it is in a file that names it, or it was dropped by name with a reason.
 
-If one of these tests failed, a note would be neither live nor in the bank, and nothing would say so;
-or a model that answers nonsense would set healthy notes aside.
+If one of these tests failed, a note would be neither live nor in the bank, and nothing would say
+it; or a model that answers nonsense would set healthy notes aside.
 """
 
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
-from hiermem import AsyncMemory, BankPolicy
+from hiermem import AsyncMemory, BankPolicy, PermanentModelError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.tokens import FunctionCounter
 
 RULES = "- a.md: facts\n- b.md: questions"
 
@@ -61,7 +63,7 @@ async def test_an_answer_that_takes_in_no_note_leaves_all_of_them_live_and_is_re
     done = await space.consolidate()
     assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 30)
     assert set(done.unplaced) == {note.key for note in await space.notes()}
-    assert "no" in done.message and "30 notes" in done.message
+    assert "takes in none of the 30 notes" in done.message
     assert len(await space.notes()) == 30
     assert await space.files() == []
     assert llm.calls == 2, "it is told so once"
@@ -74,7 +76,7 @@ async def test_a_note_that_no_file_names_stays_live_and_is_reported_as_unplaced(
     done = await space.consolidate()
     assert (done.status, done.notes_processed, done.notes_remaining) == ("partial", 1, 29)
     assert len(done.unplaced) == 29
-    assert "29" in done.message and "unplaced" in done.message
+    assert "29 unplaced by the model" in done.message
     assert await texts(space, "consumed") == ["fact 1"]
     (taken,) = await space.notes("consumed")
     assert (taken.files, taken.dropped_for) == (("a.md",), "")
@@ -157,13 +159,16 @@ async def test_a_note_that_a_refused_file_names_is_not_dropped_either():
 
 async def test_of_a_refused_answer_that_named_one_note_none_is_consumed():
     """The loss check refuses the file; the other notes were named by nothing."""
-    answers = [lambda r: answer(file(r))]
-    _, space, _ = await space_of(lambda request: answers[0](request), 20)
+    lossy = []
+
+    def script(request):
+        return answer(*(lossy or [file(request)]))
+
+    _, space, _ = await space_of(script, 20)
     assert (await space.consolidate()).status == "ok"
     for number in range(10):
         await space.note(f"later {number}")
-    lossy = {"name": "a.md", "action": "update", "content": "# A\n", "notes": [1]}
-    answers[0] = lambda r: answer(lossy)
+    lossy.append({"name": "a.md", "action": "update", "content": "# A\n", "notes": [1]})
     done = await space.consolidate()
     assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 10)
 
@@ -204,7 +209,7 @@ async def test_the_published_answer_format_takes_in_the_whole_request():
 @pytest.mark.parametrize(
     "script",
     [
-        lambda request: published(request),
+        published,
         lambda request: published(request, "c.md"),
         lambda request: published(request, "../a.md"),
         lambda request: published(request, "a.md", action="deleted"),
@@ -260,9 +265,7 @@ async def test_a_model_that_always_answers_nonsense_blocks_no_note():
 
 async def test_a_model_that_worked_and_then_answers_nonsense_blocks_no_note():
     broken = []
-    memory, space, _ = await space_of(
-        lambda request: "no" if broken else answer(file(request)), 3
-    )
+    memory, space, _ = await space_of(lambda request: "no" if broken else answer(file(request)), 3)
     assert (await space.consolidate()).status == "ok"
     broken.append(True)
     for number in range(10, 13):
@@ -328,6 +331,38 @@ async def test_a_small_consolidation_of_500_notes_is_one_request(window):
     assert llm.requests[0].max_tokens <= 16_384
 
 
+async def test_a_model_that_refuses_a_long_answer_is_asked_for_a_usual_one():
+    """Its window lets one expect more than it writes; the notes must not wait for ever."""
+
+    class Short(ScriptedLLM):
+        async def complete(self, request):
+            if request.max_tokens > 8_192:
+                self.calls += 1
+                raise PermanentModelError("max_tokens is too large", charged=False)
+            return await super().complete(request)
+
+    llm = Short(script=lambda r: answer(file(r)), remote=True)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=BankPolicy(retries=0))
+    space = memory.space("x", rules=RULES)
+    for number in range(500):
+        await space.note(f"Part {number} works.", agent="dev")
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed) == ("ok", 500), done.message
+    assert llm.calls == 3, "one that is refused, and two that fit"
+
+
+async def test_a_note_is_not_blocked_for_the_room_of_a_long_answer():
+    """It fits beside a usual answer, though not beside one that could repeat it."""
+    words = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+    llm = ScriptedLLM(script=lambda r: answer(file(r)), remote=True, context_window=64_000)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, token_counter=words)
+    space = memory.space("x", rules=RULES)
+    await space.note("word " * 35_000)
+    done = await space.consolidate()
+    assert (done.blocked, done.notes_processed) == ((), 1), done.message
+    assert llm.requests[0].max_tokens == 8_192
+
+
 # ---------------------------------------------------------------------------------------------
 # Undone
 
@@ -341,7 +376,12 @@ async def test_a_consolidation_is_undone_with_its_notes_live_again():
     back = await space.rollback(to=1, restore_notes=True)
     (third,) = await space.notes()
     assert (back.kind, back.to, back.restored) == ("rollback", 1, (third.key,))
-    assert (third.text, third.state, third.consolidation, third.files) == ("fact 3", "live", None, ())
+    assert (third.text, third.state, third.consolidation, third.files) == (
+        "fact 3",
+        "live",
+        None,
+        (),
+    )
     assert await space.read("a.md") == before
     assert await texts(space, "consumed") == ["fact 1", "fact 2"]
     assert (await space.meta()).notes_processed == 2
@@ -364,6 +404,18 @@ async def test_notes_stay_consumed_where_nobody_asks_and_can_come_back_later():
     assert await texts(space) == ["fact 1", "fact 2"]
     nothing = await space.rollback(to=0, restore_notes=True)
     assert nothing.number == again.number
+    assert (await memory.check()).findings == ()
+
+
+async def test_notes_whose_retention_is_over_do_not_come_back():
+    memory, space, _ = await space_of(
+        lambda request: answer(file(request)), 1, retention=timedelta(0)
+    )
+    await space.consolidate()
+    await space.note("fact 2")
+    await space.consolidate()
+    back = await space.rollback(to=0, restore_notes=True)
+    assert len(back.restored) <= 1, "the first is deleted"
     assert (await memory.check()).findings == ()
 
 

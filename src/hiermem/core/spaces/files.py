@@ -167,7 +167,7 @@ def settle(
     texts = {answer.files[at].name: edited.text for at, edited in left.items()}
     lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
     applied = _applied(answer, shown, texts, lost=lost, failed=failed)
-    notes = {number: note for number, note in enumerate(shown.notes, 1)}
+    notes = dict(enumerate(shown.notes, 1))
     into = {at: answer.files[at].name for at in sorted(left)}
     return replace(
         applied,

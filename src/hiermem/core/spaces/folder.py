@@ -190,7 +190,7 @@ def load(
 
 
 def conflict_marker(text: str) -> int | None:
-    """Return the number of the line where a merge left its first marker; None if there is none.
+    r"""Return the number of the line where a merge left its first marker; None if there is none.
 
     A line of equals signs alone may underline a heading, and is none.
 
@@ -198,7 +198,8 @@ def conflict_marker(text: str) -> int | None:
     2
     >>> conflict_marker("A\n=======\n\n> quoted")
     """
-    found = _MARKER.search(text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n")
+    found = _MARKER.search(text)
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 

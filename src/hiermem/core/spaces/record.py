@@ -135,8 +135,9 @@ def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]
     """Return the live notes, oldest first, including blocked ones."""
     troubled = {each.key: each for each in blocked}
     found = [_read_note(record) for record in notes]
-    return [_with_trouble(note, troubled[note.key]) if note.key in troubled else note
-            for note in found]
+    return [
+        _with_trouble(note, troubled[note.key]) if note.key in troubled else note for note in found
+    ]
 
 
 def consumed_notes(records: Iterable[Record]) -> list[Note]:

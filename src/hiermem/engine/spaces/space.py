@@ -184,7 +184,7 @@ async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
     )
 
 
-async def rollback(space: SpaceContext, to: Any, restore_notes: Any = False) -> BankRevision:
+async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) -> BankRevision:
     """Restore the texts of revision ``to`` as a new revision; return the newest one.
 
     With ``restore_notes``, the notes that were consumed since are live again.

@@ -1,9 +1,9 @@
 """Consolidates notes without a model.
 
-Each note becomes a point of the section whose words it shares (``placing``), dated and signed.
-A note that a file says already is dropped, with this as the reason, and a statement that a later one replaces is struck
-through (``superseding``). A missing file is created from the headings in the rules. The synthesis
-is a selection of what holds now.
+Each note becomes a point of the section whose words it shares (``placing``), dated and signed. A
+note that a file says already is dropped, with this as the reason, and a statement that a later one
+replaces is struck through (``superseding``). A missing file is created from the headings in the
+rules. The synthesis is a selection of what holds now.
 
 The same request gives the same answer, in any process, and never one that is larger than asked, as
 long as a smaller one is possible. No words are invented.
