@@ -10,7 +10,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bankwork import NOW, appended, batch_of, edited, note, notes, response, state
+from bankwork import (
+    COUNTER,
+    NOW,
+    TEMPLATE,
+    appended,
+    batch_of,
+    edited,
+    note,
+    notes,
+    response,
+    state,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +30,7 @@ from hiermem.core.spaces import change
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.answer_record import read_journal
 from hiermem.core.spaces.change import AnswerUsage
-from hiermem.core.spaces.consolidation import judge
+from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch, judge, next_batch
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.queue import in_order, leading
 from hiermem.core.spaces.record import BankState
@@ -209,6 +220,18 @@ def test_a_lone_failure_counts_only_while_the_same_model_takes_in_others() -> No
     assert again.failures == 2
     assert lone(state(), first)[0].failures == 0, "it never took in a note"
     assert lone(works, first, llm="another")[0].failures == 0
+
+
+def test_a_request_shows_its_notes_oldest_first_whatever_their_place_in_the_queue() -> None:
+    """The model is told that the later of two notes holds."""
+    given = [replace(each, unplaced=5 - at) for at, each in enumerate(notes(3))]
+    order = in_order(given)
+    assert order == given[::-1]
+    batch = next_batch(
+        state(), order, template=TEMPLATE, counter=COUNTER, limits=BatchLimits(4_000), behind=2
+    )
+    assert isinstance(batch, NoteBatch)
+    assert list(batch.notes) == given[1:]
 
 
 def test_notes_that_were_left_out_wait_behind_the_others_and_apart_from_them() -> None:

@@ -222,6 +222,8 @@ class _BatchPlanner:
     def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
         """Make the request for these notes; the files of ``whole`` are shown whole."""
         state = self._state
+        # In their order in the queue, notes that were left out may not be the oldest first.
+        notes = sorted(notes, key=lambda note: note.key)
         bank = BankText(
             rules=state.rules.text,
             synthesis=state.synthesis.text,
