@@ -68,6 +68,9 @@ async def test_an_answer_that_takes_in_no_note_leaves_all_of_them_live_and_is_re
     assert await space.files() == []
     assert llm.calls == 2, "it is told so once"
     assert "dropped" in llm.requests[1].messages[-1].content
+    (run,) = await memory.runs()
+    items = (await memory.run(run.id)).items
+    assert {item.state for item in items} == {"failed"}, "an answer of nothing is no good one"
     assert (await memory.check()).findings == ()
 
 

@@ -412,7 +412,8 @@ def judge(
         return again(complaints, tuple(faults))
     if applied is None:
         return Rejected("; ".join(complaints))
-    return Accepted(applied, response.model)
+    # An answer that places no note is read, for what it leaves out, and not taken.
+    return Accepted(applied, response.model, "" if applied.consumed else "; ".join(complaints))
 
 
 _FINISHED: Final = {
