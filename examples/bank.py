@@ -53,6 +53,10 @@ def keep(space: Space, folder: Path) -> ConsolidationResult:
             print(f"! {name} was changed in the folder and in the bank; merge it by hand")
     outcome = space.consolidate()
     print(f"{outcome.status}: {outcome.message}")
+    for dropped in outcome.dropped:
+        print(f"note {dropped.note} by {dropped.agent} was dropped: {dropped.reason}")
+    for key in outcome.unplaced:
+        print(f"! note {key} went into no file; the next run asks about it again")
     for blocked in outcome.blocked:
         print(f"! note {blocked.key} by {blocked.agent} was set aside: {blocked.reason}")
     for left in outcome.failed:

@@ -152,6 +152,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import BankText as BankText
     from hiermem.types.bank import BlockedNote as BlockedNote
     from hiermem.types.bank import ConsolidationResult as ConsolidationResult
+    from hiermem.types.bank import DroppedNote as DroppedNote
     from hiermem.types.bank import ExportReport as ExportReport
     from hiermem.types.bank import FileChange as FileChange
     from hiermem.types.bank import LoadReport as LoadReport
@@ -237,8 +238,8 @@ else:  # at run time, the same names by module
             "Summary TextPart ToolCall"
         ),
         "hiermem.types.bank": (
-            "BankRevision BankText BlockedNote ConsolidationResult ExportReport FileChange "
-            "LoadReport Note SpaceMeta"
+            "BankRevision BankText BlockedNote ConsolidationResult DroppedNote ExportReport "
+            "FileChange LoadReport Note SpaceMeta"
         ),
         "hiermem.types.prices": "Prices",
         "hiermem.types.transaction": "LogEvent Record RecordWrite RunRecord Scrubbed Spent",

@@ -141,13 +141,14 @@ class BankPolicy(_Policy):
     One run takes the oldest ``max_notes`` notes, in requests of at most ``safe_processing_tokens``
     each, with prompt and answer; None means 0.75 of the model's stated window, or no limit if it
     states none. ``output_tokens`` is reserved for an answer; None means 8,192 for a remote model,
-    16,384 for a local one, and never more than a quarter of its window. ``call_timeout`` and
-    ``lease`` are in seconds. ``repairs`` is how often the model is asked to correct an unusable
-    answer.
+    or up to 16,384 where its notes need more, 16,384 for a local one, and never more than a quarter
+    of its window. ``call_timeout`` and ``lease`` are in seconds. ``repairs`` is how often the model
+    is asked to correct an unusable answer.
 
     An answer is rejected if more than the share ``loss_share`` of a file's lines, and more than
-    ``loss_lines`` of them, would disappear. A note that fails ``max_failures`` times alone is set
-    aside. Consumed notes are kept for ``retention``; None means for ever.
+    ``loss_lines`` of them, would disappear. A note that fails ``max_failures`` times alone, while
+    the model takes in others, is set aside. Consumed notes are kept for ``retention``; None means
+    for ever.
     """
 
     model_config = ConfigDict(strict=True)

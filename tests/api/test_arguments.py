@@ -206,7 +206,7 @@ SPACE_CALLS = {
     },
     "history": {"limit": (*NOT_A_COUNT, None)},
     "diff": {"since": (*NOT_A_COUNT, 10**30), "until": (*NOT_A_COUNT, 10**30)},
-    "rollback": {"to": (*NOT_A_COUNT, None, 10**30)},
+    "rollback": {"to": (*NOT_A_COUNT, None, 10**30), "restore_notes": NOT_A_SWITCH},
     "export": {"folder": (5, None, "", b"x", "a\0b"), "overwrite": NOT_A_SWITCH},
     "load": {"folder": (5, None, "", b"x", "a\0b", "no-such-folder"), "overwrite": NOT_A_SWITCH},
     "runs": {"limit": (*NOT_A_COUNT, None)},

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from hiermem import Memory
 from hiermem.cli.app import app
+from hiermem.testing.llms import ScriptedLLM
 
 runner = CliRunner()
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -55,6 +58,35 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert run("show", "--rules", "--db", db).stdout.strip() == RULES
     assert run("show", "--list", "--db", db).stdout == "x\n"
     assert "0 live notes" in run("show", "--db", db).stdout
+
+
+def test_a_consolidation_is_undone_with_its_notes(db):
+    run("consolidate", "--db", db)
+    assert "0 live notes" in run("show", "--db", db).stdout
+    told = run("rollback", "0", "--restore-notes", "--db", db).stdout
+    assert "restores revision 0; 2 notes live again" in told
+    assert "2 live notes" in run("show", "--db", db).stdout
+
+
+def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
+    assert "no note was dropped" in run("show", "--dropped", "--db", db).stdout
+    for _ in range(5):
+        run("note", "And more.", "--db", db)
+    drop = {"note": 2, "reason": "progress.md \x1b[31msays it"}
+    llm = ScriptedLLM(
+        script=lambda _: json.dumps({"files": [], "dropped": [drop], "synthesis": ""})
+    )
+    monkeypatch.setattr("hiermem.cli.bank.model_of", lambda *_, **__: llm)
+    told = run("consolidate", "--db", db, code=1).stdout
+    assert "1 dropped of these" in told
+    assert "by dev" in told
+    assert "progress.md says it" in told.replace("[31m", "")
+    assert "left out by the model, still live:" in told
+    assert "and 2 more" in told
+    shown = run("show", "--dropped", "--db", db).stdout
+    assert "says it" in shown
+    assert "\x1b" not in told + shown
+    assert "6 live notes" in run("show", "--db", db).stdout
 
 
 def test_the_history_goes_back_and_forth(db):

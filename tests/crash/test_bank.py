@@ -1,6 +1,6 @@
 """Notes survive whatever ends a consolidation, and each of them goes in once.
 
-Four agents write 1,200 notes while a model that errs at 20 % of its calls consolidates them, and
+Four agents write 1,200 notes while a model that errs at 30 % of its calls consolidates them, and
 all of it is killed 50 times: at any operation of the store, before or after it, in the middle of a
 call or right after it; ten of the times by SIGKILL. An agent that was not answered looks whether
 its note is there and writes it again where it is not. An ordinary run has fewer of each.
@@ -22,7 +22,7 @@ from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
-from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.testing.llms import BANK_FAULTS, RETURNING, FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bank_labour import FILES, LEASE, RULES, SPACE, START, consolidated, drawn, texts_in
@@ -30,10 +30,13 @@ from test_sigkill import kill, nursery  # noqa: F401 - a fixture
 
 NOTES, DEATHS, KILLS = 1_200, 40, 10
 POLICY = BankPolicy(max_notes=15, retries=0)
+#: What is wrong with answers. One that names all notes and writes out none is not among them: no
+#: check can see it in a short file.
+GARBLED = (*RETURNING, *(fault for fault in BANK_FAULTS if fault != "lost_lines"))
 #: Where something is written, and how often a life comes by there, or a little less.
 WRITES = [
     (f"{name}.{when}", often)
-    for name, often in (("put_records", 30), ("put_run", 4), ("write_nodes", 4))
+    for name, often in (("put_records", 20), ("put_run", 4), ("write_nodes", 4))
     for when in ("before", "after")
 ]
 
@@ -130,11 +133,11 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
     luck, clock, plan = Random(6), Clock(), FaultPlan()
     store = FaultyStore(MemoryStore(clock=clock), plan)
     model = ScriptedLLM(script=consolidated)
-    llm = MortalLLM(FaultyLLM(model, rate=0.2, seed=6), plan)
+    llm = MortalLLM(FaultyLLM(model, rate=0.3, seed=6, faults=GARBLED), plan)
     agents = [Agent(notes) for notes in drawn(6, share(NOTES, 400))]
     said = [note["text"] for agent in agents for note in agent.notes]
     deaths, in_calls = 0, 0
-    while deaths < share(DEATHS, 14):
+    while deaths < share(DEATHS, 20):
         assert any(agent.notes for agent in agents), "they finished before they were killed"
         llm.at, plan.faults, plan.only = 0, {}, frozenset(SITES)
         how = luck.choice(("call", "any", "write"))
@@ -144,7 +147,8 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
             # Reads are most of what a store is asked for; so half of the deaths are at the others.
             soon = 200
             if how == "write":
-                site, soon = WRITES[deaths % len(WRITES)]
+                left = [each for each in WRITES if each[0] not in dict(plan.hits)] or WRITES
+                site, soon = left[deaths % len(left)]
                 plan.only = frozenset({site})
             plan.faults = {plan.arrivals + luck.randrange(soon): "die"}
         if await life(store, llm, clock, agents):

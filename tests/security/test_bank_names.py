@@ -141,7 +141,7 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
 
 
 def answering(name: str) -> ScriptedLLM:
-    file = {"name": name, "action": "create", "content": "# Owned\n"}
+    file = {"name": name, "action": "create", "content": "# Owned\n", "notes": [1]}
     text = json.dumps({"files": [file], "synthesis": "Owned."})
     return ScriptedLLM(script=lambda _: text)
 
@@ -179,7 +179,8 @@ def test_ten_thousand_drawn_names_in_answers_make_no_file_but_those_of_the_rules
     queue = iter(batches)
 
     def answer(_: LLMRequest) -> str:
-        files = [{"name": n, "action": "create", "content": "# Mine\n"} for n in next(queue, [])]
+        mine = {"action": "create", "content": "# Mine\n", "notes": [1]}
+        files = [mine | {"name": name} for name in next(queue, [])]
         return json.dumps({"files": files, "synthesis": "Mine."})
 
     with Memory.open(":memory:", llm=ScriptedLLM(script=answer)) as memory:

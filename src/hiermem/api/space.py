@@ -92,7 +92,8 @@ class AsyncSpace:
 
         One run takes at most ``BankPolicy.max_notes`` notes (500 by default). Each answer of the
         model is one atomic change: its files, its synthesis and the notes it consumed. The result
-        lists the changes that were refused; their notes stay live. With ``dry_run`` the model is
+        lists the changes that were refused, and the notes that the model placed in no file; those
+        notes stay live. With ``dry_run`` the model is
         asked, but neither the bank nor the notes change. ``max_calls``, ``max_tokens`` and
         ``deadline`` (seconds) end the run before they are exceeded.
 
@@ -159,15 +160,16 @@ class AsyncSpace:
         """
         return await space_engine.diff_between(self._context, since, until)
 
-    async def rollback(self, to: int) -> BankRevision:
+    async def rollback(self, to: int, *, restore_notes: bool = False) -> BankRevision:
         """Restore the files of revision ``to`` as a new revision, and return that revision.
 
-        Notes that were consumed since stay consumed.
+        Notes that were consumed since stay consumed. With ``restore_notes`` they are live again,
+        and the next consolidation takes them; a note whose retention is over cannot come back.
 
         Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
         writes the bank.
         """
-        return await space_engine.rollback(self._context, to)
+        return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
 
     async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
         """Write the bank's files into a folder, and return what was written.

@@ -50,6 +50,8 @@ Rules = Annotated[
 ]  # fmt: skip
 #: The characters of a note shown in a list.
 _WIDTH: Final = 72
+#: The notes named in a line.
+_SHOWN: Final = 4
 
 
 @app.command()
@@ -114,6 +116,9 @@ def show(
     ] = None,
     synthesis: Annotated[bool, typer.Option("--synthesis", help="Print the synthesis.")] = False,
     notes: Annotated[bool, typer.Option("--notes", help="List the live notes.")] = False,
+    dropped: Annotated[
+        bool, typer.Option("--dropped", help="List the notes that a model dropped, and why.")
+    ] = False,
     rules: Annotated[bool, typer.Option("--rules", help="Print the space's rules.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the spaces.")] = False,
 ) -> None:
@@ -132,6 +137,8 @@ def show(
             typer.echo(clean(target.rules()))
         elif notes:
             _print_notes(target.notes())
+        elif dropped:
+            _print_dropped(target.notes("consumed"))
         else:
             _print_bank(target)
 
@@ -182,12 +189,16 @@ def rollback(
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
+    restore_notes: Annotated[
+        bool, typer.Option("--restore-notes", help="Make the notes consumed since live again.")
+    ] = False,
 ) -> None:
     """Restore an earlier revision of a bank, as a new revision."""
     with reported_errors(), open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
-        now = target.rollback(to)
-        out().print(f"{clean(target.name)}: revision {now.number} restores revision {to}.")
+        now = target.rollback(to, restore_notes=restore_notes)
+        live = f"; {plural(len(now.restored), 'note')} live again" if restore_notes else ""
+        out().print(f"{clean(target.name)}: revision {now.number} restores revision {to}{live}.")
 
 
 @app.command()
@@ -300,12 +311,44 @@ def _print_result(done: ConsolidationResult) -> None:
             console.print(f"  {what}: {', '.join(map(clean, names))}", soft_wrap=True)
     if done.lines_removed:
         console.print(f"  {plural(done.lines_removed, 'line')} removed")
+    for dropped in done.dropped:
+        console.print(
+            f"  dropped: note {_by(dropped.note, dropped.agent)}: "
+            f"{one_line(dropped.reason, _WIDTH)}",
+            soft_wrap=True,
+        )
+    if done.unplaced:
+        more = len(done.unplaced) - _SHOWN
+        keys = ", ".join(done.unplaced[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+        console.print(f"  left out by the model, still live: {keys}", soft_wrap=True)
     for blocked in done.blocked:
         why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
-        by = f" by {clean(blocked.agent)}" if blocked.agent else ""
-        console.print(f"  set aside: note {blocked.key}{by} ({why})", soft_wrap=True)
+        console.print(
+            f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})", soft_wrap=True
+        )
     if done.dry_run and done.diff:
         typer.echo(clean(done.diff), nl=False)
+
+
+def _by(key: str, agent: str) -> str:
+    """Name a note and its author."""
+    return f"{key} by {clean(agent)}" if agent else key
+
+
+def _print_dropped(consumed: list[Note]) -> None:
+    dropped = [each for each in consumed if each.dropped_for]
+    if not dropped:
+        out().print("no note was dropped")
+        return
+    table = Table()
+    for name in ("when", "agent", "note", "revision", "reason"):
+        table.add_column(name, overflow="fold")
+    for each in dropped:
+        table.add_row(
+            f"{each.timestamp:%Y-%m-%d %H:%M}", clean(each.agent), one_line(each.text, _WIDTH),
+            str(each.consolidation), clean(each.dropped_for),
+        )  # fmt: skip
+    out(whole=True).print(table)
 
 
 def _print_notes(notes: list[Note]) -> None:

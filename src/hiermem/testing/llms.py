@@ -78,6 +78,8 @@ BankFault: TypeAlias = Literal[
     "unclosed_code",
     "front_matter",
     "unknown_note",
+    "notes_unnamed",
+    "nothing_taken",
     "deep_json",
     "duplicate_key",
 ]
@@ -334,7 +336,10 @@ def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
     if fault == "duplicate_key":
         return text[:-1] + ', "synthesis": "again"}'
     answer = json.loads(text)
+    if fault == "nothing_taken":
+        return json.dumps({"files": [], "dropped": [], "synthesis": answer["synthesis"]})
     held = dict(bank.files)
+    notes = list(range(1, len(bank.notes) + 1))
     name = next(iter((*held, *dict(bank.missing), "notes.md")))
     action = "update" if name in held else "create"
     lines = held.get(name, "").splitlines()
@@ -352,12 +357,16 @@ def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
         "unclosed_code": {"content": "\n".join(lines) + "\n```\nopen"},
         "front_matter": {"content": "---\ntitle: mine\n---\n" + "\n".join(lines)},
         "unknown_note": {"notes": [9999], "content": "\n".join(lines) or "# New"},
+        "notes_unnamed": {"notes": [], "content": "\n".join([*lines, "- of no note"])},
     }
     others = [each for each in answer["files"] if each["name"] != name]
     if fault == "same_file_twice":
-        others = [*others, {"name": name, "action": action, "content": "# Once"}]
-    spoilt = {"name": name, "action": action, **wrong[fault]}
-    return json.dumps({"files": [*others, spoilt], "synthesis": "Spoilt."})
+        once = {"name": name, "action": action, "content": "# Once", "notes": notes}
+        others = [*others, once]
+    elif fault == "notes_unnamed":
+        others = []
+    spoilt = {"name": name, "action": action, "notes": notes, **wrong[fault]}
+    return json.dumps({"files": [*others, spoilt], "dropped": [], "synthesis": "Spoilt."})
 
 
 def _longer(request: LLMRequest, text: str) -> str:

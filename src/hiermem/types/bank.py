@@ -21,6 +21,7 @@ __all__ = [
     "BlockedNote",
     "ConsolidationResult",
     "ConsolidationStatus",
+    "DroppedNote",
     "ExportReport",
     "FileChange",
     "LoadReport",
@@ -41,8 +42,10 @@ class Note:
     """One note of a space.
 
     ``key`` names it and sorts by time, then arrival. ``sources`` are the (session id, message
-    index) pairs that it came from. ``consolidation`` is the number of the revision that took it in,
-    None while it is live. ``failures`` counts how often it failed alone.
+    index) pairs that it came from. ``consolidation`` is the number of the revision that consumed
+    it, None while it is live; then ``files`` took it in, or it was dropped, and ``dropped_for`` is
+    the model's reason. While it is live, ``unplaced`` counts how often an answer left it out, and
+    ``failures`` how often it failed alone with a model that could take in other notes.
     """
 
     key: str
@@ -54,6 +57,9 @@ class Note:
     sources: tuple[tuple[str, int], ...] = ()
     state: NoteState = "live"
     consolidation: int | None = None
+    files: tuple[str, ...] = ()
+    dropped_for: str = ""
+    unplaced: int = 0
     failures: int = 0
     blocked_for: str = ""
 
@@ -99,13 +105,23 @@ class BlockedNote:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedNote:
+    """A note that an answer dropped: its key, its author, and the model's reason."""
+
+    note: str
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsolidationResult:
     """What a consolidation did.
 
-    ``notes_processed`` are consumed, ``notes_remaining`` are live and go into the next
-    consolidation; ``blocked`` notes are live and do not. ``failed`` says which changes were not
-    made, as "file: reason"; their notes are live. ``metrics`` has the published names. With
-    ``dry_run`` nothing was written.
+    ``notes_processed`` are consumed, and ``dropped`` are those of them that went into no file.
+    ``notes_remaining`` are live and go into the next consolidation; ``unplaced`` are the keys of
+    those that a model was shown and left out. ``blocked`` notes are live and wait for ``unblock``.
+    ``failed`` says which changes were not made, as "file: reason"; their notes are live.
+    ``metrics`` has the published names. With ``dry_run`` nothing was written.
     """
 
     space: str
@@ -118,6 +134,8 @@ class ConsolidationResult:
     files_unchanged: tuple[str, ...] = ()
     lines_removed: int = 0
     changes: tuple[FileChange, ...] = ()
+    dropped: tuple[DroppedNote, ...] = ()
+    unplaced: tuple[str, ...] = ()
     blocked: tuple[BlockedNote, ...] = ()
     failed: tuple[str, ...] = ()
     revision: int = 0
@@ -133,10 +151,11 @@ class ConsolidationResult:
 
 @dataclass(frozen=True, slots=True)
 class BankRevision:
-    """One state of the bank. ``notes`` are the keys of the notes that it took in.
+    """One state of the bank. ``notes`` are the keys of the notes that it consumed.
 
     ``files`` maps the names of the files that it changed to "created", "updated" or "removed".
-    ``to`` is the revision to which a rollback returned.
+    ``to`` is the revision to which a rollback returned, and ``restored`` are the keys of the notes
+    that it made live again.
     """
 
     number: int
@@ -147,15 +166,18 @@ class BankRevision:
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=FrozenDict[str, str])
     to: int | None = None
+    restored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceMeta:
     """The figures of a space. ``revision`` is the number of the bank's newest state, 0 for none.
 
-    ``consolidations`` counts committed model answers, ``notes_processed`` the notes in them.
-    ``batch_notes`` is the most notes of the next request, halved by a failed answer and doubled by
-    a good one; None is no limit.
+    ``consolidations`` counts committed model answers, ``notes_processed`` the notes that they
+    consumed and no rollback restored. ``batch_notes`` is the most notes of the next request, halved
+    by a failed answer and doubled by a good one; None is no limit. ``model`` is the model that is
+    known to take notes in, "" if none is, and ``failed_alone`` the one note that failed alone since
+    it last did.
     """
 
     last_consolidation: datetime | None = None
@@ -163,6 +185,8 @@ class SpaceMeta:
     notes_processed: int = 0
     revision: int = 0
     batch_notes: int | None = None
+    model: str = ""
+    failed_alone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

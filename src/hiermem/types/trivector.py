@@ -119,6 +119,8 @@ MOST_TAGS: Final = 8
 MOST_MESSAGES: Final = 16
 #: Entities are ranked by how many messages name them, so they may list more messages.
 MOST_MENTIONS: Final = 64
+#: The confidence of an entity for which a model stated none.
+UNSTATED: Final = 0.5
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_NAME)]
 _Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_TAG)]
@@ -148,7 +150,7 @@ class AnswerEntity(_AnswerModel):
     aliases: Annotated[tuple[_Name, ...], Field(max_length=MOST_ALIASES, strict=False)] = ()
     description: Annotated[str, Field(max_length=MOST_IN_LINE)] = ""
     tags: Annotated[tuple[_Tag, ...], Field(max_length=MOST_TAGS, strict=False)] = ()
-    confidence: Share
+    confidence: Share = UNSTATED
     messages: _MentionIndices = ()
 
 

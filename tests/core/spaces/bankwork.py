@@ -57,16 +57,19 @@ def batch_of(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch:
     return made
 
 
-def response(*files: Mapping[str, Any], synthesis: str = "After.") -> LLMResponse:
-    return LLMResponse(json.dumps({"files": files, "synthesis": synthesis}))
+def response(
+    *files: Mapping[str, Any], dropped: tuple[int, ...] = (), synthesis: str = "After."
+) -> LLMResponse:
+    drops = [{"note": number, "reason": "a file says it"} for number in dropped]
+    return LLMResponse(json.dumps({"files": files, "dropped": drops, "synthesis": synthesis}))
 
 
-def edited(name: str, *edits: Mapping[str, str], notes: tuple[int, ...] = ()) -> dict[str, Any]:
+def edited(name: str, *edits: Mapping[str, str], notes: tuple[int, ...] = (1,)) -> dict[str, Any]:
     return {"name": name, "action": "edit", "edits": edits, "notes": notes}
 
 
 def whole(
-    name: str, content: str, *, action: str = "update", notes: tuple[int, ...] = ()
+    name: str, content: str, *, action: str = "update", notes: tuple[int, ...] = (1,)
 ) -> dict[str, Any]:
     return {"name": name, "action": action, "content": content, "notes": notes}
 

@@ -8,7 +8,12 @@ import tracemalloc
 
 import pytest
 
-from hiermem.core.spaces.answer import BankAnswer, answer_schema, read_answer
+from hiermem.core.spaces.answer import (
+    BankAnswer,
+    PublishedAnswer,
+    answer_schema,
+    read_answer,
+)
 from hiermem.errors import InvalidAnswerError
 
 GOOD = {
@@ -58,9 +63,49 @@ def test_what_can_mean_one_thing_only_is_mended() -> None:
     assert read.edits[0].operation == "delete"
 
 
+PUBLISHED = {
+    "bank_files": [
+        {"filename": "progress.md", "content": "# P\n\n- x\n", "action": "updated"},
+        {"filename": "log.md", "content": "# Log\n", "action": "created"},
+    ],
+    "synthesis": "All is well.",
+}
+
+
+def test_the_published_format_is_read_as_one_that_names_no_notes() -> None:
+    read = read_answer(json.dumps(PUBLISHED))
+    assert isinstance(read, PublishedAnswer)
+    assert [(each.name, each.action, each.content) for each in read.files] == [
+        ("progress.md", "update", "# P\n\n- x\n"), ("log.md", "create", "# Log\n"),
+    ]  # fmt: skip
+    assert all(each.notes == () for each in read.files)
+    assert not isinstance(read_answer(TEXT), PublishedAnswer)
+
+
+def test_a_published_answer_that_names_notes_is_held_to_them() -> None:
+    files = [each | {"notes": [number]} for number, each in enumerate(PUBLISHED["bank_files"], 1)]
+    read = read_answer(json.dumps(PUBLISHED | {"bank_files": files}))
+    assert not isinstance(read, PublishedAnswer)
+    assert [each.notes for each in read.files] == [(1,), (2,)]
+
+
+def test_notes_are_dropped_by_number_with_a_reason() -> None:
+    dropped = [{"note": 2, "reason": "said already"}]
+    read = read_answer(json.dumps(GOOD | {"dropped": dropped}))
+    assert [(each.note, each.reason) for each in read.dropped] == [(2, "said already")]
+    assert read_answer(json.dumps(GOOD | {"dropped": None})) == read_answer(TEXT)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        json.dumps(PUBLISHED | {"files": []}), json.dumps(PUBLISHED | {"synthesis": None}),
+        json.dumps(PUBLISHED | {"bank_files": [{"filename": "a.md", "content": "x"}]}),
+        json.dumps(PUBLISHED | {"bank_files": [{"filename": "a.md", "action": "kept"}]}),
+        json.dumps(PUBLISHED | {"bank_files": {"a.md": "x"}}),
+        json.dumps(GOOD | {"dropped": [3]}), json.dumps(GOOD | {"dropped": [{"note": 1}]}),
+        json.dumps(GOOD | {"dropped": [{"note": 0, "reason": "x"}]}),
+        json.dumps(GOOD | {"dropped": [{"note": 1, "reason": 5}]}),
         "", "  ", "I'm sorry, but I can't help with that.", TEXT[:-20], TEXT + TEXT, "[]", "{}",
         '{"files": "none", "synthesis": ""}', '{"files": [[]], "synthesis": ""}',
         '{"files": [], "synthesis": null}', '{"files": []}', '{"synthesis": ""}',
@@ -76,7 +121,7 @@ def test_what_can_mean_one_thing_only_is_mended() -> None:
         '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "1," * 200_000 + "1]}]}",
         '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "9" * 5_000 + "]}]}",
     ],
-    ids=range(36),
+    ids=range(45),
 )  # fmt: skip
 def test_anything_else_is_one_typed_error(text: str) -> None:
     with pytest.raises(InvalidAnswerError):

@@ -10,7 +10,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bankwork import NOW, appended, batch_of, edited, note, notes, response, state
+from bankwork import (
+    COUNTER,
+    NOW,
+    TEMPLATE,
+    appended,
+    batch_of,
+    edited,
+    note,
+    notes,
+    response,
+    state,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,15 +30,16 @@ from hiermem.core.spaces import change
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.answer_record import read_journal
 from hiermem.core.spaces.change import AnswerUsage
-from hiermem.core.spaces.consolidation import judge
+from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch, judge, next_batch
 from hiermem.core.spaces.files import Applied
+from hiermem.core.spaces.queue import in_order, leading
 from hiermem.core.spaces.record import BankState
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
-TOOK = AnswerUsage("run", "model", 2, 300, 40)
+TOOK = AnswerUsage("run", "model-2026", 2, 300, 40, "model")
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 
 
@@ -62,7 +74,8 @@ async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
 
 
 def answered(bank: BankState, given: list[Note], text: str = "- x") -> Applied:
-    part = edited("decisions.md", appended("What was decided and why", text))
+    numbers = tuple(range(1, len(given) + 1))
+    part = edited("decisions.md", appended("What was decided and why", text), notes=numbers)
     verdict = judge(batch_of(bank, given), response(part))
     assert isinstance(verdict, Accepted)
     return verdict.value
@@ -78,14 +91,17 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     left = kept.live_notes(await records(store, kept.NOTE), [])
     assert [each.text for each in left] == ["three"]
     consumed = kept.consumed_notes(await records(store, kept.CONSUMED))
-    assert [replace(each, state="live", consolidation=None) for each in consumed] == live[:2]
+    assert [replace(each, state="live", consolidation=None, files=()) for each in consumed] == (
+        live[:2]
+    )
+    assert {each.files for each in consumed} == {("decisions.md",)}
     (journal,) = map(read_journal, await records(store, kept.CONSOLIDATION))
     assert journal is not None
     assert journal.notes == tuple(each.key for each in live[:2])
     assert (journal.run_id, journal.calls, journal.tokens_in, journal.tokens_out) == (
         "run", 2, 300, 40,
     )  # fmt: skip
-    assert made.state.meta == SpaceMeta(NOW, 1, 2, 1)
+    assert made.state.meta == SpaceMeta(NOW, 1, 2, 1, model="model")
 
 
 async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothing() -> None:
@@ -154,7 +170,8 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
     for _ in range(3):
         batch = batch_of(bank, live)
         sizes.append(len(batch.notes))
-        writes = change.failed(bank, batch.notes, reason="failed", max_failures=3)
+        blocked, writes = change.failed(bank, batch.notes, llm="model", max_failures=3)
+        assert blocked is None
         assert await store.put_records(writes)
         bank = await read(store, bank.rules)
     assert sizes == [9, 4, 2]
@@ -164,13 +181,69 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
 
 async def test_a_note_that_fails_alone_three_times_is_set_aside_and_stays_live() -> None:
     store = handle()
+    bank = replace(state(), meta=SpaceMeta(model="model"))
     for failures in range(1, 4):
         live = await arrive(store) or await arrive(store, "poison")
-        assert live[0].failures == failures - 1
-        writes = change.failed(state(), live, reason="failed", max_failures=3)
-        assert await store.put_records(writes)
+        assert (live[0].failures, live[0].state) == (failures - 1, "live")
+        blocked, writes = change.failed(bank, live, llm="model", max_failures=3)
+        assert (blocked is not None) == (failures == 3)
+        assert await store.put_records([replace(write, expected=None) for write in writes])
+        bank = await read(store, bank.rules)
     (live_one,) = await arrive(store)
     assert (live_one.state, live_one.failures, live_one.blocked_for) == ("blocked", 3, "failed")
+
+
+def lone(bank: BankState, given: Note, llm: str = "model") -> tuple[Note, BankState]:
+    """Let a note fail alone; give it and the bank as they are then."""
+    _, writes = change.failed(bank, [given], llm=llm, max_failures=9)
+    trouble, figures = (
+        Record(write.kind, write.scope, write.key, str(write.body), 1) for write in writes
+    )
+    own = Record(
+        kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, given.key, kept.note_body(given), 1
+    )
+    (after,) = kept.live_notes([own], [trouble])
+    return after, kept.read_state("x", bank.rules, files=(), synthesis=None, meta=figures)
+
+
+def test_a_lone_failure_counts_only_while_the_same_model_takes_in_others() -> None:
+    """Otherwise a model that is broken would set one healthy note after the other aside."""
+    first, second = notes(2)
+    works = replace(state(), meta=SpaceMeta(model="model"))
+    failed_once, bank = lone(works, first)
+    assert failed_once.failures == 1
+    twice, bank = lone(bank, failed_once)
+    assert twice.failures == 2
+    other, bank = lone(bank, second)
+    assert other.failures == 0, "two notes fail: it may be the model"
+    again, bank = lone(bank, twice)
+    assert again.failures == 2
+    assert lone(state(), first)[0].failures == 0, "it never took in a note"
+    assert lone(works, first, llm="another")[0].failures == 0
+
+
+def test_a_request_shows_its_notes_oldest_first_whatever_their_place_in_the_queue() -> None:
+    """The model is told that the later of two notes holds."""
+    given = [replace(each, unplaced=5 - at) for at, each in enumerate(notes(3))]
+    order = in_order(given)
+    assert order == given[::-1]
+    batch = next_batch(
+        state(), order, template=TEMPLATE, counter=COUNTER, limits=BatchLimits(4_000), behind=2
+    )
+    assert isinstance(batch, NoteBatch)
+    assert list(batch.notes) == given[1:]
+
+
+def test_notes_that_were_left_out_wait_behind_the_others_and_apart_from_them() -> None:
+    given = notes(5)
+    given[0] = replace(given[0], unplaced=3)
+    given[1] = replace(given[1], unplaced=2)
+    given[2] = replace(given[2], unplaced=1)
+    order = in_order(given)
+    assert [given.index(each) for each in order] == [2, 3, 4, 1, 0]
+    assert list(leading(order, behind=1)) == order[:3]
+    assert list(leading(order[3:], behind=1)) == order[3:4]
+    assert list(leading(order[3:], behind=8)) == order[3:]
 
 
 def test_consumed_notes_are_forgotten_after_their_time() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from bankwork import (
@@ -22,7 +22,7 @@ from sampling import drawn
 
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry
 from hiermem.core.spaces.consolidation import judge
-from hiermem.core.spaces.files import _LINE, Applied, _one_stretch, diff
+from hiermem.core.spaces.files import _LINE, AnswerFault, Applied, _one_stretch, diff
 from hiermem.core.spaces.loss import lines_of
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
@@ -49,12 +49,14 @@ def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
 
 
 def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
-    applied = taken(edited("decisions.md", appended("What was decided", "- use uv")))
+    applied = taken(edited("decisions.md", appended("What was decided", "- use uv"), notes=(1, 3)))
     assert set(applied.texts) == {"decisions.md"}
     assert applied.updated == ("decisions.md",)
     assert applied.unchanged == ("progress.md", "techContext.md")
     assert applied.synthesis == "After."
-    assert len(applied.consumed) == 3
+    assert [each.key for each in applied.consumed] == [notes(3)[0].key, notes(3)[2].key]
+    assert {each.files for each in applied.consumed} == {("decisions.md",)}
+    assert list(applied.unplaced) == notes(3)[1:2]
     assert "+- use uv" in applied.changes[0].diff
 
 
@@ -78,7 +80,8 @@ def test_a_file_that_is_not_there_can_be_made_by_editing_what_it_begins_with() -
 
 
 def test_a_blank_synthesis_leaves_the_one_before() -> None:
-    assert taken(synthesis=" \n").synthesis == "Before."
+    same = edited("decisions.md", appended("What was decided", "- use uv"))
+    assert taken(same, synthesis=" \n").synthesis == "Before."
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,8 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
         (whole("progress.md", f"{PROGRESS}\n## What works\n\n- more"), "stands twice"),
         (whole("progress.md", PROGRESS + "x" * 300_000), "characters"),
         (whole("progress.md", PROGRESS, notes=(4,)), "number of a note"),
+        (whole("progress.md", PROGRESS + "- more\n", notes=()), "it names no notes"),
+        (edited("progress.md", appended("What works", "- x"), notes=()), "it names no notes"),
         ({"name": "progress.md", "action": "edit"}, "no edits"),
         (edited("progress.md", appended("What works", "- x")) | {"content": "# x"}, "no content"),
         (whole("progress.md", PROGRESS) | {"edits": [appended("What works", "- x")]}, "no edits"),
@@ -204,17 +209,18 @@ GOOD = edited("decisions.md", appended("What was decided", "- x"), notes=(1,))
 BAD = edited("progress.md", appended("Nowhere", "- y"), notes=(2,))
 
 
-def last(*files: Any, given: int = 4) -> Any:
+def last(*files: Any, given: int = 4, dropped: tuple[int, ...] = ()) -> Any:
     batch = batch_of(state(ALL), notes(given))
-    return judge(batch, response(*files), asked=("form", "names", "edits", "content", "loss"))
+    return judge(batch, response(*files, dropped=dropped), asked=get_args(AnswerFault))
 
 
 def test_a_failed_edit_keeps_its_notes_live_and_says_which() -> None:
     verdict = last(GOOD, BAD)
     applied = verdict.value
     assert set(applied.texts) == {"decisions.md"}
-    assert [each.text for each in applied.kept] == [notes(4)[1].text]
-    assert len(applied.consumed) == 3  # one went in; two went into no file, as the model says
+    assert list(applied.kept) == notes(4)[1:2]
+    assert [each.key for each in applied.consumed] == [notes(4)[0].key]
+    assert list(applied.unplaced) == notes(4)[2:]
     (failed,) = applied.failed
     assert failed.startswith("progress.md: edit 1 (append): there is no section")
 
@@ -223,7 +229,7 @@ def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either
     """Or that note would be applied again, to the file that has it already."""
     both = edited("decisions.md", appended("What was decided", "- x"), notes=(1, 2))
     third = edited("techContext.md", appended("Stack", "- z"), notes=(1,))
-    applied = last(both, BAD, third).value
+    applied = last(both, BAD, third, dropped=(3,)).value
     assert applied.texts == {}
     assert [each.key for each in applied.kept] == [each.key for each in notes(4)[:2]]
     assert len(applied.failed) == 3
@@ -248,7 +254,7 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
         into = edited("decisions.md", appended("What was decided", moved), notes=(2,))
         files = [source, into, bad]
     batch = batch_of(state(bank), notes(3))
-    verdict = judge(batch, response(*files), asked=("edits", "loss"))
+    verdict = judge(batch, response(*files, dropped=(3,)), asked=("edits", "loss"))
     assert isinstance(verdict, Accepted)
     applied = verdict.value
     assert applied.texts == {}
@@ -261,37 +267,61 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
         assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
 
 
-def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
-    assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Rejected)
+def test_a_refused_file_that_names_no_notes_keeps_none_back() -> None:
+    applied = last(edited("progress.md", appended("Nowhere", "- y"), notes=()), GOOD).value
+    assert [each.key for each in applied.consumed] == [notes(4)[0].key]
+    assert list(applied.unplaced) == notes(4)[1:]
 
 
 numbers = st.lists(st.integers(1, 6), unique=True, max_size=3).map(tuple)
 
 
 @drawn(80)
-@given(st.lists(st.tuples(st.booleans(), numbers), max_size=3), st.integers(1, 6))
-def test_no_note_is_both_applied_and_kept(files: list[Any], given: int) -> None:
-    """Whatever goes wrong with which files: each note is consumed or kept, and what is written
-    took in no note that is kept."""
+@given(st.lists(st.tuples(st.booleans(), numbers), max_size=3), numbers, st.integers(1, 6))
+def test_each_note_is_consumed_kept_or_unplaced(
+    files: list[Any], dropped: tuple[int, ...], given: int
+) -> None:
+    """Whatever goes wrong with which files: a note is consumed only if a file that is written names
+    it or the answer drops it, and what is written took in no note that is kept."""
     headings = dict(zip(ALL, ("What works", "What was decided", "Stack"), strict=True))
     files = [(good, tuple(n for n in takes if n <= given)) for good, takes in files]
+    dropped = tuple(n for n in dropped if n <= given)
     answer = [
         edited(name, appended(headings[name] if good else "Nowhere", f"- {name}"), notes=takes)
         for name, (good, takes) in zip(ALL, files, strict=False)
     ]
-    verdict = last(*answer, given=given)
+    verdict = last(*answer, given=given, dropped=dropped)
+    named = {number for file in answer for number in file["notes"]}
     if isinstance(verdict, Rejected):
-        assert not all(good for good, _ in files)
+        assert not {*dropped} - named
         return
     applied = verdict.value
-    every = {each.key for each in notes(given)}
-    consumed, kept = ({each.key for each in some} for some in (applied.consumed, applied.kept))
-    assert consumed | kept == every
-    assert not consumed & kept
+    every = [each.key for each in notes(given)]
+    parts = [{each.key for each in some}
+             for some in (applied.consumed, applied.kept, applied.unplaced)]  # fmt: skip
+    assert sorted(key for part in parts for key in part) == every
+    numbered = dict(enumerate(every, start=1))
+    into = {key: [f["name"] for f in answer if f["name"] in applied.texts
+                  and key in [numbered[n] for n in f["notes"]]] for key in every}  # fmt: skip
+    for each in applied.consumed:
+        assert list(each.files) == into[each.key]
+        assert bool(each.files) != bool(each.dropped_for)
+    assert parts[2] == {*every} - {numbered[n] for n in (*named, *dropped)}
     for file in answer:
         if file["name"] in applied.texts:
-            took = {notes(given)[n - 1].key for n in file["notes"]} or every
-            assert took <= consumed
+            assert {numbered[n] for n in file["notes"]} <= parts[0]
+
+
+def test_an_answer_of_nothing_is_asked_for_again_and_then_changes_nothing() -> None:
+    batch = batch_of(state(ALL), notes(4))
+    first = judge(batch, response())
+    assert isinstance(first, Retry)
+    assert 'none of the 4 notes; give the number of each note under "notes"' in first.reason
+    second = first.judge(response())
+    assert isinstance(second, Accepted)
+    applied = second.value
+    assert (applied.texts, applied.consumed, applied.synthesis) == ({}, (), "Before.")
+    assert list(applied.unplaced) == notes(4)
 
 
 def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:

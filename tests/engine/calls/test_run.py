@@ -77,7 +77,8 @@ def answer(request: Any) -> str:
     held = dict(request.bank.files) or dict(request.bank.missing)
     text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
     action = "update" if request.bank.files else "create"
-    file = {"name": "progress.md", "action": action, "content": text, "edits": [], "notes": []}
+    notes = list(range(1, len(request.bank.notes) + 1))
+    file = {"name": "progress.md", "action": action, "content": text, "edits": [], "notes": notes}
     return json.dumps({"files": [file], "synthesis": "It works."})
 
 

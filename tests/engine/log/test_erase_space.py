@@ -36,7 +36,7 @@ def answer(request) -> str:
     text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
     file = {
         "name": "progress.md", "action": "update" if request.bank.files else "create",
-        "content": text, "edits": [], "notes": [],
+        "content": text, "edits": [], "notes": list(range(1, len(request.bank.notes) + 1)),
     }  # fmt: skip
     said = f"So far: {' '.join(note.text for note in request.bank.notes)}"
     return json.dumps({"files": [file], "synthesis": said})

@@ -40,6 +40,42 @@ async def test_a_sound_space_has_nothing_to_find():
     assert "bank" in report.checked
 
 
+async def test_what_an_earlier_version_did_not_write_down_is_no_fault():
+    """A consumed note whose record says nothing of files, and figures that name no model."""
+    memory, records = await filled()
+    for record in await records.of_kind(kept.CONSUMED):
+        value = json.loads(record.body)
+        del value["files"], value["dropped"]
+        await written(records, kept.CONSUMED, record.key, json.dumps(value))
+    for kind, names in ((kept.META, ("model", "failed_alone")), (kept.REVISION, ("restored",))):
+        for record in await records.of_kind(kind):
+            value = json.loads(record.body)
+            for name in names:
+                del value[name]
+            await written(records, kind, record.key, json.dumps(value))
+    assert (await memory.check()).findings == ()
+    space = memory.space("x")
+    assert [note.files for note in await space.notes("consumed")] == [(), ()]
+    assert (await space.consolidate()).status == "ok"
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_note_that_arrives_during_the_check_is_not_missed():
+    memory, records = await filled()
+    space, read = memory.space("x"), SpaceRecords.of_kind
+
+    async def of_kind(self, kind):
+        found = await read(self, kind)
+        if kind in (kept.SEQUENCE, kept.NOTE):
+            await space.note("one more")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SpaceRecords, "of_kind", of_kind)
+        assert (await memory.check()).findings == ()
+    assert len(await records.of_kind(kept.NOTE)) > 2
+
+
 async def changed(records, kind, change):
     """Change the value of the first record of a kind."""
     record = (await records.of_kind(kind))[0]
@@ -80,6 +116,22 @@ async def wrong_figures(records):
     await changed(records, kept.META, lambda value: value.update(notes_processed=7))
 
 
+async def gone(records):
+    """The waiting note is in no list any more."""
+    await written(records, kept.NOTE, (await records.of_kind(kept.NOTE))[0].key, None)
+
+
+async def restored_and_gone(records):
+    """A rollback made it live again, and then it vanished."""
+    note = (await records.of_kind(kept.CONSUMED))[0]
+    await written(records, kept.CONSUMED, note.key, None)
+    await changed(records, kept.REVISION, lambda value: value.update(restored=[note.key]))
+
+
+async def in_no_file(records):
+    await changed(records, kept.CONSUMED, lambda value: value.update(files=[]))
+
+
 async def damaged_meta(records):
     await written(records, kept.META, "", "{")
 
@@ -103,6 +155,9 @@ async def damaged_journal(records):
         (other_text, "history gives"),
         (lost_revision, "numbered"),
         (wrong_figures, "figures say"),
+        (gone, "note number 3 arrived, and is neither live nor consumed"),
+        (restored_and_gone, "note number 1 arrived, and is neither live nor consumed"),
+        (in_no_file, "went into no file"),
         (damaged_meta, "damaged"),
         (damaged_note, "damaged"),
         (damaged_journal, "damaged"),

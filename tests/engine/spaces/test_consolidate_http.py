@@ -39,7 +39,7 @@ def answer(*lines: str, name: str = "progress.md", action: str = "create", **mor
     """Write an answer that puts ``lines`` into one file, whatever the notes said."""
     file = {
         "name": name, "action": action, "content": "# Progress\n\n" + "\n".join(lines),
-        "edits": [], "notes": [],
+        "edits": [], "notes": [1],
     }  # fmt: skip
     return json.dumps({"files": [file | more], "synthesis": "Things work."})
 
@@ -168,7 +168,9 @@ async def test_an_answer_over_http_becomes_the_bank(provider, memory):
     assert done.metrics["llm_tokens_used"] == 120
     assert (await space.history())[0].model == "m-2026"
     (body,) = provider.bodies
-    assert body["response_format"]["json_schema"]["properties"].keys() == {"files", "synthesis"}
+    assert body["response_format"]["json_schema"]["properties"].keys() == {
+        "files", "dropped", "synthesis",
+    }  # fmt: skip
     (run,) = await memory.runs()
     assert (run.kind, run.outcome) == ("consolidation", "ok")
     (item,) = (await memory.run(run.id)).items
@@ -241,6 +243,7 @@ async def test_what_cannot_be_mended_keeps_notes_and_bank(provider, memory, case
 
     provider.script = [answer("- fine", "- all of it", action="update")]
     while (done := await space.consolidate()).status != "nothing_to_do":
-        assert done.status == "ok", done.message
+        # The answer names the first note of each request alone.
+        assert done.status in ("ok", "partial"), done.message
     assert (await space.meta()).notes_processed == 4
     assert (await memory.check()).findings == ()

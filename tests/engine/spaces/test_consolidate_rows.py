@@ -37,6 +37,8 @@ NAMES = (
 RULES = "# Memory bank\n" + "\n".join(f"- {name}: the {name[:-3]} of it" for name in NAMES)
 WORDS = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+#: Stands for the numbers of all notes of a request.
+ALL = "all"
 #: Faults after which a call raised, so that nothing was answered.
 RAISED = (
     "timeout", "rate_limit", "rate_limit_bare", "server_error", "permanent", "overflow", "crash",
@@ -81,7 +83,21 @@ def answer(*files, synthesis="The state of things."):
     return json.dumps({"files": files, "synthesis": synthesis})
 
 
-def append(name, text, *, heading=None, notes=()):
+def dropping():
+    """Make an answer that drops each note."""
+    return json.dumps({"files": [], "dropped": [ALL], "synthesis": "Nothing new."})
+
+
+def to_all(text, count):
+    """Have an answer name the numbers of all notes where it says ``ALL``."""
+    drops = json.dumps([{"note": n, "reason": "said"} for n in range(1, count + 1)])
+    numbers = json.dumps(list(range(1, count + 1)))
+    return text.replace(json.dumps({"dropped": [ALL]})[1:-1], f'"dropped": {drops}').replace(
+        json.dumps([ALL]), numbers
+    )
+
+
+def append(name, text, *, heading=None, notes=(ALL,)):
     title = heading or f"The {name[:-3]} of it"
     edit = {"operation": "append", "heading": title, "text": text}
     return {"name": name, "action": "edit", "edits": [edit], "notes": list(notes)}
@@ -90,7 +106,11 @@ def append(name, text, *, heading=None, notes=()):
 def saying(*answers):
     """Make a model that answers so, in turn; then with the last one again."""
     queue = list(answers)
-    return ScriptedLLM(script=lambda _: queue.pop(0) if len(queue) > 1 else queue[0])
+
+    def script(request):
+        return to_all(queue.pop(0) if len(queue) > 1 else queue[0], len(request.bank.notes))
+
+    return ScriptedLLM(script=script)
 
 
 async def write(space, count, *, start=1):
@@ -140,7 +160,7 @@ async def test_scenario_15_notes_and_6_files_created(opened):
 
 
 async def test_scenario_30_notes_3_updated_3_unchanged(opened):
-    first = answer()
+    first = dropping()
     three = ("activeContext.md", "progress.md", "techContext.md")
     second = answer(*(append(name, "- more") for name in three))
     space = await opened(saying(first, second))
@@ -196,8 +216,8 @@ async def test_row_first_consolidation_every_file_of_the_rules_is_created(opened
 
 async def test_row_unchanged_file_not_in_the_answer_or_equal_in_it(opened):
     made = f"# Progress\n\n{'- line of it' * 3}\n"
-    whole = {"name": "progress.md", "action": "create", "content": made}
-    again = {"name": "progress.md", "action": "update", "content": made.replace("\n", "\r\n")}
+    whole = {"name": "progress.md", "action": "create", "content": made, "notes": [ALL]}
+    again = whole | {"action": "update", "content": made.replace("\n", "\r\n")}
     space = await opened(saying(answer(whole), answer(again)))
     for _ in range(2):
         await write(space, 1)
@@ -227,7 +247,7 @@ async def test_row_not_json_or_against_the_schema(opened, bad):
     after = await kept(space)
     assert after[:3] == before[:3]
     assert after[4] == 0
-    llm = saying(bad, answer())
+    llm = saying(bad, dropping())
     assert (await (await opened(llm)).consolidate()).status == "ok"
     # What failed together is tried in smaller requests: one note, mended, then the other two.
     assert llm.calls == 3
@@ -390,11 +410,12 @@ async def test_row_what_was_committed_before_a_failure_stays(opened):
 
 async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(opened):
     lines = [f"- line {number}" for number in range(20)]
-    full = {"name": "progress.md", "action": "create", "content": "# P\n\n" + "\n".join(lines)}
+    content = "# P\n\n" + "\n".join(lines)
+    full = {"name": "progress.md", "action": "create", "content": content, "notes": [ALL]}
 
     def shorter(count):
         content = "# P\n\n" + "\n".join([*lines[:-count], "- new"])
-        return answer({"name": "progress.md", "action": "update", "content": content})
+        return answer(full | {"action": "update", "content": content})
 
     space = await opened(saying(answer(full)))
     await write(space, 1)
@@ -413,7 +434,8 @@ async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(
     assert told.diff.count("\n-- line") == 4
     reasoned = {"operation": "delete", "heading": "# P", "reason": "all of it was dropped"}
     inserted = {"operation": "insert", "heading": "# P", "text": "- begun anew"}
-    edits = {"name": "progress.md", "action": "edit", "edits": [reasoned, inserted]}
+    edits = [reasoned, inserted]
+    edits = {"name": "progress.md", "action": "edit", "edits": edits, "notes": [ALL]}
     space = await opened(saying(answer(edits)))
     await write(space, 1)
     told = await space.consolidate()
@@ -510,7 +532,7 @@ async def test_row_a_note_that_the_provider_will_not_read_is_set_aside_too(opene
 
 
 async def test_row_a_failed_edit_keeps_its_notes_live_and_says_which(opened):
-    first = answer()
+    first = dropping()
     second = answer(
         append("progress.md", "- good", notes=[1]),
         append("techContext.md", "- lost", heading="No such section", notes=[2]),
@@ -519,11 +541,12 @@ async def test_row_a_failed_edit_keeps_its_notes_live_and_says_which(opened):
     await write(space, 1)
     await space.consolidate()
     await write(space, 3)
-    bad = sorted(await space.notes(), key=lambda note: note.key)[1]
+    left = sorted(note.key for note in await space.notes())[1:]
     told = await space.consolidate()
     assert told.status == "partial"
-    assert (told.notes_processed, told.notes_remaining) == (2, 1)
-    assert [note.key for note in await space.notes()] == [bad.key]
+    assert (told.notes_processed, told.notes_remaining) == (1, 2)
+    assert [note.key for note in await space.notes()] == left
+    assert told.unplaced == (left[1],)
     (failed,) = told.failed
     assert failed.startswith("techContext.md: edit 1 (append): there is no section")
     assert "- good" in await space.read("progress.md")
@@ -587,7 +610,7 @@ async def test_consumed_notes_stay_until_the_retention_asked_for(opened):
 
 
 async def test_every_consolidation_keeps_the_revision_before(opened):
-    space = await opened(saying(answer(), *(answer(append("progress.md", f"- {n}"))
+    space = await opened(saying(dropping(), *(answer(append("progress.md", f"- {n}"))
                                             for n in range(3))))  # fmt: skip
     texts = [{}]
     for number in range(1, 5):
@@ -620,7 +643,7 @@ async def test_a_dry_run_shows_the_difference_and_writes_nothing(opened):
 
 
 async def test_result_and_one_log_record_carry_the_published_figures_and_no_content(opened, caplog):
-    llm = ScriptedLLM(script=lambda _: answer(append("progress.md", "- canary7f3a in a file")))
+    llm = saying(answer(append("progress.md", "- canary7f3a in a file")))
     space = await opened(llm)
     await space.note("canary7f3a in a note", agent="dev", category="canary7f3a")
     with caplog.at_level(logging.DEBUG, logger="hiermem"):

@@ -207,6 +207,30 @@ async def test_a_file_that_is_no_text_loads_nothing(space, tmp_path, data):
     assert (await space.meta()).revision == 1
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "merged",
+    ["<<<<<<< HEAD\n- one\n=======\n- two\n>>>>>>> other\n",
+     "# P\r\n\r\n<<<<<<< mine\r\n- one\r\n||||||| base\r\n=======\r\n- two\r\n>>>>>>> b\r\n",
+     "# P\n\n- one\n>>>>>>> 3f2a (the other)\n"],
+)  # fmt: skip
+async def test_a_merge_that_is_not_finished_is_not_loaded(space, tmp_path, merged, overwrite):
+    """Neither side was chosen; and no other file of the folder goes in without it."""
+    folder = tmp_path / "bank"
+    await space.export(folder)
+    before = {name: await space.read(name) for name in await space.files()}
+    for name, held in before.items():
+        (folder / name).write_text(f"{held}- by hand\n", encoding="utf-8")
+    (folder / min(before)).write_bytes(merged.encode())
+    with pytest.raises(UsageError, match="conflict markers of a merge") as told:
+        await space.load(folder, overwrite=overwrite)
+    assert min(before) in str(told.value)
+    assert {name: await space.read(name) for name in before} == before
+    fit = "# P\n\nA heading\n=======\n\n> > quoted\n"
+    (folder / min(before)).write_text(fit, encoding="utf-8")
+    assert min(before) in (await space.load(folder)).updated
+
+
 @pytest.mark.parametrize(
     "data", [b"\xff\xfe", b"a\x00b", b"x" * 262_145], ids=["utf8", "nul", "long"]
 )

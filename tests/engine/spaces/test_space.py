@@ -365,7 +365,7 @@ async def test_nobody_rolls_back_under_a_consolidation():
                 "action": "create",
                 "content": f"# {name}\n\nall",
                 "edits": [],
-                "notes": [],
+                "notes": [1],
             }
             for name in ("progress.md", "decisions.md")
         ],

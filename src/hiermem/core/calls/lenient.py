@@ -123,6 +123,7 @@ def _entity(item: dict[str, Any]) -> bool:
     _words(item, "aliases", MOST_ALIASES, longest=MOST_IN_NAME)
     _words(item, "tags", MOST_TAGS, longest=MOST_IN_TAG)
     _optional_field(item, "description")
+    _optional_field(item, "confidence")
     _prose(item, "description", MOST_IN_LINE)
     _messages(item, MOST_MENTIONS)
     return _names(item, "name", MOST_IN_NAME)

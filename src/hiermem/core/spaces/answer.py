@@ -1,9 +1,13 @@
 """Defines a model's answer to a consolidation, and reads it.
 
 A file is answered whole or as section edits. Each file names the notes that it takes in, by the
-numbers under which they were shown; a note that no file names was taken in by none. The schema is
-closed, and every list and text has a bound. Unambiguous mistakes are mended: ``null`` for a field
-that is left out, another form of an action's name, a single number in place of a list.
+numbers under which they were shown, and a note that goes into no file may be dropped by name with
+a reason. A note that is named nowhere stays as it is. The schema is closed, and every list and text
+has a bound. Unambiguous mistakes are mended: ``null`` for a field that is left out, another form of
+an action's name, a single number in place of a list.
+
+The published format of an answer is read too: ``bank_files``, each with ``filename``, ``content``
+and an ``action`` of "created" or "updated". It names no notes.
 
 Nothing here looks at the bank; ``files`` decides whether an answer fits it.
 """
@@ -70,11 +74,23 @@ class FileAnswer(_AnswerPart):
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
 
 
+class DropAnswer(_AnswerPart):
+    """A note that goes into no file, and the reason."""
+
+    note: _Number
+    reason: Annotated[str, Field(max_length=_LONGEST_REASON)]
+
+
 class BankAnswer(_AnswerPart):
-    """An answer: the files that change, and the new synthesis."""
+    """An answer: the files that change, the notes that go into none, and the new synthesis."""
 
     files: Annotated[tuple[FileAnswer, ...], Field(max_length=MOST_FILES)]
+    dropped: Annotated[tuple[DropAnswer, ...], Field(max_length=_MOST_NOTES)] = ()
     synthesis: _Text
+
+
+class PublishedAnswer(BankAnswer):
+    """An answer in the published format: its files take in all notes, and none by name."""
 
 
 def answer_schema() -> dict[str, Any]:
@@ -98,12 +114,29 @@ def _schema() -> str:
 def read_answer(text: str) -> BankAnswer:
     """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and if."""
     value = read_object(text)
+    published = _translated(value)
     _mend(value)
-    return validated(value, BankAnswer)
+    return validated(value, PublishedAnswer if published else BankAnswer)
+
+
+def _translated(answer: dict[str, Any]) -> bool:
+    """Turn the published names of fields into those of the schema, in place; say if they were.
+
+    An answer with the published names that names notes nevertheless is read like any other.
+    """
+    if "bank_files" not in answer or "files" in answer:
+        return False
+    answer["files"] = answer.pop("bank_files")
+    files = _objects(answer, "files")
+    for file in files:
+        if "filename" in file and "name" not in file:
+            file["name"] = file.pop("filename")
+    return not any(file.get("notes") for file in files)
 
 
 def _mend(answer: dict[str, Any]) -> None:
     """Mend, in place, mistakes that can mean one thing only."""
+    _left_out(answer, "dropped")
     for file in _objects(answer, "files"):
         _left_out(file, "content", "edits", "notes")
         _word(file, "action", _ACTIONS)

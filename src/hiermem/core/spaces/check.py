@@ -17,10 +17,10 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note
 from hiermem.types.transaction import Record
 
-#: The kinds of record that are read.
+#: The kinds of record that are read, in this order: a note that arrives meanwhile is not missed.
 KINDS = (
-    kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META, kept.REVISION,
-    kept.CONSOLIDATION,
+    kept.SEQUENCE, kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META,
+    kept.REVISION, kept.CONSOLIDATION,
 )  # fmt: skip
 
 
@@ -39,6 +39,8 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
         consumed = kept.consumed_notes(records[kept.CONSUMED])
         revisions = kept.read_revisions(records[kept.REVISION])
         texts = kept.texts_at(records[kept.REVISION], len(revisions))
+        arrived = kept.arrivals(next(iter(records[kept.SEQUENCE]), None))
+        nowhere = kept.placed_nowhere(records[kept.CONSUMED])
     except StoreCorruptError as error:
         yield str(error)
         return
@@ -49,23 +51,41 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
             yield f"the entry {record.key} of its journal is damaged"
         else:
             journal.append(entry)
-    yield from _notes(live, consumed, journal)
+    restored = Counter(key for revision in revisions for key in revision.restored)
+    yield from _notes(live, consumed, journal, restored, arrived=arrived)
+    yield from (f"note {key} is among the consumed and went into no file" for key in nowhere)
     yield from _figures(state, revisions, journal)
     if texts != (state.texts, state.synthesis.text):
         yield "the files, or the synthesis, are not those that its history gives"
 
 
 def _notes(
-    live: Sequence[Note], consumed: Sequence[Note], journal: Sequence[Journal]
+    live: Sequence[Note],
+    consumed: Sequence[Note],
+    journal: Sequence[Journal],
+    restored: Counter[str],
+    *,
+    arrived: int,
 ) -> Iterator[str]:
-    """Yield notes that are live and consumed, were consumed twice, or lack a journal entry."""
+    """Yield notes that are live and consumed, consumed twice, not in the journal, or nowhere.
+
+    ``restored`` counts how often each note was made live again, ``arrived`` all notes that there
+    ever were. A consumed note that the journal names may be gone, for its retention may be over.
+    """
     entered = Counter(key for entry in journal for key in entry.notes)
+    entered.subtract(restored)
+    entered = +entered
     waiting = {note.key for note in live}
     yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
     yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
     for note in consumed:
         if note.key in waiting or note.key not in entered:
             yield f"note {note.key} is among the consumed and no journal says so"
+    keys = {*waiting, *entered, *(note.key for note in consumed)}
+    found = set(map(kept.arrival_of, keys))
+    for number in range(1, arrived + 1):
+        if number not in found:
+            yield f"note number {number} arrived, and is neither live nor consumed"
 
 
 def _figures(
@@ -74,7 +94,9 @@ def _figures(
     """Yield figures that do not add up to what they count."""
     meta = state.meta
     said = (meta.consolidations, meta.notes_processed, meta.revision)
-    summed = (len(journal), sum(len(entry.notes) for entry in journal), len(revisions))
+    notes = sum(len(entry.notes) for entry in journal)
+    notes -= sum(len(revision.restored) for revision in revisions)
+    summed = (len(journal), notes, len(revisions))
     if said != summed:
         yield f"its figures say {said}, its records {summed}"
     if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):

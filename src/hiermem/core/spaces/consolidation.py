@@ -3,7 +3,8 @@
 Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
 repair and the answer. If all files fit beside the notes, all are shown whole. Otherwise the files
 that share words with the notes are shown whole, and the others by their headings. An answer writes
-out what the notes say, so a request has no more notes than an answer has room for.
+out what the notes say, so a request has no more notes than the longest answer has room for, and
+asks for a longer answer than usual only where its notes need one.
 
 Nothing is ever cut: what does not fit waits for the next request, or is reported.
 """
@@ -11,6 +12,7 @@ Nothing is ever cut: what does not fit waits for the next request, or is reporte
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
 from hiermem.core.spaces.files import AnswerFault, Applied, ShownBank, settle
+from hiermem.core.spaces.queue import leading
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -46,12 +49,13 @@ class BatchLimits:
     """What one request may take, in tokens; ``notes`` is the most notes of one request.
 
     ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
-    for the answer.
+    for the answer, and up to ``longest_answer`` where the notes need it.
     """
 
     answer: int
     tokens: int | None = None
     notes: int = 500
+    longest_answer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +100,24 @@ def next_batch(
     counter: TokenCounter,
     limits: BatchLimits,
     temperature: float = 0.0,
+    behind: int = 1,
 ) -> NoteBatch | TooLarge | NoRoom:
-    """Decide the next request. ``notes`` are live and not blocked, oldest first, at least one."""
+    """Decide the next request.
+
+    ``notes`` are live and not blocked, in their order (``queue``), at least one. ``behind`` is the
+    most of one request that wait behind others.
+    """
     planner = _BatchPlanner(state, template, counter, limits, temperature)
     most = min(limits.notes, state.meta.batch_notes or limits.notes)
-    notes = planner.answerable(notes[:most])
+    notes = planner.answerable(leading(notes, behind=behind)[:most])
     if limits.tokens is None:
         return planner.batch(notes, planner.texts.keys())
-    return planner.fitted(notes, limits.tokens)
+    made = planner.fitted(notes, limits.tokens)
+    if isinstance(made, NoteBatch) or not limits.longest_answer:
+        return made
+    # A note must not be blocked because of the room that a longer answer than usual would take.
+    usual = _BatchPlanner(state, template, counter, replace(limits, longest_answer=0), temperature)
+    return usual.fitted(usual.answerable(notes), limits.tokens)
 
 
 def reduced_limits(
@@ -117,6 +131,8 @@ def reduced_limits(
 ) -> BatchLimits | None:
     """Return smaller limits after a model could not take ``batch``; None if none are possible.
 
+    No longer answer than usual is asked for again.
+
     The model's window is unknown, or is counted in another way, so the request itself is the
     measure. The limit never falls below what the oldest note takes alone, without any file;
     otherwise that note would be blocked because of a guess.
@@ -126,7 +142,21 @@ def reduced_limits(
     if batch.input_tokens <= least:
         return None
     share = int(_LEARNED_SHARE * (batch.input_tokens + limits.answer))
-    return replace(limits, tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM))
+    return replace(
+        limits,
+        tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM),
+        longest_answer=limits.answer,
+    )
+
+
+def usual_answer(batch: NoteBatch, limits: BatchLimits) -> BatchLimits | None:
+    """Return limits without longer answers after a model refused ``batch``; None if it had none.
+
+    A model may allow shorter answers than its window lets expect.
+    """
+    if batch.request.max_tokens <= limits.answer:
+        return None
+    return replace(limits, longest_answer=limits.answer)
 
 
 class _BatchPlanner:
@@ -144,18 +174,23 @@ class _BatchPlanner:
         self._state, self._template, self._counter = state, template, counter
         self._limits, self._temperature = limits, temperature
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
+        self._answer = limits.answer
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Return as many of the notes as an answer has room for, at least one.
+        """Return as many of the notes as the longest answer has room for, at least one.
 
         The answer's other content is subtracted first: each missing file is written out, and each
-        note may add the frame of one more file.
+        note may add the frame of one more file. From then on the answer is as long as it has to be.
         """
-        files = self._state.rules.files
+        limits, files = self._limits, self._state.rules.files
         new = [file for file in files if file.name not in self.texts]
-        room = self._limits.answer - sum(self._frame(file.name, file.skeleton) for file in new)
-        frames = [self._frame(name) for name in self.texts]
-        return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
+        written = sum(self._frame(file.name, file.skeleton) for file in new)
+        frames = sorted((self._frame(name) for name in self.texts), reverse=True)
+        longest = max(limits.answer, limits.longest_answer)
+        most, held = self._within(notes, _NOTES_SHARE * (longest - written), frames)
+        needed = math.ceil(held / _NOTES_SHARE) + written
+        self._answer = max(limits.answer, min(longest, needed))
+        return notes[:most]
 
     def _frame(self, name: str, content: str = "") -> int:
         """Return what an answer takes for one file, without the content of the notes."""
@@ -163,15 +198,21 @@ class _BatchPlanner:
         file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
         return self._counter.count(file.model_dump_json())
 
-    def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
-        """Return how many of the notes fit, at least one; the first ones bring a frame each."""
-        held = 0.0
+    def _within(
+        self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()
+    ) -> tuple[int, int]:
+        """Return how many of the notes fit, at least one, and what they take.
+
+        The first ones bring a frame each.
+        """
+        held = 0
         for number, note in enumerate(notes, start=1):
-            held += self._counter.count(prompt.note_line(number, note))
-            held += frames[number - 1] if number <= len(frames) else 0
-            if held > room:
-                return max(1, number - 1)
-        return len(notes)
+            more = self._counter.count(prompt.note_line(number, note))
+            more += frames[number - 1] if number <= len(frames) else 0
+            if number > 1 and held + more > room:
+                return number - 1, held
+            held += more
+        return len(notes), held
 
     def alone(self, note: Note) -> int:
         """Return what a prompt with this note takes if no file is shown in any form."""
@@ -181,6 +222,8 @@ class _BatchPlanner:
     def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
         """Make the request for these notes; the files of ``whole`` are shown whole."""
         state = self._state
+        # In their order in the queue, notes that were left out may not be the oldest first.
+        notes = sorted(notes, key=lambda note: note.key)
         bank = BankText(
             rules=state.rules.text,
             synthesis=state.synthesis.text,
@@ -199,7 +242,7 @@ class _BatchPlanner:
             self._template,
             bank,
             counter=self._counter,
-            max_tokens=self._limits.answer,
+            max_tokens=self._answer,
             temperature=self._temperature,
         )
         shown = ShownBank(
@@ -224,11 +267,11 @@ class _BatchPlanner:
     def _prompt_limit(self) -> int | None:
         """Return the most tokens of a prompt, a repair included."""
         limit = self._limits.tokens
-        return None if limit is None else limit - self._limits.answer
+        return None if limit is None else limit - self._answer
 
     def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | TooLarge | NoRoom:
         """Make the largest request that fits: notes first, then the files that they concern."""
-        most = limit - self._limits.answer - prompt.REPAIR_ROOM
+        most = limit - self._answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
         if base + _LEAST_ROOM > most:
             # Headings only help: without them a file can still be appended to by name.
@@ -274,7 +317,7 @@ class _BatchPlanner:
         beside = room - files
         if files > _FILES_SHARE * room:
             beside = max(beside, int(_NOTES_FIRST * room))
-        return notes[: self._within(notes, beside)]
+        return notes[: self._within(notes, beside)[0]]
 
     def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
         """Return the files to show whole, those first that share most with the notes."""
@@ -369,7 +412,8 @@ def judge(
         return again(complaints, tuple(faults))
     if applied is None:
         return Rejected("; ".join(complaints))
-    return Accepted(applied, response.model)
+    # An answer that places no note is read, for what it leaves out, and not taken.
+    return Accepted(applied, response.model, "" if applied.consumed else "; ".join(complaints))
 
 
 _FINISHED: Final = {

@@ -4,9 +4,11 @@ An answer is not trusted. Problems are: a file that the rules do not name, an ac
 fit the files, an edit of an ambiguous section, a file emptied, lines that are lost. Each is an
 ``AnswerProblem`` and is reported to the model once; what is still wrong after that is refused.
 
-A note is consumed whole or not at all. If the change of one file is refused, so are the changes of
-the other files that took in the same notes, and those notes stay live. A file that names no notes
-took in all of them.
+A note is consumed only if a file that is taken names it, or if the answer drops it with a reason;
+every other note is left unplaced and stays live. It is consumed whole or not at all: if the change
+of one file is refused, so are the changes of the other files that took in the same notes, and those
+notes stay live. A change that names no notes is refused, since nobody could say what it took in.
+The published format names no notes: there each changed file took in all of them.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.spaces.answer import BankAnswer, FileAnswer
+from hiermem.core.calls.lenient import blank
+from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
 from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
 from hiermem.core.spaces.loss import LostLines, lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
@@ -33,7 +36,7 @@ from hiermem.core.spaces.sections import (
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
-AnswerFault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
+AnswerFault: TypeAlias = Literal["form", "names", "notes", "edits", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
 #: The name of a missing file in a diff.
@@ -45,11 +48,14 @@ _CONTEXT: Final = 3
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
+#: What stands for a file's name where a problem is not of one file, and for its place.
+_ANSWER: Final = "the answer"
+_NO_PLACE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerProblem:
-    """A problem with what an answer makes of the file at ``place`` in it.
+    """A problem with what an answer makes of the file at ``place`` in it, -1 for all of it.
 
     ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
     says what would be right and holds no text of the answer.
@@ -77,13 +83,15 @@ class Applied:
     """The result of an answer.
 
     ``texts`` are the texts of the files that it changes. ``consumed`` are the notes that it takes
-    in, ``kept`` those that stay live because of ``failed`` ("file: reason").
+    in or drops, each with its files or the reason; ``kept`` are those that stay live because of
+    ``failed`` ("file: reason"), and ``unplaced`` those that it says nothing about.
     """
 
     texts: Mapping[str, str]
     synthesis: str
     consumed: tuple[Note, ...]
     kept: tuple[Note, ...] = ()
+    unplaced: tuple[Note, ...] = ()
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
@@ -95,6 +103,11 @@ class Applied:
         """Return how many lines are nowhere in the bank any more."""
         return sum(each.lines_removed for each in self.changes)
 
+    @property
+    def dropped(self) -> tuple[Note, ...]:
+        """Return the consumed notes that went into no file."""
+        return tuple(note for note in self.consumed if note.dropped_for)
+
 
 def settle(
     answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
@@ -102,16 +115,26 @@ def settle(
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
     A file is refused for its loss if it loses more than the share ``loss_share`` of its lines and
-    more than ``loss_lines`` of them.
+    more than ``loss_lines`` of them. An answer that places no note changes nothing.
     """
     drafts: dict[int, _EditedFile] = {}
     problems: list[AnswerProblem] = []
+    published = isinstance(answer, PublishedAnswer)
+    if published and not visible(answer.synthesis).strip():
+        # In the published format the synthesis is what says that the answer is whole.
+        problems.append(AnswerProblem("form", _ANSWER, "its synthesis is empty", _NO_PLACE))
+        return None, tuple(problems)
     for at, file in enumerate(answer.files):
         try:
-            drafts[at] = _draft(file, shown, [each.name for each in answer.files[:at]])
+            earlier = [each.name for each in answer.files[:at]]
+            drafts[at] = _draft(file, shown, earlier, published=published)
         except _WrongError as wrong:
             label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
             problems.append(AnswerProblem(wrong.fault, label, str(wrong), at))
+    takes = _takes(answer, shown, drafts)
+    named: set[int] = set().union(*takes)
+    drops, wrong_drops = _drops(answer, shown, named)
+    problems += wrong_drops
     meant = _losses(answer, shown, drafts, every=True)
     for at, loss in meant.items():
         if loss.passes(share=loss_share, lines=loss_lines):
@@ -120,9 +143,9 @@ def settle(
                 "delete a section with the reason for it"
             )
             problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
-    bad = {problem.place for problem in problems}
+    bad = {problem.place for problem in problems if problem.place != _NO_PLACE}
     while True:
-        out, kept = _not_taken(answer, bad, len(shown.notes))
+        out, kept = _not_taken(takes, bad)
         left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
@@ -130,16 +153,84 @@ def settle(
         if not moved:
             break
         bad |= moved
-    if len(kept) == len(shown.notes):
-        return None, tuple(problems)
+    placed: set[int] = set().union(*(takes[at] for at in left), drops)
+    if not placed:
+        if problems:
+            return None, tuple(problems)
+        none = _none_placed(shown)
+        said = f"{none.file}: {none.detail}"
+        return Applied({}, shown.synthesis, (), unplaced=shown.notes, failed=(said,)), (none,)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
     texts = {answer.files[at].name: edited.text for at, edited in left.items()}
     lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
-    applied = _applied(answer, shown, texts, lost=lost, kept=kept, failed=failed)
-    return applied, tuple(problems)
+    applied = _applied(answer, shown, texts, lost=lost, failed=failed)
+    notes = dict(enumerate(shown.notes, 1))
+    into = {at: answer.files[at].name for at in sorted(left)}
+    return replace(
+        applied,
+        consumed=tuple(
+            replace(
+                notes[number],
+                files=tuple(name for at, name in into.items() if number in takes[at]),
+                dropped_for=drops.get(number, ""),
+            )
+            for number in sorted(placed)
+        ),
+        kept=tuple(notes[number] for number in sorted(kept)),
+        unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
+    ), tuple(problems)
+
+
+def _takes(
+    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile]
+) -> list[set[int]]:
+    """Return the numbers of the notes that each file of the answer takes in.
+
+    In the published format a file that comes back as it was took in none.
+    """
+    every = set(range(1, len(shown.notes) + 1))
+    if not isinstance(answer, PublishedAnswer):
+        return [every & set(file.notes) for file in answer.files]
+    every.difference_update(each.note for each in answer.dropped)
+    return [
+        set() if at in drafts and drafts[at].text == shown.texts.get(file.name) else every
+        for at, file in enumerate(answer.files)
+    ]
+
+
+def _drops(
+    answer: BankAnswer, shown: ShownBank, named: Collection[int]
+) -> tuple[dict[int, str], list[AnswerProblem]]:
+    """Return the reasons by the notes that are dropped, and what is wrong with others.
+
+    A note that a file names is not dropped, even if that file is refused.
+    """
+    drops: dict[int, str] = {}
+    problems: list[AnswerProblem] = []
+    for each in answer.dropped:
+        reason = visible(each.reason).strip()
+        if each.note > len(shown.notes):
+            wrong = "it drops a note by a number that was not shown"
+        elif blank(reason):
+            wrong = "it drops a note without a reason; say why it goes into no file"
+        else:
+            if each.note not in named:
+                drops.setdefault(each.note, reason)
+            continue
+        problems.append(AnswerProblem("notes", _ANSWER, wrong, _NO_PLACE))
+    return drops, problems
+
+
+def _none_placed(shown: ShownBank) -> AnswerProblem:
+    """Return the problem of an answer that says of no note where it went."""
+    detail = (
+        f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
+        '"notes" of a file that it went into, or under "dropped" with the reason'
+    )
+    return AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
 
 
 def _losses(
@@ -177,7 +268,9 @@ class _EditedFile:
     deleted: frozenset[str] = frozenset()
 
 
-def _draft(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> _EditedFile:
+def _draft(
+    file: FileAnswer, shown: ShownBank, earlier: Collection[str], *, published: bool
+) -> _EditedFile:
     """Work out what one file would become. Raises _WrongError."""
     _check_name(file, shown, earlier)
     held = shown.texts.get(file.name)
@@ -199,7 +292,18 @@ def _draft(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> _Edi
     else:
         edited = _EditedFile(tidy(_unwrapped(file.content)))
     _check_content(edited.text, held or "")
+    if not (file.notes or published) and _says_more(edited.text, held):
+        raise _WrongError(
+            "notes", "it names no notes; list the numbers of the notes that went into it"
+        )
     return edited
+
+
+def _says_more(text: str, held: str | None) -> bool:
+    """Return whether a file says anything that it did not say; headings of a new one do not."""
+    if held is not None:
+        return text != held
+    return not all(line.startswith("#") for line in lines_of(text))
 
 
 def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> None:
@@ -272,10 +376,9 @@ def _applied(
     texts: Mapping[str, str],
     *,
     lost: Mapping[str, int],
-    kept: Collection[int],
     failed: Sequence[str],
 ) -> Applied:
-    """Build the result: ``texts``, with how many lines of each are ``lost``."""
+    """Build the result without its notes: ``texts``, with how many lines of each are ``lost``."""
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for file in shown.rules.files:
         if file.name not in shown.texts:
@@ -294,8 +397,7 @@ def _applied(
         texts=taken,
         # A blank synthesis never replaces one with content.
         synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
-        consumed=tuple(n for at, n in enumerate(shown.notes, 1) if at not in kept),
-        kept=tuple(n for at, n in enumerate(shown.notes, 1) if at in kept),
+        consumed=(),
         created=tuple(each.name for each in changes if each.change == "created"),
         updated=tuple(each.name for each in changes if each.change == "updated"),
         unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
@@ -304,13 +406,11 @@ def _applied(
     )
 
 
-def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int], set[int]]:
+def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[int]]:
     """Return the places of the refused files, and the numbers of their notes.
 
     A file that shares a note with a refused file is refused too, and so on.
     """
-    every = set(range(1, notes + 1))
-    takes = [every & set(file.notes) or every for file in answer.files]
     out: set[int] = set(bad)
     kept: set[int] = set().union(*(takes[at] for at in out))
     while True:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -24,6 +25,8 @@ from hiermem.errors import UsageError
 #: The name of the manifest, the only file in a folder that is not a bank file.
 MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1
+#: A line with which version control marks one side of a merge that is not finished.
+_MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ def load(
     """Decide which files of a folder are loaded into the bank.
 
     A file that is missing from the folder stays in the bank: a partial checkout, or the wrong
-    folder, must not empty it. Raises UsageError if a file is unfit, because half a load would leave
-    a bank that nobody wrote.
+    folder, must not empty it. Raises UsageError if a file is unfit or holds the conflict markers of
+    a merge, because half a load would leave a bank that nobody wrote.
     """
     created: list[str] = []
     updated: list[str] = []
@@ -177,7 +180,27 @@ def load(
                 unchanged.append(name)
             else:
                 conflicts.append(name)
+    for name in (*created, *updated):
+        if isinstance(text := folder[name], str) and (line := conflict_marker(text)):
+            raise UsageError(
+                f"{name} in the folder has conflict markers of a merge, the first in line {line}; "
+                "finish the merge, then load again"
+            )
     return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+
+
+def conflict_marker(text: str) -> int | None:
+    r"""Return the number of the line where a merge left its first marker; None if there is none.
+
+    A line of equals signs alone may underline a heading, and is none.
+
+    >>> conflict_marker("# A\n<<<<<<< HEAD\n- x\n=======\n- y\n>>>>>>> other\n")
+    2
+    >>> conflict_marker("A\n=======\n\n> quoted")
+    """
+    text = text.replace("\r\n", "\n")
+    found = _MARKER.search(text)
+    return text.count("\n", 0, found.start()) + 1 if found else None
 
 
 def write_manifest(manifest: Manifest) -> str:

@@ -5,8 +5,8 @@
 | ``space`` | the space's name | the rules and when the space was made |
 | ``note-sequence`` | | the number of the newest note to arrive |
 | ``note`` | time, then arrival | a live note |
-| ``consumed`` | the same | the note and the revision that took it in |
-| ``blocked`` | the same | how often a live note failed alone, and why it is blocked |
+| ``consumed`` | the same | the note, the revision that consumed it, and its files or the reason |
+| ``blocked`` | the same | how often a live note was left out and failed alone; why it is blocked |
 | ``bank`` | file name | the file's text |
 | ``synthesis`` | | the synthesis |
 | ``meta`` | | the space's figures |
@@ -26,6 +26,7 @@ writes make one change; the engine puts them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -53,6 +54,7 @@ CONSOLIDATION: Final = "consolidation"
 LEASE: Final = "bank-lease"
 EXPORT: Final = "bank-export"
 LOADED: Final = "bank-loaded"
+_ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
     SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
@@ -131,22 +133,44 @@ def read_state(
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
     """Return the live notes, oldest first, including blocked ones."""
-    failures = {each.key: _read_failures(each) for each in blocked}
-    found: list[Note] = []
-    for record in notes:
-        note = _read_note(record)
-        if record.key in failures:
-            count, reason = failures[record.key]
-            note = replace(
-                note, failures=count, state="blocked" if reason else "live", blocked_for=reason
-            )
-        found.append(note)
-    return found
+    troubled = {each.key: each for each in blocked}
+    found = [_read_note(record) for record in notes]
+    return [
+        _with_trouble(note, troubled[note.key]) if note.key in troubled else note for note in found
+    ]
 
 
 def consumed_notes(records: Iterable[Record]) -> list[Note]:
     """Return the consumed notes, oldest first."""
     return [_read_note(record) for record in records]
+
+
+def placed_nowhere(records: Iterable[Record]) -> list[str]:
+    """Return the keys of consumed notes that went into no file and were not dropped either.
+
+    Records of versions that did not write this down are not among them.
+    """
+    return [
+        record.key
+        for record in records
+        if "files" in _value(record)
+        and not ((note := _read_note(record)).files or note.dropped_for)
+    ]
+
+
+def arrivals(counter: Record | None) -> int:
+    """Return how many notes ever arrived; ``counter`` is the record of kind ``note-sequence``."""
+    return _sequence(counter)
+
+
+def arrival_of(key: str) -> int | None:
+    """Return the number of a note's arrival, from its key; None if that is no note's key.
+
+    >>> arrival_of("2026-01-02T00:00:00.000000Z-0000000007-3fa2c1")
+    7
+    """
+    found = _ARRIVAL.search(key)
+    return int(found[1]) if found else None
 
 
 def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
@@ -261,13 +285,17 @@ def note_body(note: Note) -> str:
         "tags": list(note.tags),
         "sources": [list(pair) for pair in note.sources],
         "consolidation": note.consolidation,
+        "files": list(note.files),
+        "dropped": note.dropped_for,
     }
     return _written(value)
 
 
-def failures_body(failures: int, *, reason: str) -> str:
-    """Write how often a live note failed alone, and why it is blocked ("" if it is not)."""
-    return _written({"failures": failures, "blocked": reason})
+def trouble_body(note: Note) -> str:
+    """Write how often a live note was left out and failed alone, and why it is blocked."""
+    return _written(
+        {"unplaced": note.unplaced, "failures": note.failures, "blocked": note.blocked_for}
+    )
 
 
 def meta_body(meta: SpaceMeta) -> str:
@@ -279,6 +307,8 @@ def meta_body(meta: SpaceMeta) -> str:
         "notes_processed": meta.notes_processed,
         "revision": meta.revision,
         "batch_notes": meta.batch_notes,
+        "model": meta.model,
+        "failed_alone": meta.failed_alone,
     }
     return _written(value)
 
@@ -296,6 +326,7 @@ def revision_body(
         "notes": list(revision.notes),
         "files": dict(revision.files),
         "to": revision.to,
+        "restored": list(revision.restored),
         "texts": dict(texts),
         "synthesis": synthesis,
     }
@@ -319,15 +350,26 @@ def _read_note(record: Record) -> Note:
             sources=tuple((str(session), int(index)) for session, index in value["sources"]),
             state="live" if consolidation is None else "consumed",
             consolidation=consolidation if consolidation is None else int(consolidation),
+            # Records of earlier versions do not say it.
+            files=tuple(map(str, value.get("files", ()))),
+            dropped_for=str(value.get("dropped", "")),
         )
     except (KeyError, TypeError, ValueError):
         _damaged(record)
 
 
-def _read_failures(record: Record) -> tuple[int, str]:
+def _with_trouble(note: Note, record: Record) -> Note:
+    """Return a live note with what its record of kind ``blocked`` says."""
     value = _value(record)
     try:
-        return int(value["failures"]), str(value["blocked"])
+        reason = str(value["blocked"])
+        return replace(
+            note,
+            unplaced=int(value.get("unplaced", 0)),
+            failures=int(value["failures"]),
+            state="blocked" if reason else "live",
+            blocked_for=reason,
+        )
     except (KeyError, TypeError, ValueError):
         _damaged(record)
 
@@ -342,6 +384,8 @@ def _read_meta(record: Record) -> SpaceMeta:
             int(value["notes_processed"]),
             int(value["revision"]),
             int(most) if most is not None else None,
+            str(value.get("model", "")),
+            str(value.get("failed_alone", "")),
         )
     except (KeyError, TypeError, ValueError):
         _damaged(record)
@@ -360,6 +404,7 @@ def _read_revision(record: Record) -> BankRevision:
             notes=tuple(map(str, value["notes"])),
             files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
             to=value["to"],
+            restored=tuple(map(str, value.get("restored", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         _damaged(record)

@@ -3,8 +3,8 @@
 Several answers of one run are reported as one change: a file that the first of them made and the
 second changed was created.
 
-A result holds counts, names of files and keys of notes, and nothing that a note or a model said.
-Only the diff holds text, and neither the journal nor the log holds the diff.
+A result holds counts, names of files and keys of notes. Only the diff and the reasons for which a
+model dropped notes hold text, and neither the journal nor the log holds those.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hiermem.core.spaces.files import Applied, diff
-from hiermem.types.bank import BlockedNote, ConsolidationResult, ConsolidationStatus, FileChange
+from hiermem.types.bank import (
+    BlockedNote,
+    ConsolidationResult,
+    ConsolidationStatus,
+    DroppedNote,
+    FileChange,
+    Note,
+)
 from hiermem.types.frozen import FrozenDict
 
 #: The names of the figures in the result and in the log.
@@ -38,6 +45,7 @@ class ConsolidationTally:
     synthesis: str = ""
     revision: int = 0
     taken: list[Applied] = field(default_factory=list[Applied])
+    unplaced: tuple[Note, ...] = ()
     blocked: list[BlockedNote] = field(default_factory=list[BlockedNote])
     stopped: str = ""
     calls: int = 0
@@ -87,6 +95,12 @@ def result_of(
         files_unchanged=unchanged,
         lines_removed=sum(each.lines_removed for each in tally.taken),
         changes=tuple(_changes(tally, created, updated)),
+        dropped=tuple(
+            DroppedNote(note.key, note.agent, note.dropped_for)
+            for applied in tally.taken
+            for note in applied.dropped
+        ),
+        unplaced=tuple(note.key for note in tally.unplaced),
         blocked=tuple(tally.blocked),
         failed=tuple(failed),
         revision=tally.revision,
@@ -121,6 +135,8 @@ def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str
         "files_created": list(result.files_created),
         "files_updated": list(result.files_updated),
         "lines_removed": result.lines_removed,
+        "dropped": [each.note for each in result.dropped],
+        "unplaced": list(result.unplaced),
         "blocked": [each.key for each in result.blocked],
         "failed": list(result.failed),
         "dry_run": result.dry_run,
@@ -152,7 +168,7 @@ def _with(
 
 
 def _status(tally: ConsolidationTally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
-    if not (failed or tally.stopped or tally.blocked):
+    if not (failed or tally.stopped or tally.blocked or tally.unplaced):
         return "ok"
     return "partial" if tally.processed else "error"
 
@@ -163,8 +179,12 @@ def _message(
     """Say in one sentence what was done, and what was not and why."""
     done = "would be consolidated" if dry_run else "consolidated"
     parts = [f"{_count(tally.processed, 'note')} {done}"]
+    if dropped := sum(len(each.dropped) for each in tally.taken):
+        parts.append(f"{dropped} dropped of these")
     if remaining:
         parts.append(f"{remaining} remain live")
+    if tally.unplaced:
+        parts.append(f"{len(tally.unplaced)} unplaced by the model")
     if tally.blocked:
         parts.append(f"{len(tally.blocked)} set aside")
     if tally.stopped:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -33,9 +33,11 @@ from hiermem.core.spaces.consolidation import (
     judge,
     next_batch,
     reduced_limits,
+    usual_answer,
 )
 from hiermem.core.spaces.erased import ERASED
 from hiermem.core.spaces.files import Applied
+from hiermem.core.spaces.queue import in_order, waits_behind
 from hiermem.core.spaces.record import BankState, subject_of
 from hiermem.core.spaces.result import ConsolidationTally
 from hiermem.core.spaces.rules import Rules
@@ -51,6 +53,7 @@ from hiermem.errors import (
     ModelError,
     ModelOverflowError,
     ModelRefusedError,
+    PermanentModelError,
     SpendLimitError,
 )
 from hiermem.protocols import LLM
@@ -117,6 +120,9 @@ class _Consolidation:
     state: BankState = field(init=False)
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(default_factory=list[Note])
+    #: The most notes of the next request that wait behind others: one, and twice as many after each
+    #: such request that succeeds.
+    behind: int = 1
     report: ConsolidationResult | None = None
 
     @property
@@ -167,7 +173,7 @@ class _Consolidation:
             await self.records.of_kind(bank_record.NOTE),
             await self.records.of_kind(bank_record.BLOCKED),
         )
-        self.live_notes = [note for note in live if note.state == "live"]
+        self.live_notes = in_order(note for note in live if note.state == "live")
         self.state = await self.records.state(self.rules)
         texts = self.state.texts
         self.tally = ConsolidationTally(
@@ -178,7 +184,7 @@ class _Consolidation:
     # -- batches
 
     async def _consolidate_all(self) -> None:
-        """Consolidate the notes, oldest first, until all are done or something stops the run."""
+        """Consolidate the notes in their order until all are done or something stops the run."""
         run = self.run
         queue = self.live_notes[: run.policy.max_notes]
         while queue and not self.tally.stopped:
@@ -190,6 +196,7 @@ class _Consolidation:
                 counter=run.counter,
                 limits=run.limits,
                 temperature=run.policy.temperature,
+                behind=self.behind,
             )
             if isinstance(batch, NoRoom):
                 self.tally.stopped = (
@@ -198,7 +205,7 @@ class _Consolidation:
                 )
             elif isinstance(batch, TooLarge):
                 note = batch.note
-                write = change.set_aside(self.records.space, note, note.failures, "too_large")
+                write = change.set_aside(self.records.space, note, "too_large")
                 if await self._commit(write):
                     self.tally.blocked.append(BlockedNote(note.key, note.agent, "too_large"))
                 queue = queue[1:]
@@ -208,7 +215,7 @@ class _Consolidation:
                 task = run.spawn(self._consolidate_batch(batch))
                 await asyncio.wait([task])
                 task.result()
-                # Where an overflow lowered the limit, the same notes are asked about again.
+                # Where the limits were lowered, the same notes are asked about again.
                 if run.limits is limits:
                     queue = queue[len(batch.notes) :]
 
@@ -225,16 +232,18 @@ class _Consolidation:
         if applied is None:
             return
         if not applied.consumed:
-            await self._failed(batch, "; ".join(applied.failed))
+            await self._failed(batch, "; ".join(applied.failed), unplaced=applied.unplaced)
             return
         usage = change.AnswerUsage(
-            run.run_id, model, state.calls, state.tokens_in, state.tokens_out
+            run.run_id, model, state.calls, state.tokens_in, state.tokens_out, run.llm.name
         )
         bank_change = change.commit(self.state, applied, usage=usage, now=run.now())
         # Shielded: what is paid for is not lost to a cancellation.
         if await shielded(self._commit(*bank_change.writes)):
             self.state = bank_change.state
             self.tally.taken.append(applied)
+            self.tally.unplaced += applied.unplaced
+            self.behind *= 2 if waits_behind(batch.notes[0]) else 1
             self.tally.after = bank_change.state.texts
             self.tally.synthesis = bank_change.state.synthesis.text
             self.tally.revision = bank_change.state.meta.revision
@@ -263,7 +272,11 @@ class _Consolidation:
             if not (isinstance(error, ModelOverflowError) and await self._lower_limit(batch)):
                 await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
         except ModelError as error:
-            self.tally.stopped = f"the model call failed: {cause_of(error)[1]}"
+            usual = usual_answer(batch, run.limits)
+            if isinstance(error, PermanentModelError) and usual is not None:
+                run.limits = usual
+            else:
+                self.tally.stopped = f"the model call failed: {cause_of(error)[1]}"
         else:
             if isinstance(verdict, Accepted):
                 return verdict.value, verdict.model or run.llm.name
@@ -287,21 +300,26 @@ class _Consolidation:
         run.limits = limits
         return True
 
-    async def _failed(self, batch: NoteBatch, reason: str) -> None:
+    async def _failed(
+        self, batch: NoteBatch, reason: str, *, unplaced: Sequence[Note] = ()
+    ) -> None:
         """Note that no answer for these notes could be used; they stay live.
 
-        This ends the run, unless the batch was a single note that is blocked for it.
+        ``unplaced`` are those that an answer left out. This ends the run, unless the batch was a
+        single note that is blocked for it.
         """
-        policy = self.run.policy
-        writes = change.failed(
-            self.state, batch.notes, reason="failed", max_failures=policy.max_failures
+        blocked, writes = change.failed(
+            self.state,
+            batch.notes,
+            llm=self.run.llm.name,
+            max_failures=self.run.policy.max_failures,
+            unplaced=unplaced,
         )
-        note = batch.notes[0]
-        set_aside = len(batch.notes) == 1 and note.failures + 1 >= policy.max_failures
         if await self._commit(*writes):
             self.state = self.state if self.dry else await self.records.state(self.rules)
-            if set_aside:
-                self.tally.blocked.append(BlockedNote(note.key, note.agent, "failed"))
+            self.tally.unplaced += tuple(unplaced)
+            if blocked is not None:
+                self.tally.blocked.append(blocked)
             else:
                 self.tally.stopped = f"no answer could be used: {reason}"
 

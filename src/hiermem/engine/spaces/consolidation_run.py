@@ -31,8 +31,10 @@ from hiermem.types.transaction import Attempt, RunRecord
 
 #: The name of the prompt of a consolidation.
 TEMPLATE: Final = "consolidate"
-#: Tokens reserved for the answer of a remote model: six files of a page each.
+#: Tokens reserved for the answer of a remote model (six files of a page each), and the most of them
+#: where the notes of one request need more.
 _ANSWER: Final = 8_192
+_LONGEST_ANSWER: Final = 16_384
 
 
 @dataclass(slots=True)
@@ -111,6 +113,7 @@ def open_run(
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
     window = llm.context_window
     limit = request_limits.threshold(policy, window)
+    answer = partial(request_limits.answer_tokens, policy, window=window, live=llm.remote)
     return ConsolidationRun(
         store=handle.store,
         tree=handle.store.tree(subject),
@@ -134,9 +137,7 @@ def open_run(
         policy=policy,
         template=shipped.load_named(TEMPLATE, prompts),
         limits=BatchLimits(
-            request_limits.answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
-            limit.tokens,
-            policy.max_notes,
+            answer(remote=_ANSWER), limit.tokens, policy.max_notes, answer(remote=_LONGEST_ANSWER)
         ),
         bank_lease=lease,
         records=space.records,

@@ -36,7 +36,7 @@ from hiermem.errors import (
     StoreBusyError,
     UsageError,
 )
-from hiermem.types.bank import BankRevision, ExportReport, LoadReport, SpaceMeta
+from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
 _ALL: Final = 2**31 - 1
@@ -184,18 +184,27 @@ async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
     )
 
 
-async def rollback(space: SpaceContext, to: Any) -> BankRevision:
+async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) -> BankRevision:
     """Restore the texts of revision ``to`` as a new revision; return the newest one.
+
+    With ``restore_notes``, the notes that were consumed since are live again.
 
     Raises NotFoundError, and SpaceBusyError where others are changing the bank.
     """
     number = arguments.whole(to, "to")
+    arguments.switch(restore_notes, "restore_notes")
     files, synthesis = await _texts(space, number)
     async with _bank_lease(space) as lease:
         state = await space.state()
         texts = dict.fromkeys(state.files, None) | files
         planned = change.put(
-            state, texts, kind="rollback", now=space.handle.clock(), synthesis=synthesis, to=number
+            state,
+            texts,
+            kind="rollback",
+            now=space.handle.clock(),
+            synthesis=synthesis,
+            to=number,
+            restored=await _consumed_since(space, number) if restore_notes else (),
         )
         if planned is not None and not await shielded(lease.commit(planned.writes)):
             raise await space.refused()
@@ -203,6 +212,12 @@ async def rollback(space: SpaceContext, to: Any) -> BankRevision:
     if not newest:
         raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
     return newest[0]
+
+
+async def _consumed_since(space: SpaceContext, revision: int) -> list[Note]:
+    """Return the notes that later revisions consumed, as far as their retention is not over."""
+    consumed = bank_record.consumed_notes(await space.records.of_kind(bank_record.CONSUMED))
+    return [note for note in consumed if (note.consolidation or 0) > revision]
 
 
 @asynccontextmanager

@@ -1,9 +1,9 @@
 """Consolidates notes without a model.
 
-Each note becomes a point of the section whose words it shares (``placing``), dated and signed.
-Content that a file has already is not repeated, and a statement that a later one replaces is struck
-through (``superseding``). A missing file is created from the headings in the rules. The synthesis
-is a selection of what holds now.
+Each note becomes a point of the section whose words it shares (``placing``), dated and signed. A
+note that a file says already is dropped, with this as the reason, and a statement that a later one
+replaces is struck through (``superseding``). A missing file is created from the headings in the
+rules. The synthesis is a selection of what holds now.
 
 The same request gives the same answer, in any process, and never one that is larger than asked, as
 long as a smaller one is possible. No words are invented.
@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
 
-from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, FileAnswer, SectionEdit
+from hiermem.core.spaces.answer import (
+    MOST_EDITS,
+    BankAnswer,
+    DropAnswer,
+    FileAnswer,
+    SectionEdit,
+)
 from hiermem.core.spaces.clean import folded, tidy, visible
 from hiermem.core.spaces.loss import lines_of
 from hiermem.core.spaces.rules import read_rules
@@ -106,15 +112,23 @@ class _Merge:
         """Take in each note and build the answer; its synthesis has ``room`` tokens."""
         for number, note in enumerate(self._bank.notes, start=1):
             self._take(number, note)
-        made = [self._file(name, added) for name, added in self._added.items()]
-        files = [each for each in made if each is not None]
+        files: list[FileAnswer] = []
+        dropped: list[DropAnswer] = []
+        for name, added in self._added.items():
+            if (changed := self._file(name, added)) is not None:
+                files.append(changed)
+            else:
+                reason = f"{name} says it already"
+                dropped += (DropAnswer(note=number, reason=reason) for number in added.notes)
         files += [
             FileAnswer(name=name, action="create", content=text)
             for name, text in self._bank.missing
             if name not in self._added
         ]
         files.sort(key=lambda file: file.name)
-        return BankAnswer(files=tuple(files), synthesis=self._synthesis(room))
+        return BankAnswer(
+            files=tuple(files), dropped=tuple(dropped), synthesis=self._synthesis(room)
+        )
 
     def _synthesis(self, room: int) -> str:
         """Select the most valuable of all statements that hold now."""

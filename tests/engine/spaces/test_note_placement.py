@@ -1,0 +1,432 @@
+"""A note is live, or it is in a file that names it, or it was dropped by name with a reason.
+
+If one of these tests failed, a note would be neither live nor in the bank, and nothing would say
+it; or a model that answers nonsense would set healthy notes aside.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from hiermem import AsyncMemory, BankPolicy, PermanentModelError
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+RULES = "- a.md: facts\n- b.md: questions"
+
+
+def answer(*files, dropped=(), synthesis="So it is."):
+    return json.dumps({"files": files, "dropped": dropped, "synthesis": synthesis})
+
+
+def file(request, name="a.md", notes=None):
+    """Answer one file whole, with the notes of these numbers (all of them by default)."""
+    held = dict(request.bank.files)
+    numbers = range(1, len(request.bank.notes) + 1) if notes is None else notes
+    lines = [f"- {request.bank.notes[number - 1].text}" for number in numbers]
+    text = held.get(name, f"# {name[0].upper()}\n\n").rstrip("\n") + "\n"
+    action = "update" if name in held else "create"
+    content = text + "\n".join(lines) + "\n"
+    return {"name": name, "action": action, "content": content, "notes": list(numbers)}
+
+
+def published(request, *names, action=None, synthesis="So it is.", **more):
+    """Answer in the published format, which names no notes; all notes go into each file."""
+    files = []
+    for name in names:
+        made = file(request, name)
+        word = action or {"update": "updated", "create": "created"}[made["action"]]
+        files.append({"filename": name, "content": made["content"], "action": word} | more)
+    return json.dumps({"bank_files": files, "synthesis": synthesis})
+
+
+async def space_of(script, count=0, **settings):
+    policy = BankPolicy(**{"retries": 0, **settings})
+    llm = ScriptedLLM(script=script, remote=True)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=policy)
+    space = memory.space("x", rules=RULES)
+    for number in range(1, count + 1):
+        await space.note(f"fact {number}")
+    return memory, space, llm
+
+
+async def texts(space, state="live"):
+    return [note.text for note in await space.notes(state)]
+
+
+async def test_an_answer_that_takes_in_no_note_leaves_all_of_them_live_and_is_reported():
+    memory, space, llm = await space_of(lambda _: '{"files":[],"synthesis":""}', 30)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 30)
+    assert set(done.unplaced) == {note.key for note in await space.notes()}
+    assert "takes in none of the 30 notes" in done.message
+    assert len(await space.notes()) == 30
+    assert await space.files() == []
+    assert llm.calls == 2, "it is told so once"
+    assert "dropped" in llm.requests[1].messages[-1].content
+    (run,) = await memory.runs()
+    items = (await memory.run(run.id)).items
+    assert {item.state for item in items} == {"failed"}, "an answer of nothing is no good one"
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_note_that_no_file_names_stays_live_and_is_reported_as_unplaced():
+    memory, space, _ = await space_of(lambda request: answer(file(request, notes=[1])), 30)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("partial", 1, 29)
+    assert len(done.unplaced) == 29
+    assert "29 unplaced by the model" in done.message
+    assert await texts(space, "consumed") == ["fact 1"]
+    (taken,) = await space.notes("consumed")
+    assert (taken.files, taken.dropped_for) == (("a.md",), "")
+    assert {note.unplaced for note in await space.notes()} == {1}
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_file_that_names_no_notes_is_asked_about_and_then_refused():
+    """Nobody could say which notes are in it."""
+
+    def script(request):
+        return answer(file(request) | {"notes": []})
+
+    _, space, llm = await space_of(script, 3)
+    done = await space.consolidate()
+    assert (done.status, done.notes_remaining, llm.calls) == ("error", 3, 2)
+    assert "names no notes" in llm.requests[1].messages[-1].content
+    assert await space.files() == []
+
+
+async def test_a_file_that_is_not_there_yet_may_come_with_its_headings_alone():
+    """It says nothing that a note could have said."""
+
+    def script(request):
+        empty = {"name": "b.md", "action": "create", "content": "# B\n\n## Questions\n"}
+        return answer(file(request), empty)
+
+    _, space, llm = await space_of(script, 2)
+    assert (await space.consolidate()).status == "ok"
+    assert llm.calls == 1
+    assert await space.read("b.md") == "# B\n\n## Questions\n"
+
+
+async def test_a_note_is_dropped_by_name_with_a_reason_which_is_kept_and_shown():
+    def script(request):
+        return answer(file(request, notes=[1]), dropped=[{"note": 2, "reason": "a.md says so"}])
+
+    memory, space, _ = await space_of(script, 2)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("ok", 2, 0)
+    (dropped,) = done.dropped
+    first, second = await space.notes("consumed")
+    assert (dropped.note, dropped.reason) == (second.key, "a.md says so")
+    assert (second.files, second.dropped_for) == ((), "a.md says so")
+    assert first.dropped_for == ""
+    assert "1 dropped" in done.message
+    assert "a.md says so" not in done.message + str(await space.runs())
+    assert (await memory.check()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [{"note": 2, "reason": " "}, {"note": 2, "reason": "\u200b"}, {"note": 3, "reason": "no"},
+     {"note": 2}, {"reason": "all of it"}, {"note": 0, "reason": "x"}],
+)  # fmt: skip
+async def test_without_a_number_that_was_shown_and_a_reason_no_note_is_dropped(dropped):
+    _, space, llm = await space_of(
+        lambda request: answer(file(request, notes=[1]), dropped=[dropped]), 2
+    )
+    done = await space.consolidate()
+    assert llm.calls == 2
+    assert done.dropped == ()
+    assert "fact 2" in await texts(space)
+
+
+async def test_a_note_that_a_refused_file_names_is_not_dropped_either():
+    """A part of what it says was meant for the file."""
+
+    def script(request):
+        bad = file(request, "b.md", notes=[2]) | {"action": "update"}
+        drops = [{"note": 2, "reason": "b.md has it"}]
+        return answer(file(request, notes=[1]), bad, dropped=drops)
+
+    _, space, _ = await space_of(script, 2)
+    done = await space.consolidate()
+    assert (done.status, done.dropped) == ("partial", ())
+    assert await texts(space) == ["fact 2"]
+    assert [note.unplaced for note in await space.notes()] == [0], "a file named it"
+
+
+async def test_of_a_refused_answer_that_named_one_note_none_is_consumed():
+    """The loss check refuses the file; the other notes were named by nothing."""
+    lossy = []
+
+    def script(request):
+        return answer(*(lossy or [file(request)]))
+
+    _, space, _ = await space_of(script, 20)
+    assert (await space.consolidate()).status == "ok"
+    for number in range(10):
+        await space.note(f"later {number}")
+    lossy.append({"name": "a.md", "action": "update", "content": "# A\n", "notes": [1]})
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 10)
+
+
+async def test_a_note_left_unplaced_twice_queues_behind_newer_ones():
+    def script(request):
+        left = [n for n, note in enumerate(request.bank.notes, 1) if note.text != "fact 1"]
+        return answer(file(request, notes=left)) if left else answer()
+
+    _, space, llm = await space_of(script, 1, max_notes=2)
+    for number in range(2, 5):
+        await space.note(f"fact {number}")
+        await space.consolidate()
+    shown = [[note.text for note in each.bank.notes] for each in llm.requests]
+    assert shown[:2] == [["fact 1", "fact 2"], ["fact 1", "fact 3"]]
+    assert shown[2] == ["fact 4"], "and by itself, after them"
+    assert await texts(space) == ["fact 1"]
+
+
+# ---------------------------------------------------------------------------------------------
+# The published answer format
+
+
+async def test_the_published_answer_format_takes_in_the_whole_request():
+    memory, space, llm = await space_of(lambda request: published(request, "a.md"), 15)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.unplaced) == ("ok", 15, ())
+    assert done.files_created == ("a.md", "b.md")
+    assert "- fact 15" in await space.read("a.md")
+    assert llm.calls == 1
+    assert {note.files for note in await space.notes("consumed")} == {("a.md",)}
+    await space.note("one more")
+    done = await space.consolidate()
+    assert (done.status, done.files_updated, done.files_unchanged) == ("ok", ("a.md",), ("b.md",))
+    assert (await memory.check()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        published,
+        lambda request: published(request, "c.md"),
+        lambda request: published(request, "../a.md"),
+        lambda request: published(request, "a.md", action="deleted"),
+        lambda request: published(request, "a.md", synthesis=" "),
+        lambda request: published(request, "a.md", more=1),
+        lambda request: published(request, "a.md", "c.md"),
+        lambda request: json.dumps({"bank_files": json.loads(published(request))["bank_files"]}),
+    ],
+    ids=["no file", "a file of its own", "a path", "no such action", "no synthesis", "a field",
+         "one of two refused", "synthesis missing"],
+)  # fmt: skip
+async def test_a_published_answer_without_a_taken_file_takes_in_no_note(script):
+    memory, space, llm = await space_of(script, 4)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 4)
+    assert llm.calls == 2
+    assert await space.files() == []
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_published_answer_that_changes_nothing_takes_in_no_note():
+    """All its files are as they were, and it names no note that they would say already."""
+
+    def script(request):
+        same = [
+            {"filename": name, "content": text, "action": "updated"}
+            for name, text in request.bank.files
+        ]
+        return json.dumps({"bank_files": same, "synthesis": "x"}) if same else published(
+            request, "a.md"
+        )  # fmt: skip
+
+    _, space, _ = await space_of(script, 2)
+    assert (await space.consolidate()).status == "ok"
+    await space.note("news")
+    done = await space.consolidate()
+    assert (done.status, done.notes_remaining) == ("error", 1)
+
+
+# ---------------------------------------------------------------------------------------------
+# Notes that fail alone
+
+
+async def test_a_model_that_always_answers_nonsense_blocks_no_note():
+    for nonsense in ("no", answer(), answer(synthesis="x" * 9)):
+        _, space, _ = await space_of(lambda _, said=nonsense: said, 3)
+        for _ in range(15):
+            assert (await space.consolidate()).status == "error"
+        assert await space.notes("blocked") == []
+        assert {note.failures for note in await space.notes()} == {0}
+        assert len(await space.notes()) == 3
+
+
+async def test_a_model_that_worked_and_then_answers_nonsense_blocks_no_note():
+    broken = []
+    memory, space, _ = await space_of(lambda request: "no" if broken else answer(file(request)), 3)
+    assert (await space.consolidate()).status == "ok"
+    broken.append(True)
+    for number in range(10, 13):
+        await space.note(f"fact {number}")
+    for _ in range(20):
+        assert (await space.consolidate()).status == "error"
+    assert await space.notes("blocked") == []
+    broken.clear()
+    for _ in range(6):
+        await space.consolidate()
+    assert await space.notes() == []
+    assert (await memory.check()).findings == ()
+
+
+async def test_after_another_model_failed_a_lone_failure_does_not_count():
+    """Nothing says that the new model could take in any note at all."""
+    store = MemoryStore()
+    good = ScriptedLLM(name="good", script=lambda request: answer(file(request)))
+    space = AsyncMemory(store=store, llm=good).space("x", rules=RULES)
+    await space.note("one")
+    await space.consolidate()
+    bad = AsyncMemory(store=store, llm=ScriptedLLM(name="bad", script=lambda _: "no")).space("x")
+    await bad.note("two")
+    for _ in range(6):
+        assert (await bad.consolidate()).status == "error"
+    assert [(note.state, note.failures) for note in await bad.notes()] == [("live", 0)]
+
+
+async def test_a_note_that_fails_alone_while_others_succeed_is_blocked():
+    """And it holds nothing up on the way."""
+
+    def script(request):
+        poisoned = any("poison" in note.text for note in request.bank.notes)
+        return "no" if poisoned else answer(file(request))
+
+    _, space, llm = await space_of(script)
+    await space.note("poison")
+    for number in range(9):
+        await space.note(f"fact {number}")
+        await space.consolidate()
+    assert [(n.text, n.state, n.blocked_for) for n in await space.notes()] == [
+        ("poison", "blocked", "failed")
+    ]
+    assert len(await space.notes("consumed")) == 9
+    assert llm.calls < 30
+    assert await space.unblock() == 1
+    (note,) = await space.notes()
+    assert (note.state, note.failures, note.unplaced) == ("live", 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# One request
+
+
+@pytest.mark.parametrize("window", [None, 128_000])
+async def test_a_small_consolidation_of_500_notes_is_one_request(window):
+    llm = ScriptedLLM(script=lambda r: answer(file(r)), remote=True, context_window=window)
+    space = AsyncMemory(store=MemoryStore(), llm=llm).space("x", rules=RULES)
+    for number in range(500):
+        await space.note(f"Part {number} works.", agent="dev")
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, llm.calls) == ("ok", 500, 1)
+    assert llm.requests[0].max_tokens <= 16_384
+
+
+async def test_a_model_that_refuses_a_long_answer_is_asked_for_a_usual_one():
+    """Its window lets one expect more than it writes; the notes must not wait for ever."""
+
+    class Short(ScriptedLLM):
+        async def complete(self, request):
+            if request.max_tokens > 8_192:
+                self.calls += 1
+                raise PermanentModelError("max_tokens is too large", charged=False)
+            return await super().complete(request)
+
+    llm = Short(script=lambda r: answer(file(r)), remote=True)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=BankPolicy(retries=0))
+    space = memory.space("x", rules=RULES)
+    for number in range(500):
+        await space.note(f"Part {number} works.", agent="dev")
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed) == ("ok", 500), done.message
+    assert llm.calls == 3, "one that is refused, and two that fit"
+
+
+async def test_a_note_is_not_blocked_for_the_room_of_a_long_answer():
+    """It fits beside a usual answer, though not beside one that could repeat it."""
+    words = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+    llm = ScriptedLLM(script=lambda r: answer(file(r)), remote=True, context_window=64_000)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, token_counter=words)
+    space = memory.space("x", rules=RULES)
+    await space.note("word " * 35_000)
+    done = await space.consolidate()
+    assert (done.blocked, done.notes_processed) == ((), 1), done.message
+    assert llm.requests[0].max_tokens == 8_192
+
+
+# ---------------------------------------------------------------------------------------------
+# Undone
+
+
+async def test_a_consolidation_is_undone_with_its_notes_live_again():
+    memory, space, _ = await space_of(lambda request: answer(file(request)), 2)
+    await space.consolidate()
+    await space.note("fact 3")
+    await space.consolidate()
+    before = await space.read("a.md", revision=1)
+    back = await space.rollback(to=1, restore_notes=True)
+    (third,) = await space.notes()
+    assert (back.kind, back.to, back.restored) == ("rollback", 1, (third.key,))
+    assert (third.text, third.state, third.consolidation, third.files) == (
+        "fact 3",
+        "live",
+        None,
+        (),
+    )
+    assert await space.read("a.md") == before
+    assert await texts(space, "consumed") == ["fact 1", "fact 2"]
+    assert (await space.meta()).notes_processed == 2
+    assert (await memory.check()).findings == ()
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed) == ("ok", 1)
+    assert (await space.read("a.md")).count("fact 3") == 1
+    assert (await space.meta()).notes_processed == 3
+    assert (await memory.check()).findings == ()
+
+
+async def test_notes_stay_consumed_where_nobody_asks_and_can_come_back_later():
+    memory, space, _ = await space_of(lambda request: answer(file(request)), 2)
+    await space.consolidate()
+    first = await space.rollback(to=0)
+    assert (first.restored, await space.notes()) == ((), [])
+    again = await space.rollback(to=0, restore_notes=True)
+    assert len(again.restored) == 2
+    assert again.number == first.number + 1
+    assert await texts(space) == ["fact 1", "fact 2"]
+    nothing = await space.rollback(to=0, restore_notes=True)
+    assert nothing.number == again.number
+    assert (await memory.check()).findings == ()
+
+
+async def test_notes_whose_retention_is_over_do_not_come_back():
+    memory, space, _ = await space_of(
+        lambda request: answer(file(request)), 1, retention=timedelta(0)
+    )
+    await space.consolidate()
+    await space.note("fact 2")
+    await space.consolidate()
+    back = await space.rollback(to=0, restore_notes=True)
+    assert len(back.restored) <= 1, "the first is deleted"
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_dropped_note_comes_back_without_its_reason():
+    def script(request):
+        return answer(dropped=[{"note": 1, "reason": "old"}])
+
+    _, space, _ = await space_of(script, 1)
+    assert (await space.consolidate()).status == "ok"
+    await space.rollback(to=0, restore_notes=True)
+    assert [(note.state, note.dropped_for) for note in await space.notes()] == [("live", "")]
