@@ -79,6 +79,8 @@ class UpdatePolicy(_Policy):
 
     ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) apply to any minute, and
     ``concurrency`` to the calls in flight, of everything that uses one remote model object.
+    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
+    and the model is asked again at growing distances, four times at most.
     ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
     totals of one session, or of the tenant. After ``circuit_failures`` failed calls in a row (None:
     never) a remote model is not called for ``circuit_pause`` seconds; the pause doubles each time
@@ -90,7 +92,7 @@ class UpdatePolicy(_Policy):
 
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
-    max_attempts: int = Field(default=3, ge=1)
+    max_attempts: int = Field(default=2, ge=1)
     min_fidelity: float = Field(default=0.5, ge=0, le=1)
     min_fidelity_high: float = Field(default=0.3, ge=0, le=1)
     hard_ratio: float = Field(default=1.5, ge=1)

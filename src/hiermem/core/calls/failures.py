@@ -362,6 +362,17 @@ def _safe_id(value: str) -> str:
     return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
 
 
+def is_attempt(error: ModelError) -> bool:
+    """Return whether a failure says something of the request, and not only of the provider.
+
+    It does where the provider declined the request, and where the call may have been charged for.
+    A call that is not answered in time may be charged for too, but says nothing by itself.
+    """
+    if isinstance(error, ModelRefusedError):
+        return True
+    return error.charged is not False and not isinstance(error, ModelTimeoutError)
+
+
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
 
 

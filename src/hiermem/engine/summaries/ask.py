@@ -20,6 +20,7 @@ from hiermem.core.summaries.judge import Standard, judge
 from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.prompt import Length, render
+from hiermem.core.summaries.retries import PROMPTS
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.token_count import tokens_of
@@ -52,7 +53,7 @@ class NodeTask:
     """One node in progress: what it is made from and how.
 
     ``clean``: its text is made from these inputs already. ``stale``: a child's text is flagged as
-    out of date.
+    out of date. ``prompts`` is how many may be sent for one answer.
     """
 
     run: UpdateRun
@@ -63,6 +64,7 @@ class NodeTask:
     serving: Revision | None
     clean: bool = False
     stale: bool = False
+    prompts: int = PROMPTS
 
     @property
     def node(self) -> Node:
@@ -151,7 +153,7 @@ async def _draft(
     tokens: int,
     summaries: int,
 ) -> Draft:
-    """Ask once, and once more with the problems named; return the better fit draft.
+    """Ask once, and once more with the problems named where that is due; return the better draft.
 
     Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
     """
@@ -162,7 +164,7 @@ async def _draft(
             task.run,
             task.state,
             request,
-            partial(judge, request, standard),
+            partial(judge, request, standard, tried=1 + PROMPTS - task.prompts),
             ahead=standard.source.read,
         )
     except ModelError as error:

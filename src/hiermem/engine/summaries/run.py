@@ -49,7 +49,8 @@ class UpdateRun(Run[Node]):
     parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
     run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
     model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
-    way from beginning to end.
+    way from beginning to end. ``has_counts`` tells whether attempts of the tenant were counted; it
+    is None before the run has looked.
     """
 
     record: SessionRecord
@@ -65,6 +66,7 @@ class UpdateRun(Run[Node]):
         init=False, default_factory=dict[str, "PendingText"]
     )
     split_nodes: set[str] = field(init=False, default_factory=set[str])
+    has_counts: bool | None = field(init=False, default=None)
     _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _unstored: set[str] = field(init=False, default_factory=set[str])
     _plans: dict[tuple[int, str], LevelPlan] = field(
