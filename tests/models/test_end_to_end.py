@@ -55,7 +55,8 @@ def a_fifth(seed):
 
 def policy(**changes):
     settings = {"batch_delay": 0, "call_timeout": 6.0, "drain": 5.0, "circuit_pause": 1.0}
-    return UpdatePolicy(**settings | changes)
+    # The server of the tests is one of this machine, which would get one call at a time.
+    return UpdatePolicy(**{"concurrency": 3} | settings | changes)
 
 
 class Later:

@@ -130,7 +130,7 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
         frozenset({"TimeoutException", "APITimeoutError", "TimeoutError"}),
         "timeout",
         None,
-        "no answer within the time allowed",
+        "no answer within the time allowed; raise the timeout, or lower the concurrency",
     ),
     (
         frozenset({"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}),
