@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.verdict import Rejected
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft, join, source_of, weigh_against
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.judge import Standard, judge
+from hiermem.core.summaries.model_history import count_without, writes_headings
 from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.prompt import Length, render
@@ -27,7 +28,7 @@ from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import store_part, stored_part
 from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, SourceText
+from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
 #: Tokens for what is filled into a template: title, people, times, marks.
@@ -164,7 +165,7 @@ async def _draft(
             task.run,
             task.state,
             request,
-            partial(judge, request, standard, tried=1 + PROMPTS - task.prompts),
+            partial(_judge_first, task, request, standard),
             ahead=standard.source.read,
         )
     except ModelError as error:
@@ -172,6 +173,24 @@ async def _draft(
     if isinstance(verdict, Rejected):
         raise UnfitError("rejected", verdict.detail)
     return verdict.value
+
+
+def _judge_first(
+    task: NodeTask, request: LLMRequest, standard: Standard, response: LLMResponse
+) -> Verdict[Draft]:
+    """Judge the first answer to a request, and remember whether the model writes headings."""
+    run = task.run
+    standard = replace(standard, writes_headings=writes_headings(run.without_headings))
+    verdict = judge(request, standard, response, tried=1 + PROMPTS - task.prompts)
+    draft = None if isinstance(verdict, Rejected) else _draft_of(verdict)
+    if draft is not None and not run.is_deterministic:
+        required = standard.plan.template.required
+        run.without_headings = count_without(run.without_headings, draft, required)
+    return verdict
+
+
+def _draft_of(verdict: Accepted[Draft] | Retry[Draft]) -> Draft | None:
+    return verdict.value if isinstance(verdict, Accepted) else verdict.usable
 
 
 def standard_of(task: NodeTask, request: LLMRequest, tokens: int) -> Standard:

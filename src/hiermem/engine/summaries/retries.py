@@ -6,10 +6,12 @@ and every session of the tenant finds it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 
 from hiermem.core.summaries import plan
+from hiermem.core.summaries.model_history import MODEL, TENANT, ModelHistory
 from hiermem.core.summaries.retries import (
     PROMPTS,
     RETRY,
@@ -34,16 +36,37 @@ _ALL: Final = 1_000_000
 async def count_attempts(run: UpdateRun, wanted: str, *, afresh: bool = False) -> AttemptCount:
     """Return how often the text for ``wanted`` was asked for in vain, by any session.
 
-    A run of a tenant whose model never failed looks once; ``afresh`` means to look again.
+    Where the model is not known to refuse anything, the run looks once; ``afresh`` means to look
+    again.
     """
     if run.is_deterministic:
         return AttemptCount()
-    if afresh or run.has_counts is None:
-        run.has_counts = bool(await run.store.records(RETRY, limit=1))
-    if not run.has_counts:
+    if not (await read_history(run, afresh=afresh)).refuses:
         return AttemptCount()
     found = await run.store.records(RETRY, key=wanted)
     return together(from_json(each.body) for each in found)
+
+
+async def read_history(run: UpdateRun, *, afresh: bool = False) -> ModelHistory:
+    """Return what is stored of the run's model."""
+    if run.history is None or afresh:
+        found = await run.store.records(MODEL, scope=TENANT, key=run.llm.name)
+        stored = ModelHistory.from_json(found[0].body) if found else ModelHistory()
+        if run.history is None:
+            run.without_headings = stored.without_headings
+        run.history = stored
+    return run.history
+
+
+async def store_history(run: UpdateRun, *, refuses: bool = False) -> None:
+    """Store what was learnt of the model, where that is new."""
+    if run.history is None:
+        return
+    after = ModelHistory(run.without_headings, refuses=run.history.refuses or refuses)
+    if after != run.history:
+        run.history = after
+        write = RecordWrite(MODEL, TENANT, run.llm.name, after.to_json())
+        await retry_store(lambda: run.store.put_records([write]), sleep=run.sleep)
 
 
 def prompts_due(run: UpdateRun, node: Node, count: AttemptCount) -> int:
@@ -65,6 +88,8 @@ async def note_failure(
         count = count.miss(state.unanswered, answered=answered, now=now, error=error)
     if count != before and not run.is_deterministic:
         await _write(run, [(wanted, count, state.node)])
+        await read_history(run)
+        await store_history(run, refuses=True)
     return count
 
 
@@ -121,6 +146,9 @@ class LeftAlone:
             self._own = {}
             for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
                 self._own.setdefault(node_of(each.body), []).append(each)
+            # A session that was restored from a dump knows of refusals that the tenant does not.
+            history = await read_history(run)
+            run.history = replace(history, refuses=history.refuses or bool(self._own))
         strategy = run.plan(node.level).strategy
         for each in self._own.get(node.id, ()):
             if is_about(each.body, node, strategy=strategy):
@@ -156,5 +184,4 @@ async def _write(run: UpdateRun, counts: list[tuple[str, AttemptCount, Node]]) -
 async def _put(run: UpdateRun, writes: list[RecordWrite]) -> None:
     """Write the records, unless content was removed from the session since the run began."""
     epochs = {run.session_id: run.record.epoch}
-    run.has_counts = True
     await retry_store(lambda: run.store.put_records(writes, epochs=epochs), sleep=run.sleep)

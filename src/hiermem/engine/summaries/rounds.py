@@ -20,7 +20,7 @@ from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
-from hiermem.engine.summaries.retries import LeftAlone
+from hiermem.engine.summaries.retries import LeftAlone, store_history
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.types import Node
 
@@ -104,6 +104,7 @@ class UpdateRounds:
                 while (counts := await self._next_round()) is not None:
                     await self._run_round(counts)
                 await self._left_alone.note()
+                await store_history(run)
                 report = self._report()
                 if report.failed or report.degraded or report.stopped is not None:
                     run.outcome = "partial"
