@@ -6,8 +6,9 @@ not check it. It is frozen, compares by value and is stored with the session as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -23,12 +24,15 @@ __all__ = [
     "UpdatePolicy",
 ]
 
+P = TypeVar("P", bound=BaseModel)
 Unit = Literal["tokens", "chars"]
 
 #: The most seconds that a lease may be set to; one that claims to last much longer is ignored.
 LONGEST_LEASE = 3600.0
 #: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
 _SMALL_INPUT = 200
+#: The settings for a model that is served on this machine, where nothing was set.
+_LOCAL_SERVER: Final[Mapping[str, Any]] = {"concurrency": 1, "call_timeout": 600.0}
 
 
 class _Policy(BaseModel):
@@ -46,6 +50,18 @@ class _Policy(BaseModel):
             )
             wrong = ConvergenceError if "converge" in what else ConfigError
             raise wrong(f"{type(self).__name__}: {what}") from None
+
+
+def for_model(policy: P, model: object) -> P:
+    """Return the settings for ``model``; those that were not set suit a server of this machine.
+
+    Such a server answers one request at a time as a rule, and slowly.
+    """
+    if not getattr(model, "local_server", False):
+        return policy
+    names = type(policy).model_fields.keys() - policy.model_fields_set
+    update = {name: value for name, value in _LOCAL_SERVER.items() if name in names}
+    return policy.model_copy(update=update)
 
 
 class LevelConfig(_Policy):
@@ -79,6 +95,8 @@ class UpdatePolicy(_Policy):
 
     ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) apply to any minute, and
     ``concurrency`` to the calls in flight, of everything that uses one remote model object.
+    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
+    and the model is asked again at growing distances, four times at most.
     ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
     totals of one session, or of the tenant. After ``circuit_failures`` failed calls in a row (None:
     never) a remote model is not called for ``circuit_pause`` seconds; the pause doubles each time
@@ -90,7 +108,7 @@ class UpdatePolicy(_Policy):
 
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
-    max_attempts: int = Field(default=3, ge=1)
+    max_attempts: int = Field(default=2, ge=1)
     min_fidelity: float = Field(default=0.5, ge=0, le=1)
     min_fidelity_high: float = Field(default=0.3, ge=0, le=1)
     hard_ratio: float = Field(default=1.5, ge=1)

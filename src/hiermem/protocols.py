@@ -158,7 +158,8 @@ class LLMRequest:
     ``max_tokens`` the hard limit of the answer, both as ``counter`` counts. ``schema`` is a JSON
     schema or None. ``margin`` is the most tokens of the provider that one token of the counter may
     be, as far as is known. Counts are multiplied by it before they are sent to the provider or
-    compared with its window.
+    compared with its window. ``patience`` is how many times longer than usual the call may take: it
+    is above 1 where the model did not answer in time before.
     """
 
     task: Literal["summarise", "consolidate", "extract"]
@@ -173,6 +174,7 @@ class LLMRequest:
     schema: Mapping[str, Any] | None = None
     bank: BankText | None = None
     margin: float = 1.0
+    patience: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,9 @@ class LLM(Protocol):
 
     A model may have ``prices``, a ``hiermem.Prices`` or None; with prices, each journalled call has
     a cost. It may have ``overhead_tokens``: the tokens that a call may use besides prompt and
-    answer, such as reasoning tokens; they are reserved for every call. It may have an asynchronous
+    answer, such as reasoning tokens; they are reserved for every call. ``local_server`` may be True
+    for a server on this machine: where the policy sets neither, it gets one call at a time, and 600
+    seconds for each. It may have an asynchronous
     ``disconnect()``: closing a memory calls it to close the connections of its event loop. The
     model must stay usable afterwards, because others may share it.
     """

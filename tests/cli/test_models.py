@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from provider import Provider
 
@@ -73,6 +75,39 @@ def test_a_consolidation_asks_it_too(db, tmp_path):
         assert "Pump 3 was set to 21 rpm." in body["messages"][-1]["content"]
 
 
+ASKING = {
+    "update": ["update"],
+    "extract": ["extract"],
+    "bank consolidate": ["bank", "consolidate"],
+}
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_path):
+    """A slow server cannot be used where nobody can say how long to wait."""
+    rules = tmp_path / "rules.md"
+    rules.write_text("- pumps.md: how they are set")
+    run("bank", "note", "Pump 3 was set to 21 rpm.", "--db", db, "--space", "x", "--rules", rules)
+
+    def ask(provider, *words):
+        begun = time.monotonic()
+        run(
+            *ASKING[command], "--db", db, "--model", "openai:tiny",
+            "--model-url", provider.openai_url, *words,
+            HIERMEM_MODEL_KEY=provider.key,
+        )  # fmt: skip
+        return time.monotonic() - begun
+
+    with Provider(lambda served: "hang") as provider:
+        assert ask(provider, "--retries", 0, "--timeout", 0.3, "--concurrency", 2) < 20
+        assert len(provider.served) == 1
+    with Provider(lambda served: "500") as provider:
+        ask(provider, "--retries", 0, "--temperature", 0.7)
+        assert [one.body["temperature"] for one in provider.served] == [0.7]
+        ask(provider, "--retries", 1)
+        assert len(provider.served) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "says", "code"),
     [
@@ -80,6 +115,9 @@ def test_a_consolidation_asks_it_too(db, tmp_path):
         (["--model", "nobody:x"], "PROVIDER:MODEL", 2),
         (["--model", "openai:"], "PROVIDER:MODEL", 2),
         (["--model-url", "http://127.0.0.1:1"], "need a --model", 2),
+        (["--temperature", "1"], "need a --model", 2),
+        (["--concurrency", "0"], "--concurrency", 2),
+        (["--timeout", "0"], "call_timeout", 1),
         (["--model", "openai:x", "--model-url", "nowhere"], "base_url", 1),
     ],
 )

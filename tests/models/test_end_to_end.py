@@ -10,6 +10,7 @@ import json
 import os
 import random
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -54,14 +55,28 @@ def a_fifth(seed):
 
 def policy(**changes):
     settings = {"batch_delay": 0, "call_timeout": 6.0, "drain": 5.0, "circuit_pause": 1.0}
-    return UpdatePolicy(**settings | changes)
+    # The server of the tests is one of this machine, which would get one call at a time.
+    return UpdatePolicy(**{"concurrency": 3} | settings | changes)
 
 
-async def complete(memory, session, *, most=4):
-    """Update until every summary is a good one, as an application would; give the reports."""
+class Later:
+    """A clock that runs ahead by some hours."""
+
+    hours = 0
+
+    def __call__(self):
+        return datetime.now(UTC) + timedelta(hours=self.hours)
+
+
+async def complete(memory, session, later, *, most=8):
+    """Update until every summary is a good one, as an application would in days; give the reports.
+
+    What was refused is not asked for again at once.
+    """
     reports = []
     for _ in range(most):
         reports.append(await session.update())
+        later.hours += 64
         levels = (await session.metrics()).levels
         if all(level.made == level.nodes and not level.degraded for level in levels):
             return reports
@@ -118,11 +133,13 @@ async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind
     """The tree is complete, no request is repeated without need, and the two books agree."""
     said = talk()[: share(10_000, 200)]
     with Provider(a_fifth(7)) as provider:
-        model = make(kind, provider, prices=PRICES, timeout=60.0)
-        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy()) as memory:
+        model, later = make(kind, provider, prices=PRICES, timeout=60.0), Later()
+        async with AsyncMemory.open(
+            ":memory:", llm=model, update_policy=policy(), clock=later
+        ) as memory:
             session = memory.session("talk")
             await session.append(said)
-            reports = await complete(memory, session)
+            reports = await complete(memory, session, later)
             attempts = await memory._handle.store.attempts(limit=100_000)
             same_books(attempts, provider, reports)
             nothing_is_paid_twice(provider)

@@ -1,10 +1,12 @@
 """Every way in which an answer can be unfit, through real adapters: what follows of it.
 
-The prompt; a stricter one that names what was wrong; after all attempts the extractive stand-in,
-which is replaced as soon as the model does better.
+The prompt; a stricter one that names what was wrong; then the extractive stand-in, which is
+replaced when the model does better at one of the later tries.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from asking import make
@@ -27,7 +29,7 @@ UNFIT = {
     "no_sections": ("missing_sections", True),
     "no_anchors": ("missing_anchors", False),
 }
-POLICY = UpdatePolicy(batch_delay=0, max_attempts=2)
+POLICY = UpdatePolicy(batch_delay=0)
 
 
 def talk():
@@ -74,27 +76,34 @@ async def test_a_model_that_never_does_better_gets_a_stand_in_that_is_made_anew_
     reason, soft = UNFIT[fault]
     spoilt = True
     with Provider(lambda served: fault if spoilt else None) as provider:
-        model = make(kind, provider)
-        async with AsyncMemory.open(":memory:", llm=model, update_policy=POLICY) as memory:
+        model, passed = make(kind, provider), timedelta()
+        async with AsyncMemory.open(
+            ":memory:", llm=model, update_policy=POLICY, clock=lambda: datetime.now(UTC) + passed
+        ) as memory:
             session = memory.session("s")
             await session.append(*talk())
             first = await session.update()
             if soft:
                 assert (first.made, first.calls) == (1, 2), "the better of two that may be taken"
                 return
-            assert (first.made, first.failed, first.degraded, first.calls) == (0, 1, 0, 2)
+            assert (first.made, first.failed, first.degraded, first.calls) == (0, 0, 1, 2)
             assert (await session.context(max_tokens=4_000)).coverage == 1.0
             second = await session.update()
-            assert (second.failed, second.degraded, second.calls) == (0, 1, 2)
+            assert (second.calls, second.degraded, second.run_id) == (0, 0, None), "not so soon"
+            passed += timedelta(hours=1)
+            second = await session.update()
+            assert (second.failed, second.degraded, second.calls) == (0, 1, 1)
             (stand_in,) = await session.summaries(1)
             assert stand_in.degraded
             assert "Ada" in stand_in.text
             assert (await session.status()).last_error
             tried = await journal(memory)
-            assert len(tried) == 4
+            assert len(tried) == 3
             assert all(outcome == "rejected" for outcome, _ in tried)
             assert all(reason in why.split(",") for _, why in tried)
             spoilt = False
+            passed += timedelta(hours=4)
+            assert (await session.update()).calls == 0, "two updates lie between them"
             third = await session.update()
             assert (third.made, third.degraded, third.calls) == (1, 0, 1)
             (good,) = await session.summaries(1)

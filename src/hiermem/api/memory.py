@@ -23,6 +23,7 @@ from hiermem.config import (
     HierarchyConfig,
     SearchPolicy,
     UpdatePolicy,
+    for_model,
 )
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
@@ -95,8 +96,9 @@ class AsyncMemory:
             store=store.tenant(check_name(tenant, what="tenant")),
             counter=arguments.counter_of(token_counter, default_counter),
             config=settled,
-            update_policy=arguments.optional(
-                update_policy, "update_policy", UpdatePolicy, UpdatePolicy
+            update_policy=for_model(
+                arguments.optional(update_policy, "update_policy", UpdatePolicy, UpdatePolicy),
+                model,
             ),
             context_policy=arguments.optional(
                 context_policy, "context_policy", ContextPolicy, ContextPolicy

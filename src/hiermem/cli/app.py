@@ -18,12 +18,23 @@ from hiermem import (
     ExtractionOptions,
     Session,
     UpdatePlan,
+    UpdatePolicy,
     UpdateProgress,
     UpdateReport,
 )
 from hiermem.cli import bank, extract, import_cmd, maintenance, search_cmd, show
 from hiermem.cli.demo import run as run_demo
-from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
+from hiermem.cli.models import (
+    Concurrency,
+    Model,
+    ModelUrl,
+    ModelWindow,
+    Retries,
+    Temperature,
+    Timeout,
+    calls_of,
+    model_of,
+)
 from hiermem.cli.options import (
     DB,
     Db,
@@ -133,12 +144,18 @@ def update(
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
+    concurrency: Concurrency = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
+    temperature: Temperature = None,
 ) -> None:
     """Make missing and outdated summaries."""
-    with (
-        reported_errors(),
-        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
-    ):
+    with reported_errors():
+        llm = model_of(
+            model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+        )
+        policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
+    with reported_errors(), open_existing(db, tenant, llm, update_policy=policy) as memory:
         ids = [session] if session else [record.id for record in sessions_of(memory)]
         failed = 0
         for each in ids:
@@ -191,7 +208,7 @@ def _print_report(session: str, report: UpdateReport) -> None:
         f"{count:,} {what}"
         for count, what in (
             (report.reused, "reused"),
-            (report.degraded, "degraded, to be made again"),
+            (report.degraded, "degraded, to be asked for again later"),
             (report.failed, "failed"),
             (report.unknown, "cut-off calls with unknown outcome"),
         )
@@ -216,10 +233,11 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
     levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
     cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
+    retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
     most = f" (at most {plan.calls_max:,})" if plan.calls_max > plan.calls else ""
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{plural(plan.calls, 'call')}{most}, {plan.tokens_in:,} tokens in, "
+        f"{plural(plan.calls, 'call')}{most}{retried}, {plan.tokens_in:,} tokens in, "
         f"{plan.tokens_out:,} out{cost}.",
         soft_wrap=True,
     )
@@ -258,6 +276,10 @@ def extract_command(
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
+    concurrency: Concurrency = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
+    temperature: Temperature = None,
 ) -> None:
     """Extract a session: a graph of entities, open items, and decisions."""
     if form is Shape.json and graph is not None:
@@ -265,9 +287,16 @@ def extract_command(
     with (
         reported_errors(),
         extract.errors_in_flags(),
-        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+        open_existing(
+            db,
+            tenant,
+            model_of(
+                model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+            ),
+        ) as memory,
     ):
         options = ExtractionOptions(
+            **calls_of(timeout=timeout, retries=retries, concurrency=concurrency),
             safe_processing_tokens=limit,
             output_tokens=answer,
             on_chunk_failure=on_failure.value,

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hiermem import (
+    BankPolicy,
     BankRevision,
     ConsolidationResult,
     FolderError,
@@ -22,9 +23,20 @@ from hiermem import (
     Note,
     NotFoundError,
     Space,
+    UpdatePolicy,
     UsageError,
 )
-from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
+from hiermem.cli.models import (
+    Concurrency,
+    Model,
+    ModelUrl,
+    ModelWindow,
+    Retries,
+    Temperature,
+    Timeout,
+    calls_of,
+    model_of,
+)
 from hiermem.cli.options import DB, Db, Tenant, open_existing
 from hiermem.cli.screen import clean, confirm, one_line, out, plural, reported_errors
 from hiermem.cli.tables import print_receipt
@@ -91,12 +103,23 @@ def consolidate(
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
+    concurrency: Concurrency = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
+    temperature: Temperature = None,
 ) -> None:
     """Merge the live notes into the bank's files."""
-    with (
-        reported_errors(),
-        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
-    ):
+    with reported_errors():
+        llm = model_of(
+            model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+        )
+        policies = {
+            "update_policy": UpdatePolicy(
+                **calls_of(timeout=timeout, retries=retries, concurrency=concurrency)
+            ),
+            "bank_policy": BankPolicy(**calls_of(timeout=timeout, retries=retries)),
+        }
+    with reported_errors(), open_existing(db, tenant, llm, **policies) as memory:
         target = _chosen(memory, space, rules)
         done = target.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
         _print_result(done)

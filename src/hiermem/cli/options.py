@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -35,13 +35,13 @@ class Shape(StrEnum):
     json = "json"
 
 
-def open_existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
-    """Open an existing memory."""
+def open_existing(db: Path, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
+    """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
     if not db.exists():
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )
-    return Memory.open(db, tenant=tenant, llm=llm, create=False)
+    return Memory.open(db, tenant=tenant, llm=llm, create=False, **policies)
 
 
 def sessions_of(memory: Memory) -> Iterator[SessionRecord]:

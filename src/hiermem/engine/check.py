@@ -60,7 +60,9 @@ _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
 _TRIES: Final = 3
 #: The kinds of records whose scope is a session.
-_SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
+_SCOPED: Final = (
+    "chunk", "join", "part", "retry", "trivector", "entity", "feedback", "note-source",
+)  # fmt: skip
 #: The erasures after which the journal may still name what was erased.
 _WHOLE: Final = ("erase_session", "erase_space")
 _MANY: Final = 2**31 - 1

@@ -46,7 +46,8 @@ class AnthropicChat(RemoteChat):
     ``max_output_tokens`` is the most that the model can write. ``reasoning_tokens`` is added to
     every limit of an answer, where ``extra`` makes the model reason, and is reserved with each
     call. ``timeout`` is in seconds: for the whole call where nothing arrives, and between two
-    pieces of the answer. ``temperature`` is the session's ("auto"), one number for all requests, or
+    pieces of the answer; 120 where it is None, and 600 for an address of this machine.
+    ``temperature`` is the session's ("auto"), one number for all requests, or
     None to send none. ``structured`` tells whether the server holds answers to a JSON schema: where
     it refuses that, "auto" asks for the schema in words from then on. ``cache`` marks the constant
     part of each prompt for the provider's cache. ``stream`` requests the answer in pieces, for long
@@ -67,7 +68,7 @@ class AnthropicChat(RemoteChat):
         context_window: int | None = 200_000,
         max_output_tokens: int | None = None,
         reasoning_tokens: int = 0,
-        timeout: float = 120.0,
+        timeout: float | None = None,
         temperature: float | Literal["auto"] | None = "auto",
         structured: Structured = "auto",
         cache: bool = True,
@@ -135,6 +136,7 @@ class AnthropicChat(RemoteChat):
             "model": self._model,
             "max_tokens": self._limit(request),
             "messages": messages_of([each for each in reported if each.role != "system"]),
+            "timeout": self._seconds(request),
         }
         async with self._connection.client() as client:
             # As an extra body, fields that this version of the SDK does not know pass through.

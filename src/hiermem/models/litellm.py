@@ -44,7 +44,7 @@ class LiteLLMChat(RemoteChat):
         context_window: int | None = None,
         max_output_tokens: int | None = None,
         reasoning_tokens: int = 0,
-        timeout: float = 120.0,
+        timeout: float | None = None,
         temperature: float | Literal["auto"] | None = "auto",
         structured: Structured = "auto",
         stream: bool = False,
@@ -95,7 +95,7 @@ class LiteLLMChat(RemoteChat):
         answer = await package.acompletion(
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),
-            timeout=self._timeout,
+            timeout=self._seconds(request),
             num_retries=0,
             max_retries=0,
             stream=self._stream,

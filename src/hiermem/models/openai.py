@@ -40,7 +40,8 @@ class OpenAIChat(RemoteChat):
     ``max_output_tokens`` is the most that the model can write. ``reasoning_tokens`` is added to
     every limit of an answer, for a model that reasons before it writes, and is reserved with each
     call. ``timeout`` is in seconds: for the whole call where nothing arrives, and between two
-    pieces of the answer. ``temperature`` is the session's ("auto"), one number for all requests, or
+    pieces of the answer; 120 where it is None, and 600 for an address of this machine.
+    ``temperature`` is the session's ("auto"), one number for all requests, or
     None to send none. ``structured`` tells whether the server holds answers to a JSON schema: where
     it refuses that, "auto" asks for the schema in words from then on. ``limit_field`` is the
     server's name for the most tokens of an answer. ``stream`` requests the answer in pieces, for
@@ -62,7 +63,7 @@ class OpenAIChat(RemoteChat):
         context_window: int | None = None,
         max_output_tokens: int | None = None,
         reasoning_tokens: int = 0,
-        timeout: float = 120.0,
+        timeout: float | None = None,
         temperature: float | Literal["auto"] | None = "auto",
         structured: Structured = "auto",
         limit_field: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto",
@@ -126,12 +127,19 @@ class OpenAIChat(RemoteChat):
             chats = client.chat.completions
             if self._stream:
                 stream = await chats.create(
-                    model=self._model, messages=messages, stream=True, extra_body=fields
+                    model=self._model,
+                    messages=messages,
+                    stream=True,
+                    extra_body=fields,
+                    timeout=self._seconds(request),
                 )
                 answer = await _gathered(stream)
             else:
                 raw = await chats.with_raw_response.create(
-                    model=self._model, messages=messages, extra_body=fields
+                    model=self._model,
+                    messages=messages,
+                    extra_body=fields,
+                    timeout=self._seconds(request),
                 )
                 kind = raw.headers.get("content-type", "")
                 answer = await read_object(raw.http_response.content, kind)

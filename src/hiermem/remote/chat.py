@@ -20,13 +20,16 @@ from hiermem.core.text.measure import canonical_json
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.remote.errors import ErrorFacts, read
-from hiermem.remote.settings import fields, temperature_of, text
+from hiermem.remote.settings import fields, is_loopback, temperature_of, text
 from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
 
 #: Tokens that a provider adds to each message of a request.
 _PER_MESSAGE: Final = 4
+#: Seconds for a call, where none were set: of any server, and of one on this machine.
+_TIMEOUT: Final = 120.0
+_LOCAL_TIMEOUT: Final = 600.0
 #: Prompts of more characters than this are counted on a thread.
 _LONG: Final = 20_000
 #: Names that servers use for the field with the schema of the answer.
@@ -97,7 +100,10 @@ class ServerCapabilities:
 
 
 class RemoteChat(ABC):
-    """A chat model behind an SDK. ``complete`` is safe to cancel and to call concurrently."""
+    """A chat model behind an SDK. ``complete`` is safe to cancel and to call concurrently.
+
+    ``local_server`` tells whether its address is one of this machine.
+    """
 
     #: The adapter's own word for itself in errors and reprs.
     kind = "model"
@@ -110,7 +116,7 @@ class RemoteChat(ABC):
         context_window: int | None,
         max_output_tokens: int | None,
         reasoning_tokens: int,
-        timeout: float,
+        timeout: float | None,
         temperature: float | Literal["auto"] | None,
         structured: Structured,
         extra: Mapping[str, Any] | None,
@@ -136,7 +142,9 @@ class RemoteChat(ABC):
             max_output_tokens,
             reasoning_tokens,
         )
-        self._timeout = arguments.seconds(timeout, "timeout")
+        self.local_server = is_loopback(where or None)
+        usual = _LOCAL_TIMEOUT if self.local_server else _TIMEOUT
+        self._timeout = usual if timeout is None else arguments.seconds(timeout, "timeout")
         if not self._timeout:
             raise ConfigError("timeout must be more than 0 seconds")
         arguments.one_of(structured, "structured", ("auto", "on", "off"))
@@ -227,6 +235,10 @@ class RemoteChat(ABC):
         return failures.to_error(found, model=self._name)
 
     # -- what subclasses build requests from
+
+    def _seconds(self, request: LLMRequest) -> float:
+        """Return the timeout of a request in seconds."""
+        return self._timeout * request.patience
 
     def _limit(self, request: LLMRequest) -> int:
         """Return the most tokens of an answer, reasoning included, in the provider's tokens."""

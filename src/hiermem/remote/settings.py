@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -56,6 +57,8 @@ def server_of(base_url: str | None) -> str:
         parts = urlsplit(base_url)
         port = f":{parts.port}" if parts.port is not None else ""
         host = parts.hostname
+        if host and ":" in host:
+            host = f"[{host}]"
     except ValueError:
         host = None
         parts = urlsplit("")
@@ -63,6 +66,21 @@ def server_of(base_url: str | None) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigError("base_url must be an address such as https://host:8000/v1")
     return f"{parts.scheme}://{host}{port}"
+
+
+def is_loopback(base_url: str | None) -> bool:
+    """Return whether a URL is that of a server on this machine.
+
+    >>> is_loopback("http://localhost:11434/v1"), is_loopback("http://192.168.1.4:8000")
+    (True, False)
+    """
+    host = urlsplit(server_of(base_url)).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def temperature_of(value: Any) -> float | Literal["auto"] | None:

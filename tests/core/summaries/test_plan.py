@@ -126,11 +126,11 @@ def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(
 
 def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
     policy = UpdatePolicy(max_attempts=3)
-    assert plan.after_failure(node(attempts=0), "rejected", policy) == (1, False)
-    assert plan.after_failure(node(attempts=1), "transient", policy) == (2, False)
-    assert plan.after_failure(node(attempts=2), "rejected", policy) == (3, True)
-    assert plan.after_failure(node(attempts=0), "permanent", policy) == (3, True)
-    assert plan.after_failure(node(attempts=3), "rejected", policy) == (3, True)
+    assert not plan.stand_in_is_due("rejected", attempts=1, policy=policy)
+    assert not plan.stand_in_is_due("transient", attempts=2, policy=policy)
+    assert plan.stand_in_is_due("rejected", attempts=3, policy=policy)
+    assert plan.stand_in_is_due("permanent", attempts=0, policy=policy)
+    assert plan.stand_in_is_due("transient", attempts=6, policy=policy)
 
 
 def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():

@@ -390,13 +390,13 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
 
 
 async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
-    fixture = SessionFixture(policy=POLICY)
-    await fixture.say(messages(50))
     for units in (("a",), None, 7):
+        fixture = SessionFixture(policy=POLICY)
+        await fixture.say(messages(50))
         script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
         report = await fixture.update(ScriptedLLM(remote=True, script=script))
-        assert report.made == 0
-        assert report.failed > 0
+        assert (report.made, report.failed) == (0, 5)
+        assert {node.attempts for node in await fixture.nodes() if node.level == 1} == {1}
 
 
 async def test_what_a_call_may_take_beside_its_answer_is_set_aside():

@@ -130,7 +130,7 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
         frozenset({"TimeoutException", "APITimeoutError", "TimeoutError"}),
         "timeout",
         None,
-        "no answer within the time allowed",
+        "no answer within the time allowed; raise the timeout, or lower the concurrency",
     ),
     (
         frozenset({"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}),
@@ -360,6 +360,17 @@ def _safe_word(word: str) -> str:
 def _safe_id(value: str) -> str:
     """Return a request id where it looks like one."""
     return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
+
+
+def is_attempt(error: ModelError) -> bool:
+    """Return whether a failure says something of the request, and not only of the provider.
+
+    It does where the provider declined the request, and where the call may have been charged for.
+    A call that is not answered in time may be charged for too, but says nothing by itself.
+    """
+    if isinstance(error, ModelRefusedError):
+        return True
+    return error.charged is not False and not isinstance(error, ModelTimeoutError)
 
 
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]

@@ -28,6 +28,7 @@ from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, We
 from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
+from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Asking,
@@ -51,8 +52,8 @@ from hiermem.types.transaction import (
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
-#: The kinds of record made from messages. All but chunks are made from the whole session.
-DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
+#: The kinds of record made from messages: chunks and retries from some, all others from any.
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", RETRY, "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
@@ -378,7 +379,9 @@ def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[S
 
 
 def _made_from(record: Record, indices: Collection[int]) -> bool:
-    """Return whether a derived record goes with these messages; only a chunk's record may stay."""
+    """Return whether a derived record goes with these messages; only two kinds may stay."""
+    if record.kind == RETRY:
+        return covers(record.body, indices)
     return record.kind != CHUNK or made_from(record.body, indices)
 
 

@@ -25,7 +25,7 @@ class Standard:
 
     ``source`` is what is read in the request's inputs, ``input_tokens`` their tokens, and ``known``
     their anchors where these are known already. A model that ``is_deterministic`` is not asked
-    again.
+    again, and one that never ``writes_headings`` is not asked again for them.
     """
 
     plan: LevelPlan
@@ -33,6 +33,7 @@ class Standard:
     input_tokens: int
     known: Sequence[str] | None = None
     is_deterministic: bool = False
+    writes_headings: bool = True
 
 
 def judge(
@@ -49,7 +50,11 @@ def judge(
         best = draft
     step = plan.after_answer(
         tried=tried,
-        problems=draft.problems,
+        problems=[
+            each
+            for each in draft.problems
+            if standard.writes_headings or each.kind != "missing_sections"
+        ],
         is_deterministic=bool(draft.units) or standard.is_deterministic,
     )
     reason = ",".join(problem.kind for problem in draft.problems)

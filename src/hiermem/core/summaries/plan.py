@@ -16,6 +16,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.sliding_window import RateLimits, least_seconds
 from hiermem.core.summaries.inputs import Count, Inputs, partition
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.retries import PROMPTS
 from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
@@ -25,8 +26,6 @@ from hiermem.types.prices import Prices
 
 #: From this level up, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
-#: Prompts for one text: the ordinary one and the stricter one.
-PROMPTS: Final = 2
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one. A model
 #: whose window has no room for such a piece is asked in vain only once.
 _LEAST_ROOM: Final = 64
@@ -52,9 +51,10 @@ class UpdatePlan:
     of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_max`` is never
     exceeded while the session is unchanged: it includes every possible stricter prompt, retry and
     part. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
-    because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
-    for ``calls``, and so is ``cost``, where the model has prices. ``seconds`` assumes ordinary
-    answering times and respects the limits per minute.
+    because the same inputs were summarised before. ``retries`` counts those of the calls that ask
+    again for a text that was refused in an earlier update. ``tokens_in`` and ``tokens_out`` are
+    estimates for ``calls``, and so is ``cost``, where the model has prices. ``seconds`` assumes
+    ordinary answering times and respects the limits per minute.
     """
 
     calls: int = 0
@@ -66,6 +66,7 @@ class UpdatePlan:
     reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     seconds: float = 0.0
     cost: float | None = None
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,13 @@ def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[
     return present == serving.input_hash and not serving.degraded
 
 
+def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool:
+    """Return whether a text is the stand-in that would be extracted from these inputs."""
+    if serving is None or not serving.degraded:
+        return False
+    return made_hash(level, serving.strategy, inputs) == serving.input_hash
+
+
 def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
     """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
@@ -324,28 +332,33 @@ def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
     return (second[0], -second[1]) >= (first[0], -first[1])
 
 
-def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int, bool]:
-    """Return the attempts spent after a failed one, and whether the stand-in is due.
+def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bool:
+    """Return whether the stand-in is made after a failure, with so many attempts at the text.
 
-    A permanent failure spends all attempts at once: the same call would fail again.
+    After a permanent failure it is made at once: the same call would fail again.
     """
-    spent = policy.max_attempts if kind == "permanent" else node.attempts + 1
-    return min(spent, policy.max_attempts), spent >= policy.max_attempts
+    return kind == "permanent" or attempts >= policy.max_attempts
 
 
 def worst_calls(
-    level: int, parts: int, policy: UpdatePolicy, *, is_deterministic: bool, windows: int = 1
+    level: int,
+    parts: int,
+    policy: UpdatePolicy,
+    *,
+    is_deterministic: bool,
+    windows: int = 1,
+    prompts: int = PROMPTS,
 ) -> int:
     """Return the most calls that one node can take in a run.
 
-    They are both prompts for each of the ``parts`` of its inputs, and from level 3 up both for each
+    They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for each
     part of the ``windows`` below, each with all its retries. An ``is_deterministic`` model (the
     extractive one) is asked once, because it would repeat its answer.
     """
     if is_deterministic:
         return parts
     asked = parts + (windows if level >= FROM_WINDOWS else 0)
-    return asked * PROMPTS * (1 + policy.retries)
+    return asked * prompts * (1 + policy.retries)
 
 
 class Tally:
@@ -361,7 +374,7 @@ class Tally:
     ) -> None:
         self._policy, self._remote, self._is_deterministic = policy, remote, is_deterministic
         self._prices = prices
-        self._calls = self._worst = self._in = self._out = 0
+        self._calls = self._worst = self._in = self._out = self._retries = 0
         self._made: dict[int, int] = {}
         self._reused: dict[int, int] = {}
 
@@ -379,18 +392,30 @@ class Tally:
         self.reused(node)
         self._fail(node, most, windows)
 
-    def called(self, node: Node, *, parts: int, most: int | None = None, windows: int = 1) -> None:
+    def called(
+        self,
+        node: Node,
+        *,
+        parts: int,
+        most: int | None = None,
+        windows: int = 1,
+        prompts: int = PROMPTS,
+        retried: bool = False,
+    ) -> None:
         """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
 
         ``windows`` is the most requests that the node takes when made from the windows below it.
+        Each request is sent with ``prompts`` prompts at most; ``retried`` means that the text was
+        refused before.
         """
         self.kept(node)
         self._calls += parts
-        self._fail(node, parts if most is None else max(parts, most), windows)
+        self._retries += parts if retried else 0
+        self._fail(node, parts if most is None else max(parts, most), windows, prompts)
         self._in += node.input_tokens + (0 if self._is_deterministic else parts * _FRAME)
         self._out += node.allotted_tokens
 
-    def _fail(self, node: Node, parts: int, windows: int) -> None:
+    def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
         """Count a node's calls where every answer but the last is unfit."""
         self._worst += worst_calls(
             node.level,
@@ -398,6 +423,7 @@ class Tally:
             self._policy,
             is_deterministic=self._is_deterministic,
             windows=windows,
+            prompts=prompts,
         )
 
     def plan(self) -> UpdatePlan:
@@ -421,4 +447,5 @@ class Tally:
             reused_by_level=dict(sorted(self._reused.items())),
             seconds=seconds,
             cost=self._prices.cost(self._in, self._out) if self._prices else None,
+            retries=self._retries,
         )

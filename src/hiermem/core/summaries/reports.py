@@ -139,6 +139,7 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
             reused=total.reused + plan.reused,
             seconds=total.seconds + plan.seconds,
             cost=add_costs(total.cost, plan.cost),
+            retries=total.retries + plan.retries,
         )
     return replace(
         total,

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from typing_extensions import TypeVar
 
+from hiermem.core.calls.failures import is_attempt
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
 from hiermem.engine.calls.retry import ask
 from hiermem.engine.calls.run import CallState, N, Run
-from hiermem.errors import ModelError, SpendLimitError
+from hiermem.errors import ModelError, SpendLimitError, TransientModelError
 from hiermem.protocols import LLMRequest
 
 T = TypeVar("T", default=str)
@@ -47,6 +48,10 @@ async def ask_until_fit(
         except (SpendLimitError, ModelError, asyncio.CancelledError) as error:
             cancelled = isinstance(error, asyncio.CancelledError)
             if usable is None or (cancelled and not run.is_cutting_off):
+                if isinstance(error, ModelError) and is_attempt(error):
+                    state.attempts += 1
+                elif isinstance(error, TransientModelError) and state.ended:
+                    state.unanswered = state.ended[-1].id
                 raise
             return Accepted(usable)
         if reading is not None:
@@ -63,6 +68,7 @@ async def ask_until_fit(
             )
             state.ended[-1] = judged
             run.journal.end(judged)
+            state.attempts += not may_be_used
         if not isinstance(verdict, Retry):
             return verdict
         request, judge, usable = verdict.request, verdict.judge, verdict.usable

@@ -74,7 +74,8 @@ async def call(
 ) -> LLMResponse:
     """Make one call: reserve, wait for the rate limit, claim and journal, call, settle.
 
-    The call ends by ``until``, a time of the event loop. Raises SpendLimitError where a cap would
+    It may take the run's ``call_timeout`` times the request's ``patience``, and ends by ``until``,
+    a time of the event loop. Raises SpendLimitError where a cap would
     be exceeded, where the deadline cuts the call off, and where the circuit breaker is open;
     ClaimLostError; and the ModelError that the call ended in.
     """
@@ -88,7 +89,7 @@ async def call(
     try:
         with run.mark_waiting():
             permit = await _permit(run, state, bound.tokens)
-        timeout, by_deadline = _call_timeout(run, until)
+        timeout, by_deadline = _call_timeout(run, until, request.patience)
         attempt = await _claim_and_journal(run, state, reservation, bound)
     except BaseException:
         if permit is not None:
@@ -170,12 +171,12 @@ async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | Non
     return permit
 
 
-def _call_timeout(run: Run[N], until: float | None) -> tuple[float, bool]:
+def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[float, bool]:
     """Return the timeout of a call in seconds, and whether the run's deadline sets it.
 
     Raises ModelTimeoutError where ``until`` has passed while the call waited.
     """
-    own, left = run.call_timeout, run.budget.time_left()
+    own, left = run.call_timeout * patience, run.budget.time_left()
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
@@ -239,7 +240,9 @@ class _SentCall(Generic[N]):
         if isinstance(error, ModelError):
             model_error: ModelError = error
         elif isinstance(error, TimeoutError):
-            model_error = ModelTimeoutError(f"the call ended in {name}")
+            model_error = ModelTimeoutError(
+                f"the call ended in {name}; raise call_timeout, or lower concurrency"
+            )
         elif isinstance(error, ConnectionError):
             model_error = TransientModelError(f"the call ended in {name}")
         elif isinstance(error, HiermemError):
@@ -262,7 +265,8 @@ class _SentCall(Generic[N]):
         )
         if self.permit is not None:
             if isinstance(model_error, TransientModelError):
-                self.permit.fail(model_error.retry_after)
+                late = isinstance(model_error, ModelTimeoutError)
+                self.permit.fail(model_error.retry_after, late=late)
             self.permit.end()
         # The original error may hold the prompt, or a key.
         model_error.__cause__ = model_error.__context__ = None

@@ -14,12 +14,13 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
 from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
+from hiermem.core.calls.timeouts import Slowdown
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
 from hiermem.process import at_fork
 from hiermem.protocols import LLM, TokenCounter
@@ -44,6 +45,7 @@ class ModelState:
     lock: threading.Lock = field(default_factory=threading.Lock)
     window: SlidingWindow = field(default_factory=SlidingWindow)
     circuit: CircuitBreaker = field(default_factory=CircuitBreaker)
+    slowdown: Slowdown = field(default_factory=Slowdown)
     calibrations: dict[str, CalibratedCounter] = field(default_factory=dict[str, CalibratedCounter])
     waiting: set[_Waiter] = field(default_factory=set[_Waiter])
 
@@ -117,12 +119,15 @@ class Permit:
         with self._state.lock:
             self._state.window.begin(self._request)
 
-    def fail(self, asked: float | None) -> None:
+    def fail(self, asked: float | None, *, late: bool = False) -> None:
         """Note that the request failed in a way that may pass; ``end`` is called as well.
 
-        ``asked`` is the pause that the provider asked for, in seconds.
+        ``asked`` is the pause that the provider asked for, in seconds. ``late`` means that it did
+        not answer in time.
         """
         with self._state.lock:
+            if late:
+                self._state.slowdown.time_out()
             self._state.circuit.fail(
                 self._admitted, self._clock(), breaker=self._breaker, asked=asked
             )
@@ -136,6 +141,7 @@ class Permit:
             self._state.window.end(self._request, self._clock(), tokens=tokens)
             if answered:
                 self._state.circuit.succeed(self._admitted)
+                self._state.slowdown.answer()
             else:
                 self._state.circuit.drop(self._admitted)
         self._state.wake()
@@ -152,7 +158,8 @@ class RateLimiter:
     """Lets the requests of one run, or of runs that share it, go to a model.
 
     They keep to ``limits``, together with all others for the same model object, and the circuit
-    opens as the ``breaker`` policy says. After ``batch`` requests the next one waits for ``delay``
+    opens as the ``breaker`` policy says. Where the model does not answer in time, fewer requests
+    are in flight than ``limits`` allow. After ``batch`` requests the next one waits for ``delay``
     seconds.
     """
 
@@ -243,6 +250,9 @@ class RateLimiter:
                 "the provider has failed too often; it is asked for something else first",
                 charged=False,
             )
+        if self._limits.in_flight is not None:
+            most = state.slowdown.limit(self._limits.in_flight)
+            request.limits = replace(self._limits, in_flight=most)
         wait = decision.seconds if decision.kind == "wait" else state.window.wait(request, now)
         if wait > 0:
             return wait, None

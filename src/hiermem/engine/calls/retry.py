@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
+from hiermem.core.calls.timeouts import REPEATS, patience
 from hiermem.engine.calls.call import call
 from hiermem.engine.calls.rate_limit import sleep_unless
 from hiermem.engine.calls.run import CallState, N, Run
-from hiermem.errors import ModelError, TransientModelError
+from hiermem.errors import ModelError, ModelTimeoutError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ async def ask(
 ) -> LLMResponse:
     """Call the model; retry where that may help. All tries end ``within`` seconds from now.
 
+    A call that was not answered in time is repeated once, with twice the patience.
+
     Raises SpendLimitError before a call that would exceed a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
@@ -43,15 +47,24 @@ async def ask(
         if over is not None:
             budget.refuse(over)
 
+    late: list[ModelTimeoutError] = []
     async for attempt in retrying(
-        retries=run.retries, pause=pause, time_left=budget.time_left, within=within
+        retries=run.retries,
+        pause=pause,
+        time_left=budget.time_left,
+        within=within,
+        given_up=lambda: len(late) > REPEATS,
     ):
         with attempt:
             with run.mark_waiting():
                 await run.may_call(state.node)
                 await run.slots.acquire(state.node)
             try:
-                return await call(run, state, request, until=until)
+                patient = replace(request, patience=patience(len(late)))
+                return await call(run, state, patient, until=until)
+            except ModelTimeoutError as error:
+                late.append(error)
+                raise
             finally:
                 run.slots.release()
     raise AssertionError("the last try returns or raises")
@@ -63,11 +76,13 @@ def retrying(
     pause: Callable[[float], Awaitable[None]],
     time_left: Callable[[], float | None] = lambda: None,
     within: float | None = None,
+    given_up: Callable[[], bool] = bool,
 ) -> AsyncRetrying:
     """Return the retry policy: transient errors, exponential or as the provider asks.
 
-    Nothing is retried where the provider asks for a longer pause than is left by ``time_left``, nor
-    where the next try would begin later than ``within`` seconds after the first.
+    Nothing is retried where the provider asks for a longer pause than is left by ``time_left``,
+    where the next try would begin later than ``within`` seconds after the first, and where the
+    caller has ``given_up``.
     """
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -86,6 +101,7 @@ def retrying(
         return (
             retry_state.attempt_number > retries
             or asked > LONGEST_HOLD
+            or given_up()
             or (left is not None and asked > left)
             or (within is not None and begins >= within)
         )

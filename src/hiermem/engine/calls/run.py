@@ -391,11 +391,18 @@ class UnexpectedModelError(ModelError):
 
 @dataclass(slots=True)
 class CallState(Generic[N]):
-    """The calls for one item: the item as claimed, and what the calls took so far."""
+    """The calls for one item: the item as claimed, and what the calls took so far.
+
+    ``attempts`` counts the answers that could not be used, and the failures that say something of
+    the item. ``unanswered`` is the id of a call that ended without an answer and without such a
+    sign, "" where there is none.
+    """
 
     node: N
     input_tokens: int
     calls: int = 0
+    attempts: int = 0
+    unanswered: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None

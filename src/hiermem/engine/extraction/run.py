@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
-from hiermem.config import ExtractionOptions
+from hiermem.config import ExtractionOptions, for_model
 from hiermem.core.calls import request_limits
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
@@ -83,7 +83,7 @@ async def extract(
         parents=journal_budget.parents_of(session_id),
     )
     run = await _open_run(
-        handle, session_id, llm, options or ExtractionOptions(),
+        handle, session_id, llm, for_model(options or ExtractionOptions(), llm),
         budget=budget, journal_budget=journal_budget, prompts=prompts, sleep=sleep,
     )  # fmt: skip
     return await _Extraction(run, await split(run), on_progress).execute()

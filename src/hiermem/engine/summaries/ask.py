@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.verdict import Rejected
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft, join, source_of, weigh_against
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.judge import Standard, judge
+from hiermem.core.summaries.model_history import count_without, writes_headings
 from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.prompt import Length, render
+from hiermem.core.summaries.retries import PROMPTS
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import store_part, stored_part
 from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, SourceText
+from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
 #: Tokens for what is filled into a template: title, people, times, marks.
@@ -52,7 +54,7 @@ class NodeTask:
     """One node in progress: what it is made from and how.
 
     ``clean``: its text is made from these inputs already. ``stale``: a child's text is flagged as
-    out of date.
+    out of date. ``prompts`` is how many may be sent for one answer.
     """
 
     run: UpdateRun
@@ -63,6 +65,7 @@ class NodeTask:
     serving: Revision | None
     clean: bool = False
     stale: bool = False
+    prompts: int = PROMPTS
 
     @property
     def node(self) -> Node:
@@ -151,7 +154,7 @@ async def _draft(
     tokens: int,
     summaries: int,
 ) -> Draft:
-    """Ask once, and once more with the problems named; return the better fit draft.
+    """Ask once, and once more with the problems named where that is due; return the better draft.
 
     Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
     """
@@ -162,7 +165,7 @@ async def _draft(
             task.run,
             task.state,
             request,
-            partial(judge, request, standard),
+            partial(_judge_first, task, request, standard),
             ahead=standard.source.read,
         )
     except ModelError as error:
@@ -170,6 +173,24 @@ async def _draft(
     if isinstance(verdict, Rejected):
         raise UnfitError("rejected", verdict.detail)
     return verdict.value
+
+
+def _judge_first(
+    task: NodeTask, request: LLMRequest, standard: Standard, response: LLMResponse
+) -> Verdict[Draft]:
+    """Judge the first answer to a request, and remember whether the model writes headings."""
+    run = task.run
+    standard = replace(standard, writes_headings=writes_headings(run.without_headings))
+    verdict = judge(request, standard, response, tried=1 + PROMPTS - task.prompts)
+    draft = None if isinstance(verdict, Rejected) else _draft_of(verdict)
+    if draft is not None and not run.is_deterministic:
+        required = standard.plan.template.required
+        run.without_headings = count_without(run.without_headings, draft, required)
+    return verdict
+
+
+def _draft_of(verdict: Accepted[Draft] | Retry[Draft]) -> Draft | None:
+    return verdict.value if isinstance(verdict, Accepted) else verdict.usable
 
 
 def standard_of(task: NodeTask, request: LLMRequest, tokens: int) -> Standard:

@@ -17,12 +17,14 @@ from typing import Final
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import Inputs, from_children, most_parts
+from hiermem.core.summaries.retries import PROMPTS
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.calls.token_count import LONG, tokens_of
 from hiermem.engine.summaries.ask import part_keys, prompt_tokens
 from hiermem.engine.summaries.node import verbatim_revision
 from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.parts import count_stored
+from hiermem.engine.summaries.retries import LeftAlone, count_attempts, prompts_due
 from hiermem.engine.summaries.run import (
     UpdateRun,
     read_inputs,
@@ -84,6 +86,7 @@ class _UpdatePlanner:
         #: What was read of a page of windows at once: their inputs, and texts by input hash.
         self._inputs: dict[str, Inputs] = {}
         self._found: dict[str, Revision | None] = {}
+        self._left_alone = LeftAlone(run)
         self.tally = plan.Tally(
             policy=run.policy,
             remote=run.llm.remote,
@@ -122,6 +125,8 @@ class _UpdatePlanner:
         if any(child in self._outputs for child in node.children):
             await self._plan_above(node)
             return
+        if await self._left_alone.holds(node):
+            return
         inputs = self._inputs.get(node.id) or await read_inputs(self._run, node)
         if inputs is None:
             return
@@ -129,11 +134,11 @@ class _UpdatePlanner:
         if serving and node.dirty and not node.forced and self._run.is_clean(node, inputs, serving):
             self._outputs[node.id], self._max_tokens[node.id] = serving.output_hash, serving.tokens
             return
-        await self._plan_ready(node, inputs)
+        await self._plan_ready(node, inputs, serving)
         if serving and serving.output_hash != self._outputs[node.id]:
             await self._mark_parent(node)
 
-    async def _plan_ready(self, node: Node, inputs: Inputs) -> None:
+    async def _plan_ready(self, node: Node, inputs: Inputs, serving: Revision | None) -> None:
         """Plan a node whose inputs exist."""
         run, level_plan = self._run, self._run.plan(node.level)
         if node.verbatim or not inputs.sources:
@@ -144,6 +149,11 @@ class _UpdatePlanner:
         length = self._length(node, inputs.tokens)
         wanted = plan.node_hash(node, inputs, level_plan.strategy)
         if await self._reuses(node, wanted, length):
+            return
+        attempts = await count_attempts(run, wanted)
+        prompts = prompts_due(run, node, attempts)
+        if not prompts:
+            self._plan_stand_in(node, inputs, serving, limit=length.limit)
             return
         room = self._room(node, inputs.tokens, length.limit)
         count = run.counter.count
@@ -160,7 +170,26 @@ class _UpdatePlanner:
             calls -= await count_stored(run, keys)
         self._max_tokens[node.id] = length.limit
         windows = await self._window_requests(node, self._room(node))
-        self._outputs[node.id] = self._count_call(node, wanted, parts=calls, windows=windows)
+        self._outputs[node.id] = self._count_call(
+            node,
+            wanted,
+            parts=calls,
+            windows=windows,
+            prompts=prompts,
+            retried=attempts.count > 0,
+        )
+
+    def _plan_stand_in(
+        self, node: Node, inputs: Inputs, serving: Revision | None, *, limit: int
+    ) -> None:
+        """Plan a node that the model is not asked for: its stand-in is made without a call."""
+        if serving is not None and plan.is_stand_in_of(serving, node.level, inputs):
+            self._outputs[node.id], self._max_tokens[node.id] = serving.output_hash, serving.tokens
+            return
+        self.tally.kept(node)
+        self._max_tokens[node.id] = limit
+        outputs = inputs.outputs
+        self._outputs[node.id] = f"extract {input_hash(level=0, strategy='', outputs=outputs)}"
 
     async def _plan_above(self, node: Node) -> None:
         """Plan a node that depends on children which are only planned themselves."""
@@ -290,7 +319,15 @@ class _UpdatePlanner:
             self._short_texts[node.id] = said
 
     def _count_call(
-        self, node: Node, wanted: str, *, parts: int, most: int | None = None, windows: int
+        self,
+        node: Node,
+        wanted: str,
+        *,
+        parts: int,
+        most: int | None = None,
+        windows: int,
+        prompts: int = PROMPTS,
+        retried: bool = False,
     ) -> str:
         """Count a call, or the reuse of one that is made for an equal node, of any session."""
         counted = wanted in self.requests or wanted in self._run.shared.planned
@@ -298,7 +335,9 @@ class _UpdatePlanner:
             self.tally.shared(node, most=max(parts, most or 0), windows=windows)
         else:
             self.requests.add(wanted)
-            self.tally.called(node, parts=parts, most=most, windows=windows)
+            self.tally.called(
+                node, parts=parts, most=most, windows=windows, prompts=prompts, retried=retried
+            )
         return f"answer to {wanted}"
 
     def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:

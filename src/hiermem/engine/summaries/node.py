@@ -25,12 +25,19 @@ from hiermem.core.summaries.assess import MOST_ANCHORS, Draft
 from hiermem.core.summaries.inputs import Inputs, Verbatim, rebase, word_for_word
 from hiermem.core.summaries.judge import assess_answer
 from hiermem.core.summaries.plan import LevelPlan
+from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.run import CallState, ClaimLostError
 from hiermem.engine.summaries.ask import NodeTask, UnfitError, compose, request_for, standard_of
 from hiermem.engine.summaries.commit import Outcome, OutcomeKind
+from hiermem.engine.summaries.retries import (
+    count_attempts,
+    forget_failures,
+    note_failure,
+    prompts_due,
+)
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
 from hiermem.types import Node, Revision
@@ -136,7 +143,7 @@ async def _reuse_or_make(task: NodeTask) -> Outcome:
         if before is not None and plan.may_reuse(before, task.length):
             result = before
             return _reuse(task, before)
-        outcome = await _compose_or_stand_in(task, wanted)
+        outcome = await _compose_or_stand_in(task, wanted, afresh=unfit is not None)
         if outcome.kind == "made":
             result, uncommitted = outcome.revision, True
         return outcome
@@ -176,33 +183,56 @@ def _reuse(task: NodeTask, found: Revision) -> Outcome:
     return _outcome(task, "reused", revision)
 
 
-async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
-    """Ask the model; where no answer is fit, count the attempt or return the stand-in."""
+async def _compose_or_stand_in(task: NodeTask, wanted: str, *, afresh: bool = False) -> Outcome:
+    """Ask the model if that is due; where no answer is fit, count the attempts.
+
+    What is returned then is the stand-in, if the attempts are spent. ``afresh``: another run has
+    asked for the same text just now.
+    """
     run, state = task.run, task.state
+    count = await count_attempts(run, wanted, afresh=afresh)
+    prompts = prompts_due(run, task.node, count)
+    if not prompts:
+        node = task.node
+        if node.status == "active" and plan.is_stand_in_of(task.serving, node.level, task.inputs):
+            after = status.clean(node, stale=task.stale) if node.sealed else None
+            return Outcome("clean", node, after=after)
+        found = await run.compute(labels.of_inputs, task.inputs)
+        return await _after_failure(task, UnfitError("rejected", count.error), count, found)
     # Read while the model answers.
     node_labels = run.spawn(run.compute(labels.of_inputs, task.inputs))
     try:
-        draft = await compose(task)
+        draft = await compose(replace(task, prompts=prompts))
     except SpendLimitError:
+        await note_failure(run, wanted, count, state, count.error)
         await run.commits.give_back(task.node.id, state.ended)
         return Outcome("refused", task.node)
     except ClaimLostError:
+        await note_failure(run, wanted, count, state, count.error)
         return Outcome("moved", task.node, attempts=tuple(state.ended))
     except UnfitError as unfit:
-        return await _after_failure(task, unfit, await node_labels)
+        count = await note_failure(run, wanted, count, state, unfit.error)
+        return await _after_failure(task, unfit, count, await node_labels)
+    await forget_failures(run, wanted, count)
     revision = _revision(task, draft, await node_labels, wanted=wanted, level_plan=task.plan)
     return _outcome(task, "made", revision)
 
 
-async def _after_failure(task: NodeTask, unfit: UnfitError, node_labels: Labels) -> Outcome:
-    """Leave the node failed, keep its stand-in, or make one."""
+async def _after_failure(
+    task: NodeTask, unfit: UnfitError, count: AttemptCount, node_labels: Labels
+) -> Outcome:
+    """Leave the node failed, keep its stand-in, or make one, after so many attempts at its text.
+
+    A text on request has the attempts of this run only: those before did not count against it.
+    """
     node, run = task.node, task.run
     working = _as_generating(task)
-    spent, stand_in_due = plan.after_failure(node, unfit.kind, run.policy)
+    spent = task.state.attempts if node.forced else count.count
+    stand_in_due = plan.stand_in_is_due(unfit.kind, attempts=spent, policy=run.policy)
     if node.degraded and node.revision and not node.dirty:
-        after = status.keep(working, error=unfit.error)
+        after = replace(status.keep(working, error=unfit.error), attempts=count.count)
         return Outcome("kept", node, after, attempts=tuple(task.state.ended))
-    failed = status.fail(working, error=unfit.error, attempts=spent)
+    failed = status.fail(working, error=unfit.error, attempts=count.count)
     if stand_in_due and task.clean and node.forced:
         after = status.keep_previous(working, error=unfit.error, stale=task.stale)
         return Outcome("failed", node, after, attempts=tuple(task.state.ended))
@@ -220,7 +250,8 @@ async def _after_failure(task: NodeTask, unfit: UnfitError, node_labels: Labels)
             )
             outcome = _outcome(task, "degraded", revision)
             assert outcome.after is not None
-            return replace(outcome, after=replace(outcome.after, error=unfit.error, attempts=spent))
+            after = replace(outcome.after, error=unfit.error, attempts=count.count)
+            return replace(outcome, after=after)
     return Outcome("failed", node, failed, attempts=tuple(task.state.ended))
 
 

@@ -20,6 +20,7 @@ from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
+from hiermem.engine.summaries.retries import LeftAlone, store_history
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.types import Node
 
@@ -76,6 +77,7 @@ class UpdateRounds:
         self._done: dict[int, int] = {}
         self._totals: dict[int, int] = {}
         self._loose_read = False
+        self._left_alone = LeftAlone(run)
 
     @property
     def done(self) -> int:
@@ -101,6 +103,8 @@ class UpdateRounds:
             async with run:
                 while (counts := await self._next_round()) is not None:
                     await self._run_round(counts)
+                await self._left_alone.note()
+                await store_history(run)
                 report = self._report()
                 if report.failed or report.degraded or report.stopped is not None:
                     run.outcome = "partial"
@@ -151,6 +155,9 @@ class UpdateRounds:
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
+            if node is not None and await self._left_alone.holds(node):
+                self._leave_alone(node)
+                continue
             if node is not None:
                 if standing(node, now=self._run.now(), owner=self._run.run_id) != "leased":
                     return node
@@ -166,6 +173,14 @@ class UpdateRounds:
                 self._agenda.add_loose(await sync_provisional(self._run, self._level))
             else:
                 return None
+
+    def _leave_alone(self, node: Node) -> None:
+        """Pass over a node whose stand-in serves on: it is no work of this run."""
+        self._run.shared.record_outcome(self._run.session_id, node)
+        self._tried.add(node.id)
+        if node.level in self._totals:
+            self._totals[node.level] -= 1
+        self._agenda.settle(node.id)
 
     async def _wait(self) -> None:
         """Wait for the next event, and commit what is finished when a commit is due."""

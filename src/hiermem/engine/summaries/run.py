@@ -22,6 +22,7 @@ from hiermem.core.summaries.inputs import (
     from_messages,
     overlap_shown,
 )
+from hiermem.core.summaries.model_history import ModelHistory
 from hiermem.core.summaries.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM
@@ -49,7 +50,8 @@ class UpdateRun(Run[Node]):
     parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
     run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
     model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
-    way from beginning to end.
+    way from beginning to end. ``history`` is what is stored of the model, None before the run has
+    looked; ``without_headings`` counts its newest answers in a row without headings.
     """
 
     record: SessionRecord
@@ -65,6 +67,8 @@ class UpdateRun(Run[Node]):
         init=False, default_factory=dict[str, "PendingText"]
     )
     split_nodes: set[str] = field(init=False, default_factory=set[str])
+    history: ModelHistory | None = field(init=False, default=None)
+    without_headings: int = field(init=False, default=0)
     _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _unstored: set[str] = field(init=False, default_factory=set[str])
     _plans: dict[tuple[int, str], LevelPlan] = field(

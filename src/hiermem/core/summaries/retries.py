@@ -1,0 +1,126 @@
+"""Decides how often a model is asked for a text that it keeps refusing, and when it is left alone.
+
+::
+
+    two prompts -> stand-in -> one prompt after 1 h -> 4 h -> 16 h -> 64 h -> none
+
+An attempt is a call whose answer was not taken, or whose failure says something of the text
+(``core.calls.failures.is_attempt``). Any other call without an answer counts only if an earlier one
+had none either and the model has answered other calls since. So an outage costs no attempt.
+Attempts are counted by the node's input hash, which covers the model's name and the
+prompt's version. So a fork or a re-pack with the same inputs continues the count, and another
+model, prompt or input begins a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from hiermem.types import Node
+
+#: The kind of the records that hold a count; their scope is the session, their key the input hash.
+RETRY: Final = "retry"
+#: Prompts for one text before the stand-in: the ordinary one and the stricter one.
+PROMPTS: Final = 2
+#: How many hours, and how many updates, after the last attempt the text is asked for once more.
+_HOURS: Final = (1, 4, 16, 64)
+_UPDATES: Final = (1, 2, 4, 8)
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptCount:
+    """The attempts at one text: how many, when the last one ended, and what was wrong then.
+
+    ``passed`` counts the updates since then that left the model alone. ``unanswered`` is the id of
+    the first call without an answer that did not count, "" where there is none.
+    """
+
+    count: int = 0
+    last: datetime | None = None
+    passed: int = 0
+    unanswered: str = ""
+    error: str = ""
+
+    def prompts_due(self, now: datetime, *, max_attempts: int) -> int:
+        """Return how many prompts may be sent now: 2, 1, or 0 to leave the model alone."""
+        first = max(PROMPTS, max_attempts)
+        if self.count < first:
+            return min(PROMPTS, first - self.count)
+        step = self.count - first
+        if step >= len(_HOURS) or self.last is None:
+            return 0
+        rested = now >= self.last + timedelta(hours=_HOURS[step])
+        return int(rested and self.passed + 1 >= _UPDATES[step])
+
+    def passed_over(self, *, max_attempts: int) -> AttemptCount:
+        """Return the count after an update left the model alone; itself if that is immaterial."""
+        step = self.count - max(PROMPTS, max_attempts)
+        if 0 <= step < len(_UPDATES) and self.passed + 1 < _UPDATES[step]:
+            return replace(self, passed=self.passed + 1)
+        return self
+
+    def spend(self, number: int, *, now: datetime, error: str) -> AttemptCount:
+        """Return the count after ``number`` more attempts."""
+        return AttemptCount(self.count + number, now, error=error) if number else self
+
+    def miss(self, call_id: str, *, answered: bool, now: datetime, error: str) -> AttemptCount:
+        """Return the count after a call without an answer.
+
+        ``answered``: the model has answered a later call than the ``unanswered`` one.
+        """
+        first = self.unanswered or call_id
+        spent = self.spend(int(bool(self.unanswered) and answered), now=now, error=error)
+        return replace(spent, unanswered=first, error=error)
+
+
+def together(counts: Iterable[AttemptCount]) -> AttemptCount:
+    """Return what the counts of several sessions say together: the furthest one of them."""
+    found = list(counts)
+    if not found:
+        return AttemptCount()
+    return max(found, key=lambda one: (one.count, one.last or _NEVER, one.passed, one.unanswered))
+
+
+def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:
+    """Write a count, with the node that it is about, the messages below it, and the strategy."""
+    data: dict[str, Any] = {
+        "count": count.count,
+        "last": count.last.isoformat() if count.last else None,
+        "passed": count.passed,
+        "unanswered": count.unanswered,
+        "error": count.error,
+        "node": node.id,
+        "strategy": strategy,
+        "span": [node.span.start, node.span.stop],
+    }
+    return json.dumps(data, separators=(",", ":"))
+
+
+def from_json(body: str) -> AttemptCount:
+    """Read a count."""
+    data = json.loads(body)
+    last = datetime.fromisoformat(data["last"]) if data["last"] else None
+    return AttemptCount(data["count"], last, data["passed"], data["unanswered"], data["error"])
+
+
+def node_of(body: str) -> str:
+    """Return the id of the node that a count is about."""
+    return str(json.loads(body)["node"])
+
+
+def is_about(body: str, node: Node, *, strategy: str) -> bool:
+    """Return whether a count is about this node, over the same messages, made by ``strategy``."""
+    data = json.loads(body)
+    subject = data["node"], data["strategy"], data["span"]
+    return bool(subject == (node.id, strategy, [node.span.start, node.span.stop]))
+
+
+def covers(body: str, indices: Collection[int]) -> bool:
+    """Return whether a count is that of a text which any of these messages is part of."""
+    start, stop = json.loads(body)["span"]
+    return any(start <= index < stop for index in indices)

@@ -1,0 +1,187 @@
+"""Reads and stores how often the model was asked in vain for a text (``core.summaries.retries``).
+
+A count is a record of the session, by the input hash. So it goes with the session and its messages,
+and every session of the tenant finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import dropwhile
+from typing import Final
+
+from hiermem.core.summaries import plan
+from hiermem.core.summaries.model_history import MODEL, TENANT, ModelHistory
+from hiermem.core.summaries.retries import (
+    PROMPTS,
+    RETRY,
+    AttemptCount,
+    from_json,
+    is_about,
+    node_of,
+    to_json,
+    together,
+)
+from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
+from hiermem.engine.calls.run import CallState
+from hiermem.engine.calls.store_retry import retry_store
+from hiermem.engine.summaries.run import UpdateRun, read_inputs
+from hiermem.types import Node
+from hiermem.types.transaction import Record, RecordWrite
+
+#: More counts than a session has.
+_ALL: Final = 1_000_000
+
+
+async def count_attempts(run: UpdateRun, wanted: str, *, afresh: bool = False) -> AttemptCount:
+    """Return how often the text for ``wanted`` was asked for in vain, by any session.
+
+    Where the model is not known to refuse anything, the run looks once; ``afresh`` means to look
+    again.
+    """
+    if run.is_deterministic:
+        return AttemptCount()
+    if not (await read_history(run, afresh=afresh)).refuses:
+        return AttemptCount()
+    found = await run.store.records(RETRY, key=wanted)
+    return together(from_json(each.body) for each in found)
+
+
+async def read_history(run: UpdateRun, *, afresh: bool = False) -> ModelHistory:
+    """Return what is stored of the run's model."""
+    if run.history is None or afresh:
+        found = await run.store.records(MODEL, scope=TENANT, key=run.llm.name)
+        stored = ModelHistory.from_json(found[0].body) if found else ModelHistory()
+        if run.history is None:
+            run.without_headings = stored.without_headings
+        run.history = stored
+    return run.history
+
+
+async def store_history(run: UpdateRun, *, refuses: bool = False) -> None:
+    """Store what was learnt of the model, where that is new."""
+    if run.history is None:
+        return
+    after = ModelHistory(run.without_headings, refuses=run.history.refuses or refuses)
+    if after != run.history:
+        run.history = after
+        write = RecordWrite(MODEL, TENANT, run.llm.name, after.to_json())
+        await retry_store(lambda: run.store.put_records([write]), sleep=run.sleep)
+
+
+def prompts_due(run: UpdateRun, node: Node, count: AttemptCount) -> int:
+    """Return how many prompts may be sent for ``node`` now; a text on request gets them all."""
+    if node.forced or run.is_deterministic:
+        return PROMPTS
+    return count.prompts_due(run.now(), max_attempts=run.policy.max_attempts)
+
+
+async def note_failure(
+    run: UpdateRun, wanted: str, count: AttemptCount, state: CallState, error: str
+) -> AttemptCount:
+    """Store what the calls of ``state`` add to ``count``; return the new count."""
+    now, before = run.now(), count
+    if state.attempts:
+        count = count.spend(state.attempts, now=now, error=error)
+    if state.unanswered:
+        answered = await _has_answered_since(run, count.unanswered)
+        count = count.miss(state.unanswered, answered=answered, now=now, error=error)
+    if count != before and not run.is_deterministic:
+        await _write(run, [(wanted, count, state.node)])
+        await read_history(run)
+        await store_history(run, refuses=True)
+    return count
+
+
+async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> None:
+    """Delete the session's count for a text that is made now."""
+    if count != AttemptCount():
+        await _put(run, [RecordWrite(RETRY, run.session_id, wanted, None)])
+
+
+class LeftAlone:
+    """The nodes with a stand-in for which the model is not asked in this run.
+
+    The session's own counts are read once. Only where none of them is about a node are its inputs
+    read.
+    """
+
+    def __init__(self, run: UpdateRun) -> None:
+        self._run = run
+        self._own: dict[str, list[Record]] | None = None
+        self._passed: dict[str, tuple[AttemptCount, Node]] = {}
+
+    async def holds(self, node: Node) -> bool:
+        """Return whether the stand-in of ``node`` serves on, because asking again is not due."""
+        run = self._run
+        if run.is_deterministic or node.status != "active" or not node.degraded:
+            return False
+        if node.dirty or node.forced:
+            return False
+        wanted = await self._wanted(node)
+        if wanted is None:
+            return False
+        count = await count_attempts(run, wanted)
+        if prompts_due(run, node, count) or await run.store.reusable(wanted) is not None:
+            return False
+        self._passed[wanted] = (count, node)
+        return True
+
+    async def note(self) -> None:
+        """Store that this update left the model alone, as far as it matters."""
+        most = self._run.policy.max_attempts
+        own = {each.key for found in (self._own or {}).values() for each in found}
+        counts = [
+            (wanted, after, node)
+            for wanted, (count, node) in self._passed.items()
+            if (after := count.passed_over(max_attempts=most)) != count or wanted not in own
+        ]
+        if counts:
+            await _write(self._run, counts)
+
+    async def _wanted(self, node: Node) -> str | None:
+        """Return the present input hash of a node whose inputs did not change."""
+        run = self._run
+        if self._own is None:
+            self._own = {}
+            for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
+                self._own.setdefault(node_of(each.body), []).append(each)
+            # A session that was restored from a dump knows of refusals that the tenant does not.
+            history = await read_history(run)
+            run.history = replace(history, refuses=history.refuses or bool(self._own))
+        strategy = run.plan(node.level).strategy
+        for each in self._own.get(node.id, ()):
+            if is_about(each.body, node, strategy=strategy):
+                return each.key
+        inputs = await read_inputs(run, node)
+        return None if inputs is None else plan.node_hash(node, inputs, strategy)
+
+
+async def _has_answered_since(run: UpdateRun, call_id: str) -> bool:
+    """Return whether the model answered a call of this session that began after ``call_id``."""
+    if not call_id:
+        return False
+    calls = await run.store.attempts(session_id=run.session_id, limit=ALL_ATTEMPTS)
+    after = dropwhile(lambda each: each.id != call_id, calls)
+    return any(each.outcome in ("ok", "rejected") and each.model == run.llm.name for each in after)
+
+
+async def _write(run: UpdateRun, counts: list[tuple[str, AttemptCount, Node]]) -> None:
+    await _put(
+        run,
+        [
+            RecordWrite(
+                RETRY,
+                run.session_id,
+                wanted,
+                to_json(count, node, strategy=run.plan(node.level).strategy),
+            )
+            for wanted, count, node in counts
+        ],
+    )
+
+
+async def _put(run: UpdateRun, writes: list[RecordWrite]) -> None:
+    """Write the records, unless content was removed from the session since the run began."""
+    epochs = {run.session_id: run.record.epoch}
+    await retry_store(lambda: run.store.put_records(writes, epochs=epochs), sleep=run.sleep)

@@ -1,0 +1,99 @@
+"""P9: a text that a model refuses is asked for a bounded number of times, at growing distances."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.summaries.retries import (
+    AttemptCount,
+    covers,
+    from_json,
+    is_about,
+    to_json,
+    together,
+)
+from hiermem.types import Span
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_status import node
+
+START = datetime(2026, 1, 2, 9, tzinfo=UTC)
+HOURS = st.integers(0, 1_000).map(lambda hours: START + timedelta(hours=hours))
+COUNTS = st.builds(
+    AttemptCount,
+    count=st.integers(0, 8),
+    last=st.none() | HOURS,
+    passed=st.integers(0, 9),
+    unanswered=st.sampled_from(["", "r/L1.0/1", "r/L1.0/2"]),
+    error=st.sampled_from(["", "empty", "refused"]),
+)
+
+
+def refused(count, now, *, max_attempts=2):
+    """Play one update with a model that refuses everything; give the count and the calls."""
+    calls = count.prompts_due(now, max_attempts=max_attempts)
+    if calls:
+        return count.spend(calls, now=now, error="refused"), calls
+    return count.passed_over(max_attempts=max_attempts), 0
+
+
+@given(st.lists(st.floats(0, 200), max_size=200), st.integers(1, 5))
+def test_p9_whenever_it_is_updated_no_text_is_asked_for_more_often(pauses, max_attempts):
+    count, now, asked = AttemptCount(), START, 0
+    for hours in pauses:
+        now += timedelta(hours=hours)
+        count, calls = refused(count, now, max_attempts=max_attempts)
+        asked += calls
+    assert asked <= max(2, max_attempts) + 4
+
+
+def test_p9_the_distances_are_hours_and_updates():
+    """Both must have passed: hours alone would let every update of a slow day ask again."""
+    count, now, asked_at, updates = AttemptCount(), START, [], 0
+    while now < START + timedelta(hours=200):
+        count, calls = refused(count, now)
+        asked_at += [(now - START) // timedelta(minutes=30) / 2] * calls
+        now += timedelta(minutes=30)
+    assert asked_at == [0, 0, 1, 5, 21, 85]
+
+    count, now, asked_in = AttemptCount(), START, []
+    for updates in range(40):
+        count, calls = refused(count, now)
+        asked_in += [updates] * calls
+        now += timedelta(hours=100)
+    assert asked_in == [0, 0, 1, 3, 7, 15]
+
+
+@given(COUNTS)
+def test_a_count_is_read_as_it_was_written_and_names_its_node(count):
+    one = replace(node(), span=Span(3, 7))
+    body = to_json(count, one, strategy="s")
+    assert from_json(body) == count
+    assert is_about(body, one, strategy="s")
+    assert not is_about(body, one, strategy="another model's")
+    assert not is_about(body, replace(one, span=Span(3, 8)), strategy="s")
+    assert [covers(body, {index}) for index in (2, 3, 6, 7)] == [False, True, True, False]
+
+
+@given(st.lists(COUNTS, max_size=4))
+def test_p9_a_fork_goes_on_where_the_furthest_session_stands(counts):
+    """Taken from one session alone, each fork would begin again."""
+    both = together(counts)
+    assert both.count == max((one.count for one in counts), default=0)
+    assert together([both, *counts]) == both
+
+
+def test_p9_a_call_without_an_answer_counts_only_where_the_model_answers_others():
+    count = AttemptCount()
+    for number in range(5):
+        count = count.miss(f"call {number}", answered=False, now=START, error="timeout")
+        assert (count.count, count.unanswered) == (0, "call 0"), "nobody is answered: it is down"
+    count = count.miss("call 6", answered=True, now=START, error="timeout")
+    assert count.count == 1, "others are answered, this text is not"
+    assert AttemptCount().miss("call 0", answered=True, now=START, error="").count == 0

@@ -1,0 +1,141 @@
+"""A slow server on this machine: it answers one request at a time, and works on when nobody waits.
+
+A server behind llama.cpp does so. With three calls at a time and two minutes for each, none of its
+answers came in time: each repeated call waited behind the abandoned ones.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from provider import Provider
+
+from hiermem import (
+    AnthropicChat,
+    AsyncMemory,
+    ExtractionOptions,
+    Message,
+    OpenAIChat,
+    UpdatePolicy,
+)
+from hiermem.config import for_model
+from hiermem.engine.calls.rate_limit import state_of
+from hiermem.errors import ModelTimeoutError
+from hiermem.models.function import FunctionLLM
+
+#: Seconds in which the server writes one answer.
+WORK = 0.5
+
+
+def at_work(served, spoken):
+    """Hold up the whole server while it writes, whether or not the caller still waits."""
+    time.sleep(WORK)
+
+
+def talk(windows):
+    for n in range(10 * windows):
+        make = Message.assistant if n % 2 else Message.user
+        yield make(f"Message {n}: pump {n} was set to {n * 7} rpm. " * 3)
+
+
+async def update_until_made(memory, session, *, most=6):
+    reports = []
+    while len(reports) < most:
+        reports.append(await session.update())
+        if all(each.made for each in await session.summaries()):
+            return reports
+    raise AssertionError([(report.made, report.failed) for report in reports])
+
+
+async def test_a_server_that_is_slower_than_the_patience_still_gets_everything_made():
+    """Four calls at once would take two seconds, and each is given less than one."""
+    policy = UpdatePolicy(batch_delay=0, concurrency=4, call_timeout=0.8, circuit_pause=0.1)
+    with Provider(writer=at_work) as provider:
+        model = OpenAIChat("tiny", base_url=provider.openai_url, api_key=provider.key)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
+            session = memory.session("s")
+            await session.append(*talk(8))
+            reports = await update_until_made(memory, session)
+            assert state_of(model).slowdown.limit(4) < 4
+            assert not any(each.degraded for each in await session.summaries())
+        calls = sum(report.calls for report in reports)
+        # A request whose caller had gone before the server came to read it is not in its books.
+        assert len(provider.served) <= calls
+        assert calls <= 9 + 12, "the queue is full of requests that nobody waits for"
+
+
+@pytest.mark.parametrize("kind", [OpenAIChat, AnthropicChat])
+async def test_an_address_of_this_machine_gets_one_call_at_a_time_and_ten_minutes(kind):
+    with Provider(latency=0.05) as provider:
+        url = provider.openai_url if kind is OpenAIChat else provider.url
+        model = kind("tiny", base_url=url, api_key=provider.key)
+        async with AsyncMemory.open(
+            ":memory:", llm=model, update_policy=UpdatePolicy(batch_delay=0)
+        ) as memory:
+            policy = memory._handle.update_policy
+            assert (policy.concurrency, policy.call_timeout, model._timeout) == (1, 600.0, 600.0)
+            session = memory.session("s")
+            await session.append(*talk(4))
+            assert (await session.update()).made == 4
+            await session.extract(ExtractionOptions(batch_delay=0))
+            assert provider.peak == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://localhost:11434/v1", True),
+        ("http://127.0.0.1:8080", True),
+        ("http://127.3.2.1/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://192.168.1.4:8000/v1", False),
+        ("https://api.example.com/v1", False),
+        ("https://localhost.example.com/v1", False),
+        (None, False),
+    ],
+)
+def test_what_was_set_is_kept_and_other_addresses_are_not_slow(url, local):
+    model = OpenAIChat("m", base_url=url, api_key="k" * 20)
+    assert model.local_server is local
+    assert model._timeout == (600.0 if local else 120.0)
+    assert OpenAIChat("m", base_url=url, api_key="k" * 20, timeout=30.0)._timeout == 30.0
+    plain = for_model(UpdatePolicy(), model)
+    assert (plain.concurrency, plain.call_timeout) == ((1, 600.0) if local else (3, 120.0))
+    chosen = UpdatePolicy(concurrency=3, call_timeout=120.0)
+    assert for_model(chosen, model) == chosen, "what was set to the default was set"
+    half = for_model(UpdatePolicy(concurrency=5), model)
+    assert (half.concurrency, half.call_timeout) == (5, 600.0 if local else 120.0)
+    options = for_model(ExtractionOptions(), model)
+    assert (options.concurrency, options.call_timeout) == ((1, 600.0) if local else (3, 300.0))
+
+
+async def test_a_call_that_was_late_is_repeated_once_and_given_twice_the_time():
+    """The same patience again would end the same way, and again after that."""
+    asked = []
+
+    async def late(request):
+        asked.append(request.patience)
+        raise ModelTimeoutError("late")
+
+    policy = UpdatePolicy(batch_delay=0, retries=9)
+    async with AsyncMemory.open(":memory:", llm=FunctionLLM(late), update_policy=policy) as memory:
+        session = memory.session("s")
+        await session.append(*talk(1))
+        report = await session.update()
+        assert (report.failed, asked) == (1, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", [OpenAIChat, AnthropicChat])
+async def test_an_adapter_waits_longer_where_the_engine_does(kind, stream):
+    """Its own timeout would else cut off the call that was given more time."""
+    with Provider(["hang", None], latency=0.5) as provider:
+        url = provider.openai_url if kind is OpenAIChat else provider.url
+        model = kind("m", base_url=url, api_key=provider.key, timeout=0.35, stream=stream)
+        policy = UpdatePolicy(batch_delay=0, retries=1)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
+            session = memory.session("s")
+            await session.append(*talk(1))
+            report = await session.update()
+            assert (report.made, report.calls) == (1, 2)
