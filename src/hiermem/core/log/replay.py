@@ -317,7 +317,7 @@ class Replay:
         index, thread = arrived.index, arrived.thread
         if index == begins.get(thread) and not cut:
             opening = state.strand(thread).window
-            if len(weights) > 1 or opening.char or opening.linked:
+            if weights and (len(weights) > 1 or opening.char or opening.linked):
                 weight = weights[-1]
                 return replace(
                     arrived, size=weight.size(self.config.unit), tokens=weight.tokens, slices=()
