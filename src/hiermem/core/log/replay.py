@@ -317,10 +317,10 @@ class Replay:
         index, thread = arrived.index, arrived.thread
         if index == begins.get(thread) and not cut:
             opening = state.strand(thread).window
-            if weights and (len(weights) > 1 or opening.char or opening.linked):
-                weight = weights[-1]
+            last = next(reversed(weights), None)
+            if last is not None and (len(weights) > 1 or opening.char or opening.linked):
                 return replace(
-                    arrived, size=weight.size(self.config.unit), tokens=weight.tokens, slices=()
+                    arrived, size=last.size(self.config.unit), tokens=last.tokens, slices=()
                 )
         return _weighing(arrived, weights, self.config)
 
