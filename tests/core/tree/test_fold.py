@@ -544,7 +544,7 @@ def configs(draw):
             "max_messages": draw(st.sampled_from([None, 1, 2, 5, 7, 10])),
             "max_age": draw(st.sampled_from([None, timedelta(minutes=10)])),
             "flush_after": draw(st.sampled_from([None, timedelta(minutes=10)])),
-            "min_flush": draw(st.sampled_from([0, 30])),
+            "min_flush": draw(st.sampled_from([0, min(30, target)])),
             "verbatim_tokens": 20,
             "levels": (
                 LevelConfig(target_ratio=0.5, style="detailed"),
