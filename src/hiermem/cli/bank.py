@@ -40,8 +40,9 @@ from hiermem.cli.models import (
 from hiermem.cli.options import DB, Db, Tenant, open_existing
 from hiermem.cli.screen import clean, confirm, one_line, out, plural, reported_errors
 from hiermem.cli.tables import print_receipt
-from hiermem.core.spaces.rules import MAX_RULES
-from hiermem.core.text.policy import MAX_CONTENT
+
+#: The most characters read from a file or the input, which may never end: more than are allowed.
+_MOST_READ: Final = 8 * 1024 * 1024
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -79,7 +80,7 @@ def note(
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
 ) -> None:
     """Write a live note."""
-    said = sys.stdin.read(MAX_CONTENT + 1) if text == "-" else text
+    said = sys.stdin.read(_MOST_READ) if text == "-" else text
     with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         made = target.note(said, agent=agent, category=category, tags=tag or ())
@@ -304,7 +305,7 @@ def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Spac
     if rules is not None:
         try:
             with rules.open(encoding="utf-8-sig") as file:
-                text = file.read(MAX_RULES + 1)  # a device may never end
+                text = file.read(_MOST_READ)
         except UnicodeDecodeError:
             raise UsageError(f"{rules} is not UTF-8 text") from None
     if name is not None:

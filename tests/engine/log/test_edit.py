@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, logs, place, play, ways
 from logbook import text as prose
 from sampling import drawn
-from session_fixture import COUNTER, SessionFixture, messages, text
+from session_fixture import COUNTER, WORDS, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig, LevelConfig
@@ -169,18 +169,17 @@ async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
 async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
     """Broken, early cut-off is lost: an edit that changes nothing above costs calls there."""
     fixture = SessionFixture()
-    told = FunctionLLM(
-        lambda request: f"## Overview\n- level {request.level} says the same", name="m"
-    )
+    same = f"## Overview\n- They talked about {', '.join(WORDS[:12])}."
     await fixture.say(messages(60))
-    await fixture.update(told)
+    done = await fixture.update(FunctionLLM(lambda request: same, name="m"))
+    assert (done.failed, done.degraded) == (0, 0)
     levels = []
 
     def again(request):
         levels.append(request.level)
-        return f"## Overview\n- level {request.level} says the same"
+        return same
 
-    await change.edit(fixture.handle, "s", 12, text(999), on_edit="rebuild")
+    await change.edit(fixture.handle, "s", 12, text(12) + " so", on_edit="rebuild")
     await fixture.update(FunctionLLM(again, name="m"))
     assert set(levels) == {1}
     nodes = await tree_of(fixture.tenant, "s")

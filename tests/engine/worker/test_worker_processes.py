@@ -112,7 +112,8 @@ async def test_two_processes_over_one_file_with_many_sessions(tmp_path, capsys, 
         if workers == 2:
             # Neither of them did nearly all of it.
             assert min(t["made"] for t in told) > len(nodes) // 10
-        check_order(attempts, nodes, CONCURRENCY * workers)
+            # Two more nodes than calls may be in flight read their inputs.
+            check_order(attempts, nodes, (CONCURRENCY + 2) * workers)
     with capsys.disabled():
         one, two = rate[1], rate[2]
         told = f"one worker {one:.1f}, two {two:.1f} ({two / one:.2f} times)"

@@ -69,6 +69,7 @@ class UpdateRun(Run[Node]):
     split_nodes: set[str] = field(init=False, default_factory=set[str])
     history: ModelHistory | None = field(init=False, default=None)
     without_headings: int = field(init=False, default=0)
+    _line: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _unstored: set[str] = field(init=False, default_factory=set[str])
     _plans: dict[tuple[int, str], LevelPlan] = field(
@@ -113,14 +114,17 @@ class UpdateRun(Run[Node]):
         So a kill loses no more answers than that. Those of a local model cost only time. Raises
         SpendLimitError where the run may make no call any more.
         """
-        while self.llm.remote and item.id not in self._unstored:
-            if (over := self.budget.stop_reason()) is not None:
-                self.budget.refuse(over)
-            if len(self._unstored) < self.policy.concurrency:
-                self._unstored.add(item.id)
-                return
-            self._room.clear()
-            await self._room.wait()
+        if not self.llm.remote or item.id in self._unstored:
+            return
+        async with self._line:
+            while item.id not in self._unstored:
+                if (over := self.budget.stop_reason()) is not None:
+                    self.budget.refuse(over)
+                if len(self._unstored) < self.policy.concurrency:
+                    self._unstored.add(item.id)
+                    return
+                self._room.clear()
+                await self._room.wait()
 
     def stored(self, node: Node) -> None:
         """Note that what was made for ``node`` is stored, or that nothing was made."""
