@@ -125,7 +125,7 @@ async def run(
         report = await session.update()
         took, busy = time.perf_counter() - began, time.process_time() - busy
         # The scripted writer quotes code now and then, which is no prose and is refused.
-        if report.degraded or report.failed > report.made // 50:
+        if report.degraded + report.failed > report.made // 50:
             raise SystemExit(f"the run was not clean: {report}")
         return took, busy, await session.summaries()
 
