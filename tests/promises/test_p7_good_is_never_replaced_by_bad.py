@@ -22,6 +22,9 @@ from logbook import CONFIGS, START, happen, logs, opened, place
 #: What may be taken after the stricter prompt was tried in vain; everything else never is.
 SOFT = {"no_sections"}
 NEVER_TAKEN = tuple(fault for fault in RETURNING if fault not in SOFT)
+#: No answer, and either no charge or no answer in time. At every call they are an outage, which
+#: says nothing of a text and spends no attempt.
+OUTAGE = ("timeout", "rate_limit", "rate_limit_bare")
 #: What nobody can tell from a good answer where there are a handful of words only.
 NEEDS_LENGTH = {"echo", "wrong_language"}
 #: One call a node and run, so that a run is quick; no pauses.
@@ -158,9 +161,9 @@ async def _enter(session, entry):
         await session.append(entry)
 
 
-@pytest.mark.parametrize("fault", params(NEVER_TAKEN, 3))
+@pytest.mark.parametrize("fault", params([f for f in NEVER_TAKEN if f not in OUTAGE], 3))
 async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_later(fault):
-    """Each known fault, at every call: children stand in, then the extract, then the good text."""
+    """Each fault but an outage, at every call: children stand in, the extract, the good text."""
     broken, later = Overheard(FaultyLLM(rate=1.0, faults=(fault,))), Later()
     log = _conversation(24)
     async with place("memory") as at:
@@ -179,6 +182,44 @@ async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_lat
         broken.faulty._rate = 0.0
         await until_good(session, later)
         assert not any(each.degraded for each in await session.summaries())
+
+
+@pytest.mark.parametrize("fault", OUTAGE)
+async def test_p7_a_model_that_always_fails_to_answer_leaves_texts_as_they_are(fault):
+    """An outage: good texts serve on, the others are not made, and no extract takes their place.
+
+    The first update after it makes them all, without a wait: no attempt was spent.
+    """
+    model = Overheard(FaultyLLM(rate=0.0, faults=(fault,)))
+    log = _conversation(24)
+    async with place("memory") as at:
+        memory = await opened(at, CONFIGS["tokens"], llm=model, update_policy=POLICY)
+        session = memory.session("s")
+        await session.append(log[:12])
+        await session.update()
+        good = {id_: each.text for id_, each in serving(await session.summaries()).items()}
+        model.faulty._rate = 1.0
+        await session.append(log[12:])
+        # More updates than a text has attempts in all.
+        for _ in range(10):
+            report = await session.update()
+            assert report.calls
+            assert report.made == report.degraded == 0
+            assert (await session.context(800)).coverage == 1.0
+        await check(memory, model)
+        during = await session.summaries()
+        assert good
+        assert {each.id: each.text for each in during if each.made} == good
+        unmade = [each.node for each in during if not each.made]
+        assert any(node.status == "failed" for node in unmade)
+        assert all(node.status in ("failed", "pending") for node in unmade)
+        assert not any(node.attempts or node.revision for node in unmade)
+        assert not any(each.text for each in during if not each.made)
+        model.faulty._rate = 0.0
+        await session.update()
+        await check(memory, model)
+        after = await session.summaries()
+        assert all(each.made and each.text and not each.degraded for each in after)
 
 
 @pytest.mark.parametrize("fault", [None, "no_sections"])
