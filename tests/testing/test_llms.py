@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hiermem.core.summaries.assess import assess, source_of
 from hiermem.core.summaries.plan import anchor_limit
 from hiermem.core.summaries.prompt import Facts, Length, render
+from hiermem.core.summaries.repair import repair
 from hiermem.errors import ModelError, ModelOverflowError
 from hiermem.prompts import load
 from hiermem.protocols import LLMRequest, SourceText
@@ -66,6 +68,19 @@ async def test_the_scripted_model_answers_what_was_asked(level, seed, target):
     assert draft.problems == ()
     assert draft.tokens <= request.target_tokens
     assert (await ScriptedLLM().complete(request)).text == answer.text
+
+
+@pytest.mark.parametrize("mark", ["", ";", ",", ":", " -"])
+async def test_a_piece_that_the_scripted_model_cuts_out_does_not_look_cut_off(mark):
+    """Else its answer is refused each time, and a test takes that for a defect of the library."""
+    _, request = ask()
+    words = " ".join(f"word{n}{mark}" for n in range(400))
+    inputs = (SourceText(0, "user", "Ada", "2024-03-15", words),)
+    request = replace(request, inputs=inputs)
+    answer = await ScriptedLLM().complete(request)
+    assert "word" in answer.text
+    assert repair(answer, request=request).finish_reason == "stop"
+    assert repair(answer, request=request).text == answer.text
 
 
 @pytest.mark.parametrize("fault", RETURNING)

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.plan import anchor_limit
+from hiermem.core.summaries.repair import ends_sentence
 from hiermem.core.text import anchors, units
 from hiermem.errors import (
     ModelOverflowError,
@@ -205,7 +206,7 @@ def _summary(
     pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
         chosen = salience.select(pieces, room, count).text
-        if chosen[-1:].isalnum():
+        if chosen and not ends_sentence(chosen):
             # A model ends its sentences; a piece of a long one may end anywhere.
             chosen += " …"
         if chosen and count("\n".join([*lines, chosen])) <= max_tokens:

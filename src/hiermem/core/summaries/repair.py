@@ -133,7 +133,7 @@ def _whole_lines(text: str, *, flagged: bool) -> str:
     paragraph its whole sentences stay.
     """
     lines = text.splitlines()
-    if lines and not (flagged and _ends_sentence(lines[-1])):
+    if lines and not (flagged and ends_sentence(lines[-1])):
         last = lines.pop()
         before = list(_SENTENCE_END.finditer(last))
         if before and not (_ITEM.match(last) or _ROW.match(last) or _HEADING.match(last)):
@@ -148,7 +148,7 @@ def _is_cut(text: str, response: LLMResponse, *, request: LLMRequest) -> bool:
     last = text.rstrip().rpartition("\n")[2].strip()
     if not last or any(form.match(last) for form in (_HEADING, _ROW, _CODE)):
         return False
-    if _ends_sentence(last) or _UNMARKED.search(last) or _ends_as_said(last, request=request):
+    if ends_sentence(last) or _UNMARKED.search(last) or _ends_as_said(last, request=request):
         return False
     tokens = request.counter.count(text)
     # No server stops an answer beyond its limit: it is too long, and whole.
@@ -171,8 +171,12 @@ def _is_open(
     return not _ITEM.match(last) and _is_long(last) and not _is_quoted(last, request=request)
 
 
-def _ends_sentence(line: str) -> bool:
-    """Return whether a line ends with a mark, or with what may close one."""
+def ends_sentence(line: str) -> bool:
+    """Return whether a line ends with a mark that may end a sentence, or with what may close one.
+
+    >>> ends_sentence("They rent."), ends_sentence("They rent;")
+    (True, False)
+    """
     end = line.rstrip()[-1:]
     return bool(end) and not end.isalnum() and end not in _OPEN
 
