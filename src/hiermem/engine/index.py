@@ -54,7 +54,7 @@ class SessionIndex:
     """The index of one session up to ``messages``, in one of its epochs.
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
-    as they were when the journal had ``summary_mark``. ``vectors`` belong to
+    as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
     ``engine.search.vectors``; they cover this index, or one that it has grown from. ``embedded`` is
     what ``engine.search.embed`` need not look for again. ``unlabelled`` are summaries, by node and
     revision, for which there are no labels.

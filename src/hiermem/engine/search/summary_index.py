@@ -1,8 +1,9 @@
 """Keeps the index of a session's summaries up to date with its updates.
 
-Summaries are made by runs, and runs are journalled: if the journal is unchanged, the index is still
-right. While a run is under way the index is refreshed repeatedly, but only for a small share of the
-time.
+Summaries are made by runs, and runs are journalled. Between runs an append may seal a group, which
+becomes the parent of made summaries, and a session may be closed. If the journal, the number of
+groups and the closing are unchanged, the index is still right. While a run is under way the index
+is refreshed repeatedly, but only for a small share of the time.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ def _running(run: RunRecord) -> bool:
 
 async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
     """Bring the summary index of ``held`` up to date, if it may be out of date."""
-    mark, running = await journal_mark(handle, record)
+    journal, running = await journal_mark(handle, record)
+    state = state_from(record.state) if record.state else SessionState()
+    # A window that was sealed since has no text yet, so the ordinals of level 1 do not count.
+    mark = (journal, state.ordinals[1:], record.closed)
     began = time.monotonic()
     if held.summary_mark == mark and not (running and began >= held.summary_until):
         return
-    state = state_from(record.state) if record.state else SessionState()
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
         nodes += await handle.store.tree(record.id, record.tree).level(level, 0)
