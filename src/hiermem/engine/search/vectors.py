@@ -150,7 +150,8 @@ async def _load(
             part = vectors_in(index, block, identity)
             if part is not None:
                 parts.append((place_of(index, block.start), part))
-    if len(index) > len(units.present) or parts:
+    # Over an index without units too, vectors have the levels of the index.
+    if known is None or len(index) > len(units.present) or parts:
         units = await asyncio.to_thread(units.extended, index, parts)
     names: dict[int, list[tuple[str, int]]] = {}
     summaries: dict[int, Array] = {}
