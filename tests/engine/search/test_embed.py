@@ -733,3 +733,28 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
     now += 1_000
     assert await asker.passages(texts[:2], len, lambda: None) is not None
     assert await asker.question("where is the automobile", len) is not None
+
+
+async def test_a_session_without_words_is_searched_and_finds_what_comes():
+    """Broken, a search of a fork that shares no message raises."""
+    _, session = await filled(MemoryStore(), Meanings())
+    await session.embed()
+    fork = await session.fork("fork", at=0)
+    await fork.embed()
+    assert await fork.search("conveyance") == []
+    await fork.append([said(0, "The automobile is blue."), said(1)])
+    await fork.embed()
+    assert (await fork.search("conveyance"))[0].index == 0
+
+
+async def test_vectors_that_a_fork_takes_over_serve_a_search_that_was_there_before():
+    """Broken, a fork that was searched too early finds by words alone until its next update."""
+    embedder = Meanings()
+    _, session = await filled(MemoryStore(), embedder)
+    await session.embed()
+    sent = len(embedder.passages)
+    fork = await session.fork("fork", at=20)
+    assert await fork.search("conveyance") == []
+    await fork.embed()
+    assert (await fork.search("conveyance"))[0].index == 12
+    assert len(embedder.passages) == sent

@@ -341,6 +341,9 @@ class _EmbeddingPass:
         return made
 
     async def _put(self, record: SessionRecord, block: Block) -> None:
+        # Indexes in memory see by the journal that there are more vectors, also where all of them
+        # were taken from the source of a fork.
+        await self.run.begin()
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
 
