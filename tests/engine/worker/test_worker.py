@@ -437,8 +437,8 @@ async def test_a_deadline_ends_the_work():
     office = Office()
     for n in range(5):
         await office.say(f"s{n}", 50)
-    llm = ScriptedLLM(remote=True, latency=0.05)
-    async with office.worker(llm, deadline=0.3) as worker:
+    llm = ScriptedLLM(remote=True, latency=0.5)
+    async with office.worker(llm, deadline=1.0) as worker:
         assert not await worker.drain(20)
         assert worker.status.stopped == "deadline"
     assert 0 < llm.calls < 30
