@@ -267,6 +267,18 @@ async def test_p9_no_run_calls_more_than_the_dry_run_says_at_most(
     assert report.calls == llm.calls <= plan.calls_max
 
 
+async def test_p9_a_dry_run_reads_each_window_of_threads_that_are_interleaved():
+    """Broken, a window that begins before the one that comes before it seems to be empty."""
+    fixture = SessionFixture()
+    main, side = list(messages(40)), list(messages(10, start=40, thread="side"))
+    log = [main[0], *side, *main[1:]]
+    await fixture.say([replace(each, created_at=None) for each in log])
+    plan = await fixture.update(ExtractiveLLM(), dry_run=True)
+    report = await fixture.update(ExtractiveLLM())
+    assert plan.by_level[1] > 1
+    assert plan.calls == report.calls
+
+
 async def test_p9_parts_of_long_summaries_are_within_what_a_dry_run_says_at_most():
     """Broken, summaries that come out longer than allotted take parts that nobody foresaw."""
     fixture = await told(SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0)), 300)

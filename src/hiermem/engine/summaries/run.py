@@ -252,16 +252,17 @@ async def read_windows_at_once(run: UpdateRun, windows: Sequence[Node]) -> dict[
         return found
     row = list(windows)
     while row:
-        first = row[0].span.start
         several: list[Node] = []
-        stop = held = 0
+        first, stop, held = row[0].span.start, 0, 0
         for node in row:
-            stop, held = max(stop, node.span.stop), held + node.messages
-            if several and (stop - first > 2 * held or stop - first > _AT_ONCE):
+            # A window of another thread may begin before the one that comes before it.
+            begin, end = min(first, node.span.start), max(stop, node.span.stop)
+            held += node.messages
+            if several and (end - begin > 2 * held or end - begin > _AT_ONCE):
                 break
             several.append(node)
+            first, stop = begin, end
         row = row[len(several) :]
-        stop = max(node.span.stop for node in several)
         messages = await run.store.messages(run.session_id, first, stop)
         if len(messages) < stop - first:
             continue
