@@ -144,6 +144,18 @@ class Indexes:
 
     # -- storing ahead
 
+    def is_due(self, record: SessionRecord) -> bool:
+        """Return whether blocks are to be stored ahead: at first, then for each new full stride.
+
+        After a change of the session's past, the next search stores them, so that no update reads
+        the session for it.
+        """
+        known = self._stored.get(record.id)
+        if known is None:
+            return True
+        epoch, full = known
+        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
+
     async def store_ahead(self, record: SessionRecord) -> None:
         """Store the blocks of the newest full strides, back to one that is stored already.
 

@@ -23,6 +23,8 @@ async def store_index(handle: Handle, session_id: str) -> None:
     record = await handle.store.session(session_id)
     if record is None or record.messages < _LONG or record.counter != handle.counter.name:
         return
+    if not handle.indexes.is_due(record):
+        return
     from hiermem.engine.search.summary_index import store_ahead
 
     await store_ahead(handle, record)
