@@ -24,6 +24,12 @@ FAST = "We must not exceed 900 rpm on any pump."
         ("Il ne faut jamais dépasser 900 tours.", "Il faut dépasser 900 tours."),
         ("No se debe abrir la válvula sin permiso.", "La válvula se puede abrir sin permiso."),
         ("Нельзя переключаться в конце месяца.", "Можно переключаться в конце месяца."),
+        # An order that begins a clause, other than the first of the text.
+        ("We met. Do not restart the server.", "The server may be restarted."),
+        (
+            "When the load is high, do not restart the server.",
+            "The server can be restarted when the load is high.",
+        ),
     ],
 )
 def test_a_prohibition_turned_round_is_seen(said, told):
@@ -49,6 +55,7 @@ def test_a_prohibition_turned_round_is_seen(said, told):
         ("Il ne faut jamais dépasser 900 tours.", "Ne jamais dépasser 900 tours."),
         ("No se debe abrir la válvula sin permiso.", "La válvula se abre solo con permiso."),
         ("It rained.", "It may rain."),
+        ("We met. Do not restart the server.", "They met. The server is not to be restarted."),
     ],
 )  # fmt: skip
 def test_a_rule_that_is_kept_lifted_or_reported_is_not_turned_round(said, told):

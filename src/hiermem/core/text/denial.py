@@ -133,20 +133,18 @@ def inverted(source: str, output: str) -> int:
     clause that ``output`` quotes turns nothing round.
     """
     source = _lowered(source)
-    if _FORBIDS.search(source) is None:
-        return 0
-    rules = [rule for rule, forbids in _clauses(source, forbidding=True) if forbids]
+    rules = list(_clauses(source, forbidding=True))
     if not rules:
         return 0
     said = " ".join(source.casefold().split())
-    written = [clause for clause, _ in _clauses(_lowered(output))]
+    written = list(_clauses(_lowered(output)))
     claimed = [clause for clause in written if clause.text not in said]
     turned = [
         rule for rule in rules if _has_opposite(rule, claimed) and not _is_repeated(rule, written)
     ]
     if not turned:
         return 0
-    stated = [clause for clause, _ in _clauses(source)]
+    stated = list(_clauses(source))
     return sum(not _has_opposite(rule, stated) for rule in turned)
 
 
@@ -198,20 +196,18 @@ def _goes_over(clause: _Clause) -> bool:
     return any(term.startswith(_OVER) for term in clause.terms)
 
 
-def _clauses(text: str, *, forbidding: bool = False) -> Iterator[tuple[_Clause, bool]]:
-    """Yield the clauses of ``text``, in lower case, with whether each forbids something.
-
-    ``forbidding``: only those of the sentences in which something is forbidden.
-    """
+def _clauses(text: str, *, forbidding: bool = False) -> Iterator[_Clause]:
+    """Yield the clauses of ``text``, in lower case; with ``forbidding`` those that forbid."""
     for sentence in _SENTENCE.split(text)[:_MOST_SENTENCES]:
-        if forbidding and _FORBIDS.search(sentence) is None:
-            continue
-        rules = _RULES.search(sentence) is not None
+        rules: bool | None = None
         for part in _CLAUSE.split(sentence):
+            if forbidding and _FORBIDS.search(part) is None:
+                continue
+            if rules is None:
+                rules = _RULES.search(sentence) is not None
             if terms := _terms(part):
                 denials = len(_DENIES.findall(_DOUBLED.sub(" not ", part)))
-                clause = _Clause(terms, denials % 2 == 1, rules, len(part.split()), _folded(part))
-                yield clause, _FORBIDS.search(part) is not None
+                yield _Clause(terms, denials % 2 == 1, rules, len(part.split()), _folded(part))
 
 
 def _terms(clause: str) -> frozenset[str]:
