@@ -257,7 +257,7 @@ class AsyncSession:
             **settings,
         )
         if not settings.get("dry_run"):
-            await store_index(handle, self._about.id)
+            await store_index(handle, self._about.id, made=done.made)
         return done
 
     async def recompress(

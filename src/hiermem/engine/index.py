@@ -38,6 +38,8 @@ KIND: Final = "terms"
 STRIDE: Final = 256
 #: Strides that are read, and blocks that are written, at a time.
 _AT_ONCE: Final = 32
+#: Sessions of which it is remembered how much is stored.
+_MOST_NOTED: Final = 10_000
 #: Messages whose blocks a fork takes over at a time.
 SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
 #: Fewer messages, or units, than this are processed in place; more on a thread.
@@ -144,17 +146,19 @@ class Indexes:
 
     # -- storing ahead
 
-    def is_due(self, record: SessionRecord) -> bool:
-        """Return whether blocks are to be stored ahead: at first, then for each new full stride.
+    def is_due(self, record: SessionRecord, *, made: int) -> bool:
+        """Return whether blocks are to be stored ahead after an update.
 
-        After a change of the session's past, the next search stores them, so that no update reads
-        the session for it.
+        ``made`` counts the summaries that it made. Blocks are due at first, for each new full
+        stride, and for as many new summaries. After a change of the session's past, the next search
+        stores them, so that no update reads the session for it.
         """
         known = self._stored.get(record.id)
         if known is None:
             return True
         epoch, full = known
-        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
+        is_more = full < record.messages // STRIDE or made >= STRIDE
+        return epoch == (record.created_at, record.epoch) and is_more
 
     async def store_ahead(self, record: SessionRecord) -> None:
         """Store the blocks of the newest full strides, back to one that is stored already.
@@ -173,8 +177,14 @@ class Indexes:
             first = max(low, high - _AT_ONCE)
             await self._strides(record, first, high)
             high = first
-        if full:
-            self._stored[record.id] = epoch, full
+        self._note_stored(record)
+
+    def _note_stored(self, record: SessionRecord) -> None:
+        """Note that the blocks of all full strides are stored."""
+        self._stored.pop(record.id, None)
+        self._stored[record.id] = (record.created_at, record.epoch), record.messages // STRIDE
+        if len(self._stored) > _MOST_NOTED:
+            del self._stored[next(iter(self._stored))]
 
     # -- building
 
@@ -186,6 +196,7 @@ class Indexes:
         tail = [await self._collect(record.id, full * STRIDE, record.messages)]
         await self._check(record)
         index = await _index_of([*parts, *tail])
+        self._note_stored(record)
         return SessionIndex(record, record.messages, index, tail)
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:

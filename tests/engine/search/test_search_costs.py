@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem import AsyncMemory, Message
+from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message
 from hiermem.embedders import HashingEmbedder
 from hiermem.engine.index import KIND, STRIDE
 from hiermem.engine.log import fork as forking
@@ -216,10 +216,35 @@ async def test_an_update_keeps_what_came_since_the_last_one_and_reads_no_more():
     await session.update()
     assert [start for kind, start in tenant.written if kind == KIND] == [2 * STRIDE]
     assert {start for _, start in tenant.written} <= {STRIDE, 2 * STRIDE}
-    # After an edit the next update starts from its place again, and a search fills what is left.
+    # After an edit the next search makes the index again, and no update reads the session for it.
     await session.edit(5, "another remark")
+    tenant.read.clear()
+    tenant.written.clear()
     await session.update()
+    assert [start for kind, start in tenant.written if kind == KIND] == []
     assert {hit.index for hit in await session.search("another remark", limit=50)} >= {5}
+    assert {start for kind, start in tenant.written if kind == KIND} == {0}
+    # From then on the updates store again what is new.
+    tenant.written.clear()
+    await session.append([Message.user(f"remark {n}") for n in range(STRIDE)])
+    await session.update()
+    assert [start for kind, start in tenant.written if kind == KIND] == [3 * STRIDE]
+
+
+async def test_an_update_that_makes_many_summaries_stores_their_index():
+    """Broken, a backlog that is made after its messages were indexed is indexed by a search."""
+    store = MemoryStore()
+    watched = WatchedStore(store)
+    styles = ("detailed", "thematic", "executive")
+    levels = tuple(LevelConfig(target_ratio=0.3, style=style) for style in styles)
+    config = HierarchyConfig(max_messages=2, levels=levels, verbatim_tokens=1)
+    memory = AsyncMemory(store=watched, token_counter=ApproximateCounter(), config=config)
+    session, tenant = memory.session("s"), watched.tenant("default")
+    await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE + 9)])
+    await session.update(max_calls=0)
+    tenant.written.clear()
+    assert (await session.update()).made >= STRIDE
+    assert {kind for kind, _ in tenant.written} - {KIND}
 
 
 async def test_a_fork_takes_over_the_index_of_what_it_shares():

@@ -18,12 +18,12 @@ _log = logging.getLogger("hiermem.search")
 _LONG: Final = 256
 
 
-async def store_index(handle: Handle, session_id: str) -> None:
-    """Store what an index of the session lacks after an update."""
+async def store_index(handle: Handle, session_id: str, *, made: int) -> None:
+    """Store what an index of the session lacks after an update that made ``made`` summaries."""
     record = await handle.store.session(session_id)
     if record is None or record.messages < _LONG or record.counter != handle.counter.name:
         return
-    if not handle.indexes.is_due(record):
+    if not handle.indexes.is_due(record, made=made):
         return
     from hiermem.engine.search.summary_index import store_ahead
 

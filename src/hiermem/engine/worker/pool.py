@@ -132,7 +132,7 @@ class UpdatePool:
         finally:
             self.slots.forget(session_update.session_id)
         if not settings.get("dry_run"):
-            await store_index(handle, session_update.session_id)
+            await store_index(handle, session_update.session_id, made=done.made)
             await self.embed(session_update)
         return done
 
