@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.extraction.plan import ExtractionProgress as ExtractionProgress
     from hiermem.core.extraction.plan import ExtractionReport as ExtractionReport
     from hiermem.core.extraction.plan import Failure as Failure
+    from hiermem.core.log.alignment import SyncReport as SyncReport
     from hiermem.core.log.branches import ImportReport as ImportReport
     from hiermem.core.log.copies import StoreCopy as StoreCopy
     from hiermem.core.log.receipts import EditReport as EditReport
@@ -96,6 +97,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import FolderError as FolderError
     from hiermem.errors import ForkedProcessError as ForkedProcessError
     from hiermem.errors import HiermemError as HiermemError
+    from hiermem.errors import HistoryRewrittenError as HistoryRewrittenError
     from hiermem.errors import InvalidAnswerError as InvalidAnswerError
     from hiermem.errors import InvalidMessageError as InvalidMessageError
     from hiermem.errors import InvalidTextError as InvalidTextError
@@ -123,6 +125,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import UsageError as UsageError
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
+    from hiermem.models.named import model_by_name as model_by_name
     from hiermem.models.openai import OpenAIChat as OpenAIChat
     from hiermem.protocols import LLM as LLM
     from hiermem.protocols import Embedder as Embedder
@@ -195,6 +198,7 @@ else:  # at run time, the same names by module
         "hiermem.core.extraction.diagram": "to_graphml to_mermaid",
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
+        "hiermem.core.log.alignment": "SyncReport",
         "hiermem.core.log.branches": "ImportReport",
         "hiermem.core.log.copies": "StoreCopy",
         "hiermem.core.log.receipts": "EditReport Receipt",
@@ -217,17 +221,18 @@ else:  # at run time, the same names by module
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
             "BudgetTooSmallError ClockMovedError ConfigError ConvergenceError CounterMismatchError "
-            "EmbedderMismatchError FolderError ForkedProcessError HiermemError InvalidAnswerError "
-            "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "
-            "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
-            "NotFoundError PermanentModelError ReadOnlyError RulesConflictError "
-            "SecretMismatchError SessionClosedError SessionExistsError SpaceBusyError "
-            "SpendLimitError StoreBusyError "
+            "EmbedderMismatchError FolderError ForkedProcessError HiermemError "
+            "HistoryRewrittenError InvalidAnswerError InvalidMessageError InvalidTextError "
+            "InvalidVectorError MemoryClosedError MessageConflictError MessageWithdrawnError "
+            "ModelError ModelTimeoutError NotFoundError PermanentModelError ReadOnlyError "
+            "RulesConflictError SecretMismatchError SessionClosedError SessionExistsError "
+            "SpaceBusyError SpendLimitError StoreBusyError "
             "StoreCorruptError StoreError StoreNewerError TransientModelError UnreadableFileError "
             "UsageError"
         ),
         "hiermem.models.anthropic": "AnthropicChat",
         "hiermem.models.litellm": "LiteLLMChat",
+        "hiermem.models.named": "model_by_name",
         "hiermem.models.openai": "OpenAIChat",
         "hiermem.protocols": (
             "Embedder LLM LLMRequest LLMResponse Store TenantStore TokenCounter TreeStore Usage"

@@ -145,6 +145,21 @@ class SessionChangedError(HiermemError):
         self.session_id = session_id
 
 
+class HistoryRewrittenError(UsageError):
+    """A history given to ``sync`` is not what the session holds; nothing was written.
+
+    ``index`` is the first message of the session that the history has not.
+    """
+
+    def __init__(self, session_id: str, *, index: int) -> None:
+        super().__init__(
+            f"the history differs from session {session_id!r} at message {index}; use "
+            'on_rewrite="fork" to keep both, or "report" to be told'
+        )
+        self.session_id = session_id
+        self.index = index
+
+
 class SessionExistsError(UsageError):
     """A fork was given the id of an existing session; nothing was written."""
 

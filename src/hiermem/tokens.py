@@ -29,6 +29,7 @@ __all__ = [
     "CalibratedCounter",
     "FunctionCounter",
     "TiktokenCounter",
+    "as_counter",
     "default_counter",
 ]
 
@@ -272,6 +273,25 @@ def default_counter() -> TokenCounter:
     'tiktoken:o200k_base'
     """
     return TiktokenCounter()
+
+
+def as_counter(given: object) -> TokenCounter:
+    """Return a token counter: the default for None, that of a named encoding, or ``given`` itself.
+
+    Raises UsageError for anything else, and for an encoding that tiktoken does not know.
+    """
+    from hiermem.protocols import TokenCounter
+
+    if given is None:
+        return default_counter()
+    if isinstance(given, str):
+        return TiktokenCounter(given)
+    if not isinstance(given, TokenCounter) or not isinstance(given.name, str):
+        raise UsageError(
+            f"token_counter is {type(given).__name__}; it must have a name and count(), be the "
+            "name of an encoding such as 'o200k_base', or be None"
+        )
+    return given
 
 
 class FunctionCounter:

@@ -94,6 +94,11 @@ SESSION_CALLS = {
         "beside": NOT_A_CONTEXT,
     },
     "embed": {},
+    "sync": {
+        "messages": (5, None, "Hello", b"x", [5], [{"text": "Hello"}]),
+        "on_rewrite": ("bogus", 5, None, ["fork"]),
+    },
+    "delete": {"forks": ("bogus", 5, None, ["all"])},
     "edit": {
         "index": (*NOT_A_COUNT, None, 10**30),
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
@@ -288,6 +293,7 @@ PARTS = {
 }
 NEEDED = {
     "import_chats": {"conversations": ()},
+    "sync": {"messages": []},
     "search": {"query": "remark"},
     "recall": {"query": "remark"},
     "fill_budget": {"hits": [], "max_tokens": 100},

@@ -49,6 +49,7 @@ from hiermem import (
     SpaceMeta,
     StoreCopy,
     StoredMessage,
+    SyncReport,
     TriVector,
     UpdatePlan,
     UpdateReport,
@@ -74,6 +75,8 @@ def said(number: int) -> Message:
 # The calls run in this order, on one store.
 SESSION: dict[str, Call] = {
     "append": (lambda s: s.append([said(number) for number in range(40)]), list),
+    "sync": (lambda s: s.sync([said(number) for number in range(40)]), SyncReport),
+    "count": (lambda s: s.count(), int),
     "flush": (lambda s: s.flush(), NoneType),
     "tick": (lambda s: s.tick(NOON + timedelta(days=1)), NoneType),
     "update": (lambda s: s.update(), UpdateReport),
@@ -95,8 +98,10 @@ SESSION: dict[str, Call] = {
     "recompress": (lambda s: s.recompress(1, (0, 1)), tuple),
     "reconfigure": (lambda s: s.reconfigure(HierarchyConfig.by_tokens(target=500)), NoneType),
     "fork": (lambda s: s.fork("fork", at=10), Session),
+    "delete": (lambda s: s.fork("gone", at=1).delete(), Receipt),
     "messages": (lambda s: s.messages(0, 5), list),
     "summaries": (lambda s: s.summaries(level=1), list),
+    "summary": (lambda s: s.summary(), str),
     "forest": (lambda s: s.forest(), tuple),
     "status": (lambda s: s.status(), SessionStatus),
     "runs": (lambda s: s.runs(limit=1), list),
@@ -205,6 +210,7 @@ if TYPE_CHECKING:
         assert_type(session.append(said(0), [said(1)]), list[int])
         assert_type(session.search("x", 3, levels=[1], since=NOON), list[Hit])
         assert_type(session.recall("x", beside=session.context()), Evidence)
+        assert_type(session.sync([], on_rewrite="fork"), SyncReport)
         assert_type(session.update(), UpdateReport)
         assert_type(session.update(2, wait=False, dry_run=False), UpdateReport)
         assert_type(session.update(dry_run=True), UpdatePlan)

@@ -107,7 +107,9 @@ def test_what_came_of_an_erasure_can_be_read(db):
 
 
 def test_the_runs_of_a_session_that_is_not_there_are_not_none(db):
-    assert "there is no session 'tlak'" in run("runs", "-s", "tlak", "--db", db, code=1).stderr
+    for command in ("runs", "show", "context", "update"):
+        said = run(command, "-s", "tlak", "--db", db, code=1).stderr
+        assert "there is no session 'tlak'; there is talk" in " ".join(said.split())
     run("erase", "--whole", "-s", "branch", "--db", db, "--yes")
     assert "erase session" in run("runs", "-s", "branch", "--db", db).stdout
 

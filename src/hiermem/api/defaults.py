@@ -27,14 +27,18 @@ _NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)|consolid
 
 
 def as_llm(given: Any) -> LLM:
-    """Return the model: the offline model for None, a wrapped function, or the given model.
+    """Return the model: the offline one for None, a named one, a wrapped function, or the given.
 
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, and ConfigError as the adapters do.
     """
     if given is None:
         from hiermem.models.offline.model import ExtractiveLLM
 
         return ExtractiveLLM()
+    if isinstance(given, str):
+        from hiermem.models.named import model_by_name
+
+        return model_by_name(given)
     if isinstance(given, LLM):
         prices = getattr(given, "prices", None)
         if prices is not None and not isinstance(prices, Prices):
@@ -49,7 +53,8 @@ def as_llm(given: Any) -> LLM:
         function: Callable[[LLMRequest], Any] = given
         return FunctionLLM(function)
     raise UsageError(
-        f"llm is {type(given).__name__}; it must be a model with complete(), a function, or None"
+        f"llm is {type(given).__name__}; it must be a model with complete(), a function, a name "
+        'such as "openai:gpt-5-mini", or None'
     )
 
 

@@ -14,11 +14,11 @@ from hiermem.core.text.policy import check_name
 from hiermem.engine.extraction.run import extract
 from hiermem.engine.handle import Handle, utc_now
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter
-from hiermem.tokens import default_counter
+from hiermem.tokens import as_counter
 
-#: A model, or a plain function that answers a request with text.
+#: A model, its name such as "openai:gpt-5-mini", or a function that answers a request with text.
 ModelLike: TypeAlias = (
-    LLM | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
+    LLM | str | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
 )
 
 
@@ -35,7 +35,7 @@ class SemanticGraphExtractor:
         llm: ModelLike | None = None,
         *,
         tenant: str = "default",
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -45,7 +45,7 @@ class SemanticGraphExtractor:
         self._prompts = named_prompts(prompts)
         self._handle = Handle(
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
-            counter=arguments.counter_of(token_counter, default_counter),
+            counter=as_counter(token_counter),
             config=HierarchyConfig.by_tokens(),
             configured=False,
             clock=arguments.function(clock, "clock"),

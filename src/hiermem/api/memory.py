@@ -51,7 +51,7 @@ from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
-from hiermem.tokens import default_counter
+from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import RunRecord, Scrubbed, SessionOrder
@@ -77,7 +77,7 @@ class AsyncMemory:
         tenant: str = "default",
         llm: ModelLike | None = None,
         embedder: Embedder | None = None,
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         update_policy: UpdatePolicy | None = None,
         context_policy: ContextPolicy | None = None,
@@ -94,7 +94,7 @@ class AsyncMemory:
         templates = as_prompts(prompts, settled)
         handle = Handle(
             store=store.tenant(check_name(tenant, what="tenant")),
-            counter=arguments.counter_of(token_counter, default_counter),
+            counter=as_counter(token_counter),
             config=settled,
             update_policy=for_model(
                 arguments.optional(update_policy, "update_policy", UpdatePolicy, UpdatePolicy),
@@ -129,7 +129,7 @@ class AsyncMemory:
         tenant: str = "default",
         llm: ModelLike | None = None,
         embedder: Embedder | None = None,
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
@@ -394,11 +394,7 @@ class AsyncMemory:
         Raises NotFoundError.
         """
         name = check_name(session_id, what="session id")
-        handle = self._resources.opened()
-        try:
-            return await change.erase_session(handle, name, forks=forks)
-        finally:
-            handle.forget()
+        return await change.erase_session(self._resources.opened(), name, forks=forks)
 
     async def erase_space(self, name: str) -> Receipt:
         """Erase a space with its notes, its bank and its rules; return what was removed.

@@ -25,6 +25,7 @@ from hiermem.core.context.selection import (
     ShownSummary,
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
+from hiermem.core.log.alignment import SyncReport
 from hiermem.core.log.edit import OnEdit
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import EditReport, Receipt
@@ -42,8 +43,10 @@ from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
 from hiermem.engine.log import metadata as labels
 from hiermem.engine.log import runs as journal
+from hiermem.engine.log import sync as syncing
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
+from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.search.ahead import share_index, store_index
 from hiermem.engine.summaries import recompress as remake
@@ -64,8 +67,9 @@ class AsyncSession:
     of their append, and that number is a message's index for good. Summaries of messages are of
     level 1, summaries of summaries of level 2 and above.
 
-    Every call but ``append`` and ``runs`` raises NotFoundError where the session has no message
-    yet, and every call raises MemoryClosedError once the memory is closed.
+    A session without messages is read as an empty one: an empty context, no hits, an empty status.
+    Calls that change something, summarise, embed or extract raise NotFoundError until the first
+    append. Every call raises MemoryClosedError once the memory is closed.
     """
 
     def __init__(self, resources: Resources, about: About) -> None:
@@ -97,6 +101,35 @@ class AsyncSession:
         """
         return await ingest.append(self._handle, self._about, messages)
 
+    async def sync(self, messages: Messages, *, on_rewrite: OnRewrite = "report") -> SyncReport:
+        """Append what is new of a whole history, and return what was appended.
+
+        For clients that hand over all of a conversation each time, from its beginning or only its
+        newest part. Messages are the same if role, content, name and tool calls are. System
+        messages that lead the history are not compared and not appended, and neither is memory that
+        hiermem rendered. A message that was edited, erased or quarantined here counts as the same
+        as the client's.
+
+        Where the history has another message than the session, it was rewritten. With
+        ``on_rewrite="report"`` nothing is written then, and ``rewritten_at`` is the index of that
+        message. With "fork" the session is forked before it, and the fork takes the rest; the same
+        call with more messages goes on in the same fork. With "error" it raises
+        HistoryRewrittenError.
+
+        Also raises what ``append`` raises, and SessionChangedError where others appended meanwhile
+        again and again.
+        """
+        return await syncing.sync(self._handle, self._about, messages, on_rewrite=on_rewrite)
+
+    async def delete(self, *, forks: ForkHandling = "all") -> Receipt:
+        """Erase the session with everything that is kept of it; return what was removed.
+
+        This is ``memory.erase_session`` of this session. A later append begins a new session.
+
+        Raises NotFoundError.
+        """
+        return await change.erase_session(self._handle, self._about.id, forks=forks)
+
     def _append_here(self, given: Sequence[Message]) -> list[int] | None:
         """Append on the calling thread, which blocks; None where that is not possible now."""
         return ingest.append_here(self._handle, self._about, given)
@@ -120,7 +153,8 @@ class AsyncSession:
 
     async def get_metadata(self) -> dict[str, str]:
         """Return the session's metadata: labels of the application that it can be listed by."""
-        return dict((await self._handle.record(self._about.id)).metadata)
+        record = await self._handle.store.session(self._about.id)
+        return dict(self._about.metadata if record is None else record.metadata)
 
     async def set_metadata(self, metadata: Mapping[str, str]) -> None:
         """Replace the session's metadata by a flat mapping of short texts.
@@ -570,6 +604,18 @@ class AsyncSession:
         return AsyncSession(self._resources, about)
 
     # -- Reading
+
+    async def count(self) -> int:
+        """Return the number of messages, erased ones included; the next index."""
+        return (await self._handle.record_or_new(self._about.id)).messages
+
+    async def summary(self) -> str:
+        """Return the texts of the roots, oldest first: the shortest account of the session.
+
+        Where a root has no text yet, the texts below it stand in its place. Messages that no
+        summary covers yet are not in it.
+        """
+        return await read.summary(self._handle, self._about.id)
 
     async def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
         """Return the messages from index ``start`` up to but excluding ``stop``, verbatim."""

@@ -90,7 +90,7 @@ class Memory(BlockingFacade[AsyncMemory]):
         tenant: str = "default",
         llm: ModelLike | None = None,
         embedder: Embedder | None = None,
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -116,7 +116,7 @@ class Memory(BlockingFacade[AsyncMemory]):
         tenant: str = "default",
         llm: ModelLike | None = None,
         embedder: Embedder | None = None,
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
@@ -308,6 +308,8 @@ class Session(BlockingFacade[AsyncSession]):
         done = self._inner._append_here(given)  # noqa: SLF001 - the other half of this class
         return self._thread.call(self._inner.append(given)) if done is None else done
 
+    sync = blocking(AsyncSession.sync)
+    delete = blocking(AsyncSession.delete)
     flush = blocking(AsyncSession.flush)
     tick = blocking(AsyncSession.tick)
     close = blocking(AsyncSession.close)
@@ -384,6 +386,15 @@ class Session(BlockingFacade[AsyncSession]):
         inner = self._thread.call(self._inner.fork(new_id, at=at, title=title))
         return Session(self._thread, inner)
 
+    count = blocking(AsyncSession.count)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # a session without messages is one, too
+
+    summary = blocking(AsyncSession.summary)
     messages = blocking(AsyncSession.messages)
     summaries = blocking(AsyncSession.summaries)
     forest = blocking(AsyncSession.forest)

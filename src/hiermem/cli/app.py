@@ -156,7 +156,11 @@ def update(
         )
         policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
     with reported_errors(), open_existing(db, tenant, llm, update_policy=policy) as memory:
-        ids = [session] if session else [record.id for record in sessions_of(memory)]
+        ids = (
+            [session_of(memory, session).id]
+            if session
+            else [record.id for record in sessions_of(memory)]
+        )
         failed = 0
         for each in ids:
             if dry_run:

@@ -28,6 +28,7 @@ from hiermem.cli.options import (
     SessionId,
     Shape,
     Tenant,
+    named_session,
     open_existing,
     session_of,
     sessions_of,
@@ -110,9 +111,7 @@ def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]
     if session is None:
         return memory.runs(limit=limit)
     found = memory.session(session).runs(limit=limit)
-    if not found and all(record.id != session for record in sessions_of(memory)):
-        raise NotFoundError(f"there is no session {session!r}")
-    return found
+    return found or named_session(memory, session).runs(limit=limit)
 
 
 def _run_of(memory: Memory, name: str) -> RunReport:

@@ -7,12 +7,11 @@ could read them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
 
-from hiermem import LLM, AnthropicChat, LiteLLMChat, OpenAIChat
+from hiermem import LLM, ConfigError, UsageError, model_by_name
 
 Model = Annotated[
     str | None,
@@ -61,12 +60,6 @@ Temperature = Annotated[
 #: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
 
-_PROVIDERS: Final[dict[str, Callable[..., LLM]]] = {
-    "openai": OpenAIChat,
-    "anthropic": AnthropicChat,
-    "litellm": LiteLLMChat,
-}
-
 
 def model_of(
     model: str | None,
@@ -84,12 +77,6 @@ def model_of(
         if url or window or temperature is not None:
             raise typer.BadParameter("--model-url, --model-window and --temperature need a --model")
         return None
-    provider, colon, name = model.partition(":")
-    if not colon or not name or provider not in _PROVIDERS:
-        raise typer.BadParameter(
-            f"--model must be PROVIDER:MODEL with one of {', '.join(_PROVIDERS)}, such as "
-            "openai:gpt-5-mini"
-        )
     settings: dict[str, Any] = {"base_url": url or None, "api_key": os.environ.get(KEY) or None}
     if window is not None:
         settings["context_window"] = window
@@ -97,7 +84,12 @@ def model_of(
         settings["timeout"] = timeout
     if temperature is not None:
         settings["temperature"] = temperature
-    return _PROVIDERS[provider](name, **settings)
+    try:
+        return model_by_name(model, **settings)
+    except ConfigError:
+        raise
+    except UsageError as error:
+        raise typer.BadParameter(f"--model: {error}") from None
 
 
 def calls_of(

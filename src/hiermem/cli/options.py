@@ -6,6 +6,7 @@ Only commands that create a memory accept a file that does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,8 @@ SessionId = Annotated[
 DB = Path("hiermem.db")
 #: The number of sessions that are read at once.
 _PAGE = 500
+#: The number of names that are suggested for one that does not exist.
+_NEAREST = 3
 
 
 class Shape(StrEnum):
@@ -53,9 +56,12 @@ def sessions_of(memory: Memory) -> Iterator[SessionRecord]:
 
 
 def session_of(memory: Memory, session: str | None) -> Session:
-    """Return the named session, or the only one if none is named."""
+    """Return the named session, or the only one if none is named.
+
+    Raises NotFoundError for a name that no session has, and UsageError where a name is needed.
+    """
     if session is not None:
-        return memory.session(session)
+        return named_session(memory, session)
     ids = [record.id for record in sessions_of(memory)]
     if len(ids) == 1:
         return memory.session(ids[0])
@@ -63,6 +69,19 @@ def session_of(memory: Memory, session: str | None) -> Session:
         raise UsageError("this memory holds no session yet; import a conversation first")
     named = ", ".join(clean(each) for each in ids[:8]) + (" …" if len(ids) > 8 else "")
     raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
+
+
+def named_session(memory: Memory, name: str) -> Session:
+    """Return the session of that name. Raises NotFoundError, with the names most like it."""
+    session = memory.session(name)
+    if session.count():
+        return session
+    ids = [record.id for record in sessions_of(memory)]
+    if name in ids:
+        return session
+    near = ", ".join(clean(each) for each in get_close_matches(name, ids, _NEAREST, 0.5))
+    like = f"; there is {near}" if near else ""
+    raise NotFoundError(f"there is no session {name!r}{like}")
 
 
 def progress_bars() -> Progress:

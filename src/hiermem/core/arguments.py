@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.errors import UsageError
-from hiermem.protocols import Embedder, Store, TokenCounter
+from hiermem.protocols import Embedder, Store
 from hiermem.types import Span
 
 T = TypeVar("T")
@@ -125,17 +125,6 @@ def store_of(value: Any) -> Store:
     """Return a store: any object with a store's methods."""
     if not isinstance(value, Store):
         raise UsageError(f"store is {type(value).__name__}; it must be a Store")
-    return value
-
-
-def counter_of(value: Any, default: Callable[[], TokenCounter]) -> TokenCounter:
-    """Return a token counter, or what ``default`` makes if it is None."""
-    if value is None:
-        return default()
-    if not isinstance(value, TokenCounter) or not isinstance(value.name, str):
-        raise UsageError(
-            f"token_counter is {type(value).__name__}; it must have a name and count(), or be None"
-        )
     return value
 
 

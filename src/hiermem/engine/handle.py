@@ -127,6 +127,32 @@ class Handle:
         self.check(found)
         return found
 
+    async def record_or_new(self, session_id: str) -> SessionRecord:
+        """Return the session's record; that of a session without messages where it has none yet.
+
+        Raises CounterMismatchError as ``record`` does.
+        """
+        found = await self.store.session(session_id)
+        if found is None:
+            return self.new_record(session_id, self.config)
+        self.check(found)
+        return found
+
+    def new_record(self, session_id: str, config: HierarchyConfig) -> SessionRecord:
+        """Return the record of a session without messages."""
+        first_epoch, now = beginning(), self.clock()
+        return SessionRecord(
+            id=session_id,
+            title=None,
+            participants=(),
+            config=config.to_json(),
+            counter=self.counter.name,
+            created_at=now,
+            last_activity=now,
+            epoch=first_epoch,
+            tree=first_epoch,
+        )
+
     def check(self, record: SessionRecord) -> None:
         """Refuse to mix counters; warn once where a session keeps another configuration.
 

@@ -25,7 +25,7 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
     """Measure the session as it is now. ``prices`` adds what was saved and spent in money."""
     if prices is not None:
         arguments.optional(prices, "prices", Prices, lambda: Prices(0, 0))
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     state = state_from(record.state)
     return measure(
         session_id,

@@ -24,8 +24,7 @@ async def test_metadata_are_kept_with_the_session_from_its_first_append():
     async with AsyncMemory.open(":memory:") as memory:
         given = {"user": "ada"}
         session = memory.session("s", metadata=given)
-        with pytest.raises(NotFoundError):
-            await session.get_metadata()
+        assert await session.get_metadata() == given
         with pytest.raises(NotFoundError):
             await session.set_metadata({"user": "bela"})
         given["user"] = "changed by the caller"

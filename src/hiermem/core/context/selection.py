@@ -200,10 +200,13 @@ class ContextSelection:
 
     def explain(self) -> str:
         """Return a short description of the blocks, their costs and the omissions."""
-        said = (
-            f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
-            f"{self.messages:,} messages and show something of {self.shown.explain()}."
-        )
+        spent = f"{self.total_tokens:,} of {self.max_tokens:,} tokens"
+        said = f"{spent}; the session has no messages yet."
+        if self.messages:
+            said = (
+                f"{spent} cover {self.coverage:.0%} of {self.messages:,} messages and show "
+                f"something of {self.shown.explain()}."
+            )
         if self.shared_prefix_tokens:
             said += f" The first {self.shared_prefix_tokens:,} stand as before."
         lines = [said]

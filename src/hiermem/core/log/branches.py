@@ -11,6 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+#: Hexadecimal digits that tell one rewrite of a session from another.
+_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,15 @@ class Place:
 def branch_id(base: str, key: str) -> str:
     """Return the id of the session of a branch that begins with the message of that key."""
     return f"{base}~{key}"
+
+
+def rewrite_id(session_id: str, index: int, mark: str) -> str:
+    """Return the id of the fork of a session whose history was rewritten.
+
+    ``mark`` tells the message that now stands at ``index``. The id is as long for a fork of a fork.
+    """
+    path = "\n".join((session_id, str(index), mark))
+    return branch_id(base_of(session_id), sha256(path.encode()).hexdigest()[:_DIGITS])
 
 
 def base_of(session_id: str) -> str:

@@ -300,7 +300,7 @@ class _Withdrawal:
         echoes = {one: each for one, each in zip(looked_at, echoing, strict=True) if each}
         events: Sequence[Sequence[LogEvent]] = yield tuple((one, NeedEvents()) for one in echoes)
         for (one, indices), log in zip(echoes.items(), events, strict=True):
-            first, edited, gone = min(reach[one]), _edits(log), self.done.get(one, ())
+            first, edited, gone = min(reach[one]), edits_of(log), self.done.get(one, ())
             found += [
                 f"{one}:message:{index}"
                 for index in indices
@@ -362,7 +362,7 @@ def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Ask
     events, views, sources, *found = yield tuple((record.id, need) for need in needs)
     derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
     return _SessionData(
-        _edits(events),
+        edits_of(events),
         views,
         sources,
         [each for records in derived for each in records],
@@ -385,7 +385,7 @@ def _made_from(record: Record, indices: Collection[int]) -> bool:
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
-def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
+def edits_of(events: Iterable[LogEvent]) -> dict[int, int]:
     """Return how often each message was edited, by index."""
     edits: dict[int, int] = {}
     for event in events:

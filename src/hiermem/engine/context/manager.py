@@ -21,7 +21,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
-from hiermem.tokens import default_counter
+from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary
 
 
@@ -37,13 +37,13 @@ class ContextWindowManager:
         *,
         tenant: str = "default",
         config: HierarchyConfig | None = None,
-        token_counter: TokenCounter | None = None,
+        token_counter: TokenCounter | str | None = None,
         embedder: Embedder | None = None,
         search_policy: SearchPolicy | None = None,
     ) -> None:
         self._handle = Handle(
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
-            counter=arguments.counter_of(token_counter, default_counter),
+            counter=as_counter(token_counter),
             config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
             configured=config is not None,
             embedder=arguments.embedder_of(embedder),

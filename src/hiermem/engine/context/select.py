@@ -190,7 +190,7 @@ async def taken_back(handle: Handle, session_id: str) -> Runs:
 
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
     """Choose the cut, and store what it shows."""
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     situation = await situation_of(handle, record, request, room)
     if request.strategy == "layered":
         situation = replace(situation, gone=await taken_back(handle, session_id))
@@ -203,7 +203,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     found = await handle.answer(session_id, cut_for(situation, request, session_id, before))
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
-    if request.sticky and not found.omitted:
+    if request.sticky and record.messages and not found.omitted:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         if found.view != before:
             await _keep(handle, ViewRecord(session_id, name, found.view.to_json()), record.epoch)

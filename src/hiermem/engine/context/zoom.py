@@ -58,7 +58,7 @@ async def refined(
     handle: Handle, request: Request, decided: Decided, query: str
 ) -> tuple[Decided, zoom.Zoomed] | None:
     """Return the decision for a zoom and the zoomed cut; None if there is nothing to show."""
-    record = await handle.record(decided.record.id)
+    record = await handle.record_or_new(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
     situation = replace(await situation_of(handle, record, request), cache_cold=False, sticky=True)
@@ -96,7 +96,7 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
     The best hits are taken first; a summary above or below a taken summary is skipped. Summaries
     come before the messages, both oldest first. Other messages are neither shown nor listed.
     """
-    record = await handle.record(question.session_id)
+    record = await handle.record_or_new(question.session_id)
     request = Request(budget)
     room = (await situation_of(handle, record, request)).budget
     pieces, passages = await _taken(handle, record, question, room)

@@ -84,7 +84,7 @@ class AsyncGraph:
 
 async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
-    await handle.record(session_id)
+    await handle.record_or_new(session_id)
     for record in await handle.store.records(TRIVECTOR, scope=session_id):
         return graph.read_result(record.body)
     return None

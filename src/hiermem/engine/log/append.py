@@ -25,8 +25,13 @@ from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Slice, call_mark
 from hiermem.engine.calls.token_count import LONG
-from hiermem.engine.handle import Handle, beginning, state_from
-from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
+from hiermem.engine.handle import Handle, state_from
+from hiermem.errors import (
+    InvalidMessageError,
+    MessageConflictError,
+    SessionChangedError,
+    SessionClosedError,
+)
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
@@ -152,13 +157,17 @@ def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
             yield from _each(cast("Iterable[object]", item), inside=True)
 
 
-async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
+async def append(
+    handle: Handle, about: About, messages: Sequence[Messages], *, at: int | None = None
+) -> list[int]:
     """Append messages and seal what they complete; return the index of each, in order.
 
-    A key that exists with the same content returns its index and writes nothing.
+    A key that exists with the same content returns its index and writes nothing. With ``at``, the
+    first message is to have that index.
 
-    Raises InvalidMessageError, InvalidTextError, MessageConflictError and SessionClosedError; in
-    each case nothing was written.
+    Raises InvalidMessageError, InvalidTextError, MessageConflictError, SessionClosedError, and
+    SessionChangedError where the session does not have ``at`` messages; in each case nothing was
+    written.
     """
     given = flatten(messages)
     if not given:
@@ -177,8 +186,15 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
             prepared = await asyncio.to_thread(prepare, given)
         else:
             prepared = prepare(given)
-        new = None if stored is not None else _new_record(handle, about, config)
-        decide = _Append(handle, about, config, stored, prepared, handle.clock(), new)
+        new = None
+        if stored is None:
+            new = replace(
+                handle.new_record(about.id, config),
+                title=about.title,
+                participants=about.participants,
+                metadata=about.metadata,
+            )
+        decide = _Append(handle, about, config, stored, prepared, handle.clock(), new, at)
         keys = [item.message.key for item in prepared if item.message.key is not None]
         try:
             return await handle.store.mutate(about.id, decide, keys=keys)
@@ -275,7 +291,8 @@ class _Append:
 
     ``stored`` is the stored text of ``config``, if the session was seen to have it; ``new`` is the
     record of the session if it does not exist yet. What is noted in ``about.seen`` is compared with
-    the record before it is used, so a run of the decision that does not count does no harm.
+    the record before it is used, so a run of the decision that does not count does no harm. ``at``
+    is the number of messages that the session must have, if it matters.
     """
 
     handle: Handle
@@ -285,6 +302,7 @@ class _Append:
     prepared: Sequence[_PreparedMessage]
     now: datetime
     new: SessionRecord | None = None
+    at: int | None = None
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
@@ -295,6 +313,8 @@ class _Append:
         else:
             self._check(record)
         state = self._state(record)
+        if self.at is not None and self.at != state.next_index:
+            raise SessionChangedError(record.id)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
         if not fresh:
             return Changes(indices)
@@ -352,23 +372,6 @@ class _Append:
             indices.append(index)
             fresh.append(item)
         return indices, fresh, list(claimed.items())
-
-
-def _new_record(handle: Handle, about: About, config: HierarchyConfig) -> SessionRecord:
-    """Return the record of a session without messages."""
-    first_epoch, now = beginning(), handle.clock()
-    return SessionRecord(
-        id=about.id,
-        title=about.title,
-        participants=about.participants,
-        config=config.to_json(),
-        counter=handle.counter.name,
-        created_at=now,
-        last_activity=now,
-        metadata=about.metadata,
-        epoch=first_epoch,
-        tree=first_epoch,
-    )
 
 
 def _advanced(

@@ -195,11 +195,14 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     """
     arguments.one_of(forks, "forks", _FORKS)
     weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
-    receipt = await handle.store.transact(
-        lambda: erasing.erase_session(
-            session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
+    try:
+        receipt = await handle.store.transact(
+            lambda: erasing.erase_session(
+                session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
+            )
         )
-    )
+    finally:
+        handle.forget()
     return await _scrubbed(handle, receipt, await copies_of(handle.store))
 
 

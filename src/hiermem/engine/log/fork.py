@@ -22,7 +22,7 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
-from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import LogEvent
 
 T = TypeVar("T")
@@ -116,8 +116,8 @@ async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
         replay.finish()
 
 
-async def beside(work: Callable[[], T], messages: Sequence[StoredMessage]) -> T:
+async def beside(work: Callable[[], T], messages: Sequence[Message | StoredMessage]) -> T:
     """Do work on messages, in a thread of its own where they are many or long."""
-    if len(messages) <= _SHORT and sum(len(each.message.content) for each in messages) <= LONG:
+    if len(messages) <= _SHORT and sum(len(each.content) for each in messages) <= LONG:
         return work()
     return await asyncio.to_thread(work)

@@ -63,7 +63,7 @@ class SessionStatus:
 
 async def status(handle: Handle, session_id: str) -> SessionStatus:
     """Return the state of the session."""
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     state = state_from(record.state)
     tree = handle.store.tree(session_id)
     tallies = await tree.tally()
@@ -118,7 +118,7 @@ async def messages(
     arguments.whole(start, "start")
     if stop is not None:
         arguments.whole(stop, "stop")
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     end = record.messages if stop is None else min(stop, record.messages)
     return await handle.messages(session_id, start, end) if start < end else []
 
@@ -139,7 +139,7 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
     """Return the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
     if level is not None:
         arguments.whole(level, "level", least=1)
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     tree = handle.store.tree(session_id)
     levels = [known for known in sorted(await tree.levels()) if level is None or known == level]
     found: list[Summary] = []
@@ -149,9 +149,22 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
     return found
 
 
+async def summary(handle: Handle, session_id: str) -> str:
+    """Return the texts of the roots, oldest first, and of what is below a root without a text."""
+    record = await handle.record_or_new(session_id)
+    known = [root.id for root in state_from(record.state).roots()]
+    made: list[Node] = []
+    wanted = await handle.store.tree(session_id).nodes(known)
+    while wanted:
+        made += [node for node in wanted if node.revision]
+        wanted = await _children(handle, session_id, [node for node in wanted if not node.revision])
+    made.sort(key=lambda node: node.span.begin)
+    return "\n\n".join(each.text for each in await _with_texts(handle, record, made))
+
+
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Return the trees of the session, oldest first."""
-    record = await handle.record(session_id)
+    record = await handle.record_or_new(session_id)
     known = [root.id for root in state_from(record.state).roots()]
     roots = await handle.store.tree(session_id).nodes(known)
     if len(roots) != len(known):

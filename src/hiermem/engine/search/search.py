@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.core import arguments
+from hiermem.core.search import postings
 from hiermem.core.search import search as core_search
 from hiermem.core.search.embedding_state import IndexReport
 from hiermem.core.search.evidence import write
@@ -189,7 +190,10 @@ async def _asked(
     """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
     indexes = handle.indexes
     for _ in range(_TRIES):
-        record = await handle.record(question.session_id)
+        record = await handle.record_or_new(question.session_id)
+        if not record.messages:
+            nothing = Index(postings.join([])), SummaryIndex({}, {})
+            return await answer(_ask(*nothing, question.text, None, None), record)
         async with indexes.lock(record.id):
             try:
                 held = await indexes.get(record)

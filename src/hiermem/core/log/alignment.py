@@ -1,0 +1,162 @@
+"""Decides what of a whole history is new to a session, and where the two differ.
+
+Clients without a store of their own hand over all of their history each time: from its beginning,
+or only its newest part. Messages are the same if role, content, name and tool calls are. System
+messages that lead a history are left out of the comparison, and so is the memory that hiermem
+itself rendered. A message that was edited, erased or quarantined in the session is the same as
+whatever stands in its place: the client may not know of the change, and what was erased must not
+return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from hiermem.core.text import fence, measure
+from hiermem.types import Message, StoredMessage, TextPart
+
+#: The fewest messages in which a history that begins later than its session agrees with it.
+_LEAST: Final = 2
+_THREAD: Final = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """The result of ``session.sync``.
+
+    ``appended`` are the indices of the messages that were new, in the session ``session_id``: a
+    fork where the history was rewritten and ``on_rewrite`` is "fork". ``rewritten_at`` is the index
+    of the first message that the session has and the history has not, or None.
+    """
+
+    session_id: str
+    appended: tuple[int, ...] = ()
+    rewritten_at: int | None = None
+
+
+class _Anything:
+    """Stands for a message that was changed in the session: equal to any other."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        raise TypeError("what equals everything has no hash")
+
+
+_ANYTHING: Final = _Anything()
+
+
+class Said(NamedTuple):
+    """A message as it is compared, and its place in its session or history."""
+
+    place: int
+    mark: object
+
+
+class Alignment(NamedTuple):
+    """How a history continues a session.
+
+    ``new`` is the number of compared messages of the history before the first that the session does
+    not have. ``at`` is the index of the first message that the session has and the history has not;
+    None where there is none.
+    """
+
+    new: int
+    at: int | None = None
+
+
+def said(messages: Sequence[Message], *, key: bytes) -> list[Said]:
+    """Return the messages of a history that are compared; ``key`` tells what hiermem rendered."""
+    found: list[Said] = []
+    for place in range(_after_lead(messages), len(messages)):
+        message = messages[place]
+        mark = _mark(message, fence.find(measure.body(message), key=key))
+        if mark is not None:
+            found.append(Said(place, mark))
+    return found
+
+
+def said_in(session: Sequence[StoredMessage], *, edited: Collection[int]) -> list[Said]:
+    """Return the messages of a stretch of a session that are compared.
+
+    ``edited`` are the indices of the messages that were edited.
+    """
+    begins = bool(session) and session[0].index == 0
+    lead = _after_lead([each.message for each in session]) if begins else 0
+    found: list[Said] = []
+    for each in session[lead:]:
+        if each.state != "live" or each.index in edited:
+            found.append(Said(each.index, _ANYTHING))
+        elif (mark := _mark(each.message, each.echoes)) is not None:
+            found.append(Said(each.index, mark))
+    return found
+
+
+def _after_lead(messages: Sequence[Message]) -> int:
+    """Return the number of system messages at the beginning."""
+    roles = (place for place, message in enumerate(messages) if message.role != "system")
+    return next(roles, len(messages))
+
+
+def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | None:
+    """Return a hash of what is compared; None where hiermem rendered all of the message."""
+    content = message.content
+    if not isinstance(content, str) and all(isinstance(part, TextPart) for part in content):
+        content = measure.body(replace(message, tool_calls=()))
+    if isinstance(content, str):
+        kept: list[str] = []
+        begin = 0
+        for start, end in sorted(echoes):
+            kept.append(content[begin:start])
+            begin = end
+        if begin:
+            content = "".join((*kept, content[begin:])).strip()
+            if not content and not message.tool_calls:
+                return None
+    return measure.fingerprint(replace(message, content=content, thread=_THREAD))
+
+
+def align(
+    history: Sequence[Said], head: Sequence[Said], tail: Sequence[Said] | None = None
+) -> Alignment:
+    """Return how a history continues a session.
+
+    ``head`` is the beginning of the session: all of it, or at least as many messages as the history
+    has. ``tail`` is its end where ``head`` is not all of it. The history begins where the session
+    does, or at the later place from which more messages agree, two at least.
+    """
+    given = [each.mark for each in history]
+    run, begin, held = _run(given, [each.mark for each in head]), 0, head
+    later = head if tail is None else tail
+    marks = [each.mark for each in later]
+    for place in range(1 if tail is None else 0, len(marks)):
+        if len(marks) - place <= run:
+            break
+        longer = _run(given, marks, place)
+        if longer > run and longer >= _LEAST:
+            run, begin, held = longer, place, later
+    differs = run < len(given) and begin + run < len(held)
+    return Alignment(run, held[begin + run].place if differs else None)
+
+
+def _run(given: Sequence[object], held: Sequence[object], start: int = 0) -> int:
+    """Return how many messages agree from ``held[start]`` on.
+
+    Stretches are compared, twice as long each time: a loop would be slow where many agree.
+    """
+    most = min(len(given), len(held) - start)
+    low, step = 0, 1
+    while low < most:
+        high = min(most, low + step)
+        if given[low:high] == held[start + low : start + high]:
+            low, step = high, 2 * step
+        elif high == low + 1:
+            break
+        else:
+            step = 1
+    return low

@@ -1,0 +1,97 @@
+"""Appends what is new of a whole history, which its client hands over each time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final, Literal
+
+from hiermem.core import arguments
+from hiermem.core.log.alignment import Said, SyncReport, align, said, said_in
+from hiermem.core.log.branches import rewrite_id
+from hiermem.core.log.erase import edits_of
+from hiermem.core.text.policy import clean_message
+from hiermem.engine.handle import Handle
+from hiermem.engine.log.append import About, LastState, Messages, append, flatten
+from hiermem.engine.log.fork import beside, fork
+from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
+
+OnRewrite = Literal["report", "fork", "error"]
+_ON_REWRITE: Final = ("report", "fork", "error")
+#: How often a session is read again that was appended to meanwhile.
+_TRIES: Final = 8
+_PAGE: Final = 2048
+#: Messages that are read beyond those that a history needs at least.
+_MORE: Final = 64
+
+
+async def sync(
+    handle: Handle, about: About, messages: Messages, *, on_rewrite: OnRewrite = "report"
+) -> SyncReport:
+    """Append what is new of a whole history to the session, or to a fork where it was rewritten.
+
+    Of a session that is longer than the history, only its beginning and its end are read.
+
+    Raises HistoryRewrittenError, SessionChangedError where the session was appended to all the
+    time, and what ``append`` and ``fork`` raise.
+    """
+    arguments.one_of(on_rewrite, "on_rewrite", _ON_REWRITE)
+    given = [clean_message(each, on_bad=about.on_bad_text) for each in flatten([messages])]
+    key = await handle.key()
+    history = await beside(partial(said, given, key=key), given)
+    for _ in range(_TRIES):
+        record = await handle.record_or_new(about.id)
+        found = align(history, *await _read(handle, about.id, record.messages, len(history)))
+        if found.at is None:
+            new = [given[each.place] for each in history[found.new :]]
+            try:
+                indices = await append(handle, about, new, at=record.messages)
+            except SessionChangedError:
+                continue
+            return SyncReport(about.id, tuple(indices))
+        if on_rewrite == "report":
+            return SyncReport(about.id, rewritten_at=found.at)
+        if on_rewrite == "error":
+            raise HistoryRewrittenError(about.id, index=found.at)
+        name = rewrite_id(about.id, found.at, str(history[found.new].mark))
+        with suppress(SessionExistsError):  # then this rewrite was seen before
+            await fork(handle, about.id, name, at=found.at, title=about.title)
+        other = replace(about, id=name, seen=LastState())
+        return replace(
+            await sync(handle, other, given, on_rewrite=on_rewrite), rewritten_at=found.at
+        )
+    raise SessionChangedError(about.id)
+
+
+async def _read(
+    handle: Handle, session_id: str, messages: int, history: int
+) -> tuple[list[Said], list[Said] | None]:
+    """Return the beginning of a session as it is compared, and its end where that is not all.
+
+    The beginning has at least as many messages as the ``history``, the end about twice as many, so
+    that the history may also lack some of the newest.
+    """
+    edited = edits_of(await handle.store.events(session_id))
+    head: list[Said] = []
+    at = 0
+    while at < messages and len(head) < history:
+        stop = min(messages, at + history - len(head) + _MORE)
+        head += await _compared(handle, session_id, at, stop, edited)
+        at = stop
+    if at == messages:
+        return head, None
+    start = max(0, messages - 2 * history - _MORE)
+    return head, await _compared(handle, session_id, start, messages, edited)
+
+
+async def _compared(
+    handle: Handle, session_id: str, start: int, stop: int, edited: Collection[int]
+) -> list[Said]:
+    """Return the messages of a range as they are compared."""
+    found: list[Said] = []
+    for first in range(start, stop, _PAGE):
+        page = await handle.messages(session_id, first, min(stop, first + _PAGE))
+        found += await beside(partial(said_in, page, edited=edited), page)
+    return found

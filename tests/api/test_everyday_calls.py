@@ -1,0 +1,85 @@
+"""The short calls that people try first: count, summary, delete, and parts named by a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiermem import (
+    AnthropicChat,
+    AsyncMemory,
+    HierarchyConfig,
+    LevelConfig,
+    Memory,
+    Message,
+    OpenAIChat,
+    UsageError,
+    model_by_name,
+)
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import ScriptedLLM
+
+STYLES = ("detailed", "thematic", "executive")
+
+
+def remarks(count):
+    return [
+        Message.user(f"Remark {n} on the pump of Ada. It leaks {n} drops.") for n in range(count)
+    ]
+
+
+async def test_the_summary_is_the_texts_of_the_roots():
+    """Below a root that is not made yet, what is made stands in its place: nothing is left out."""
+    config = HierarchyConfig(
+        max_messages=2,
+        verbatim_tokens=1,
+        levels=tuple(LevelConfig(target_ratio=0.3, style=style) for style in STYLES),
+    )
+    memory = AsyncMemory(store=MemoryStore(), llm=ScriptedLLM(), config=config)
+    session = memory.session("s")
+    await session.append(remarks(24))
+    assert await session.summary() == ""
+    await session.update(1)
+    lowest = [each.text for each in await session.summaries(1)]
+    assert await session.summary() == "\n\n".join(lowest)
+    await session.update()
+    roots = [tree.summary.text for tree in await session.forest()]
+    assert len(roots) < len(lowest)
+    assert await session.summary() == "\n\n".join(roots)
+
+
+def test_delete_erases_the_session_and_its_share_in_forks(tmp_path):
+    with Memory.open(tmp_path / "chat.db") as memory:
+        session = memory.session("s")
+        session.append(remarks(4))
+        fork = session.fork("f")
+        receipt = session.delete()
+        assert (receipt.kind, receipt.scrubbed) == ("erase_session", True)
+        assert [each.state for each in fork.messages()] == ["erased"] * 4
+        assert [record.id for record in memory.sessions()] == ["f"]
+        assert session.append(Message.user("again")) == [0], "the name is free"
+        assert memory.check().ok
+
+
+def test_a_model_may_be_given_by_its_name():
+    model = model_by_name("openai:gpt-5-mini", base_url="http://127.0.0.1:9/v1", api_key="k")
+    assert isinstance(model, OpenAIChat)
+    assert model.name == OpenAIChat("gpt-5-mini", api_key="k").name
+    assert isinstance(model_by_name("anthropic:claude-x", api_key="k"), AnthropicChat)
+    for wrong in ("gpt-5-mini", "openai:", ":gpt", "bogus:gpt", ""):
+        with pytest.raises(UsageError, match="PROVIDER:MODEL"):
+            model_by_name(wrong)
+        with pytest.raises(UsageError, match="PROVIDER:MODEL"):
+            Memory.open(":memory:", llm=wrong)
+
+
+def test_the_key_of_a_named_model_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    Memory.open(":memory:", llm="openai:gpt-5-mini").close()
+
+
+def test_a_token_counter_may_be_given_by_its_name():
+    with Memory.open(":memory:", token_counter="o200k_base") as memory:
+        memory.session("s").append(Message.user("Hello"))
+        assert memory.sessions()[0].counter == "tiktoken:o200k_base"
+    with pytest.raises(UsageError, match="unknown to tiktoken"):
+        Memory.open(":memory:", token_counter="o300k")

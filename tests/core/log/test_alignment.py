@@ -1,0 +1,107 @@
+"""How a whole history is laid over a session: what is new of it, and where the two differ."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem import Message
+from hiermem.core.log.alignment import Said, align, said
+from hiermem.core.text import fence
+from hiermem.types import TextPart
+
+KEY = b"k" * 32
+#: Few different messages, so that histories repeat themselves.
+MARKS = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+def marked(marks, start=0):
+    return [Said(start + place, mark) for place, mark in enumerate(marks)]
+
+
+def over(history, session):
+    return align(marked(history), marked(session))
+
+
+@given(held=MARKS, more=MARKS)
+def test_a_whole_history_adds_what_follows_and_nothing_else(held, more):
+    """Broken if a message would be appended twice, or lost."""
+    assert over([*held, *more], held) == (len(held), None)
+
+
+@given(held=MARKS, kept=st.integers(0, 12))
+def test_an_older_copy_of_a_history_adds_nothing(held, kept):
+    assert over(held[:kept], held) == (min(kept, len(held)), None)
+
+
+@given(before=MARKS, shared=st.lists(st.integers(), unique=True, min_size=2), more=MARKS)
+def test_a_history_that_begins_later_is_laid_over_the_end(before, shared, more):
+    """Broken if a client that sends its newest messages only had them appended again."""
+    assert over([*shared, *more], [*before, *shared]) == (len(shared), None)
+
+
+@given(held=st.lists(st.integers(), unique=True, min_size=1), data=st.data())
+def test_a_rewritten_message_is_named_by_its_index(held, data):
+    at = data.draw(st.integers(0, len(held) - 1))
+    history = [*held[:at], "another", *held[at + 1 :]]
+    assert over(history, held) == (at, at)
+
+
+def test_one_common_message_is_enough_only_at_the_beginning():
+    assert over("ab", "a") == (1, None)
+    assert over("cd", "abc") == (0, 0)
+    assert over("bcd", "abc") == (2, None)
+
+
+def test_a_new_answer_at_the_end_of_a_shortened_history_is_a_rewrite_there():
+    assert over("defX", "abcdefg") == (3, 6)
+
+
+@given(history=MARKS, held=MARKS, cut=st.integers(1, 12))
+def test_an_end_that_is_read_alone_is_aligned_as_the_whole(history, held, cut):
+    """A long session is not read as a whole: only as much of both ends as a history may reach."""
+    session = marked(held)
+    head = session[: max(len(history), cut)]
+    tail = None if len(head) == len(session) else session[-2 * len(history) - cut :]
+    found = align(marked(history), head, tail)
+    whole = align(marked(history), session)
+    if whole.at is None and found.at is None:
+        assert found == whole
+    assert found.new <= whole.new
+
+
+def test_the_same_is_said_in_other_shapes():
+    """Role, content, name and tool calls are compared; ids, times and shapes are not."""
+    parts = Message("user", (TextPart("Hello"),))
+    plain = Message.user("Hello", key="k")
+    assert said([parts], key=KEY) == said([plain], key=KEY)
+    for other in (
+        Message.assistant("Hello"),
+        Message.user("hello"),
+        Message.user("Hello", name="A"),
+    ):
+        assert said([other], key=KEY) != said([plain], key=KEY)
+
+
+def test_leading_system_messages_and_rendered_memory_are_left_out():
+    memory = fence.fence("memory", "They met.", key=KEY)
+    history = [
+        Message("system", "Be brief."),
+        Message("system", "It is Monday."),
+        Message.user(memory),
+        Message.user(f"{memory}\n\nAnd now?"),
+        Message("system", "Be brief."),
+    ]
+    plain = [Message.user("And now?"), Message("system", "Be brief.")]
+    found = said(history, key=KEY)
+    assert [each.mark for each in found] == [each.mark for each in said(plain, key=KEY)]
+    assert [each.place for each in found] == [3, 4]
+    assert len(said([Message.user(memory)], key=b"another" * 5)) == 1, "rendered by somebody else"
+
+
+def test_many_equal_messages_are_aligned_at_once():
+    """Broken if the time grew with the square of a history that repeats itself."""
+    same = ["ok"] * 5_000
+    assert over([*same, "new"], same) == (5_000, None)
+    # It might begin later, too. Nothing is written then, rather than a rewrite mixed in.
+    assert over(["ok"] * 4_000 + ["new"], same) == (4_000, 4_000)

@@ -1,0 +1,171 @@
+"""Taking a whole history: only what is new is appended, and a rewritten one is never mixed in."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hiermem import (
+    AsyncMemory,
+    HistoryRewrittenError,
+    InvalidMessageError,
+    Memory,
+    Message,
+    SessionClosedError,
+    SyncReport,
+)
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+
+
+def turns(count, *, start=0):
+    return [
+        {"role": "assistant" if n % 2 else "user", "content": f"remark {n}"}
+        for n in range(start, count)
+    ]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def memory(request, tmp_path):
+    if request.param == "memory":
+        store = MemoryStore()
+    else:
+        store = await SQLiteStore.open(tmp_path / "chat.db")
+    async with AsyncMemory(store=store) as memory:
+        yield memory
+
+
+async def texts(session):
+    return [each.content for each in await session.messages()]
+
+
+async def test_a_chat_that_sends_all_of_it_each_time_is_stored_once(memory):
+    session = memory.session("s")
+    system = {"role": "system", "content": "Be brief."}
+    for count in (1, 2, 4, 4, 9):
+        report = await session.sync([system, *turns(count)])
+        assert report.rewritten_at is None
+        assert await texts(session) == [each["content"] for each in turns(count)]
+        system = {"role": "system", "content": f"Be brief. There were {count} messages."}
+    assert report == SyncReport("s", tuple(range(4, 9)))
+
+
+async def test_a_client_that_keeps_the_newest_messages_only_adds_to_them(memory):
+    session = memory.session("s")
+    await session.sync(turns(300))
+    assert (await session.sync(turns(303, start=280))).appended == (300, 301, 302)
+    assert (await session.sync(turns(300, start=290))).appended == ()
+    assert await session.count() == 303
+
+
+async def test_the_context_that_was_sent_may_come_back_in_the_history(memory):
+    """Broken if the memory that hiermem rendered was stored as if it had been said."""
+    session = memory.session("s")
+    await session.sync(turns(60))
+    context = await session.context(700, system="Be brief.")
+    sent = context.to_openai()
+    answer = {"role": "assistant", "content": "An answer."}
+    report = await session.sync([*sent, {"role": "user", "content": "And now?"}, answer])
+    assert report.appended == (60, 61)
+    assert (await texts(session))[59:] == ["remark 59", "And now?", "An answer."]
+
+
+async def test_a_rewritten_history_writes_nothing_unless_it_may_fork(memory):
+    session = memory.session("s")
+    await session.sync(turns(6))
+    before = await session.messages()
+    rewritten = [*turns(3), {"role": "assistant", "content": "other"}, *turns(6, start=4)]
+    assert await session.sync(rewritten) == SyncReport("s", rewritten_at=3)
+    with pytest.raises(HistoryRewrittenError, match="message 3") as caught:
+        await session.sync(rewritten, on_rewrite="error")
+    assert caught.value.index == 3
+    assert await session.messages() == before
+    assert [record.id for record in await memory.sessions()] == ["s"]
+
+
+async def test_a_rewritten_history_goes_on_in_one_fork(memory):
+    """Broken if each further turn of a client that answered again made another fork."""
+    session = memory.session("s")
+    await session.sync(turns(6))
+    rewritten = [*turns(3), {"role": "assistant", "content": "other"}]
+    first = await session.sync(rewritten, on_rewrite="fork")
+    assert first.rewritten_at == 3
+    assert first.appended == (3,)
+    again = await session.sync(rewritten, on_rewrite="fork")
+    assert again == SyncReport(first.session_id, rewritten_at=3)
+    more = await session.sync([*rewritten, *turns(7, start=5)], on_rewrite="fork")
+    assert (more.session_id, more.appended) == (first.session_id, (4, 5))
+    fork = memory.session(first.session_id)
+    assert (await texts(fork))[2:] == ["remark 2", "other", "remark 5", "remark 6"]
+    assert await session.count() == 6, "the session itself is as it was"
+    # The fork may be rewritten in its turn; names do not grow.
+    deeper = await session.sync(
+        [*rewritten, {"role": "user", "content": "third"}], on_rewrite="fork"
+    )
+    assert deeper.session_id not in {"s", first.session_id}
+    assert len(deeper.session_id) == len(first.session_id)
+    assert (await memory.check()).ok
+
+
+async def test_what_was_erased_or_edited_does_not_come_back(memory):
+    """The client does not know of it, and hands the old text over each time."""
+    session = memory.session("s")
+    await session.sync(turns(6))
+    await session.erase([2])
+    await session.edit(3, "a correction")
+    await session.quarantine([0])
+    assert (await session.sync(turns(8))).appended == (6, 7)
+    stored = await session.messages()
+    assert [each.state for each in stored[:3]] == ["quarantined", "live", "erased"]
+    assert stored[3].content == "a correction"
+
+
+async def test_two_clients_at_once_store_each_message_once(memory):
+    session = memory.session("s")
+    await session.sync(turns(4))
+    reports = await asyncio.gather(*(memory.session("s").sync(turns(40)) for _ in range(6)))
+    assert await texts(session) == [each["content"] for each in turns(40)]
+    assert sorted(index for each in reports for index in each.appended) == list(range(4, 40))
+
+
+async def test_nothing_and_bad_input(memory):
+    session = memory.session("s")
+    assert await session.sync([]) == SyncReport("s")
+    assert await session.sync([{"role": "system", "content": "Be brief."}]) == SyncReport("s")
+    assert await memory.sessions() == []
+    with pytest.raises(InvalidMessageError):
+        await session.sync([{"text": "Hello"}])
+    with pytest.raises(ValueError, match="on_rewrite"):
+        await session.sync(turns(2), on_rewrite="merge")
+    await session.sync(turns(2))
+    await session.close()
+    assert (await session.sync(turns(2))).appended == ()
+    with pytest.raises(SessionClosedError):
+        await session.sync(turns(3))
+
+
+async def test_a_long_session_is_not_read_for_a_short_history(memory, monkeypatch):
+    session = memory.session("s")
+    await session.append(Message.user(f"remark {n}") for n in range(3_000))
+    read = []
+    store = memory._handle.store
+    plain = type(store).messages
+
+    async def watched(self, session_id, start, stop, **more):
+        read.append(stop - start)
+        return await plain(self, session_id, start, stop, **more)
+
+    monkeypatch.setattr(type(store), "messages", watched)
+    history = [Message.user(f"remark {n}") for n in range(2_980, 3_002)]
+    assert (await session.sync(history)).appended == (3_000, 3_001)
+    assert sum(read) < 400
+
+
+def test_the_blocking_face(tmp_path):
+    with Memory.open(tmp_path / "chat.db") as memory:
+        session = memory.session("s")
+        assert session.sync(turns(3)).appended == (0, 1, 2)
+        assert len(session) == session.count() == 3
+        assert bool(memory.session("empty")) is True
+        assert len(memory.session("empty")) == 0
