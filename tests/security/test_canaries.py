@@ -250,7 +250,7 @@ async def test_errors_of_use_quote_nothing(kind, tmp_path, heard):
         lambda: session.update(max_calls=-1),
         lambda: other.session("s").append(talk(1)),
         lambda: other.session("s").context(100),
-        lambda: memory.session("nobody").context(100),
+        lambda: memory.session("nobody").delete(),
         lambda: session.messages(-1),
         lambda: session.summaries(0),
     ]

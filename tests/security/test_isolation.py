@@ -188,8 +188,7 @@ async def test_a_name_that_is_none_is_refused_everywhere(store, bad):
 async def test_a_title_keeps_to_the_text_policy(store, bad):
     with pytest.raises(HiermemError):
         await memory_over(store, "t").session("s", title=bad).append(Message.user("x"))
-    with pytest.raises(NotFoundError):
-        await memory_over(store, "t").session("s").messages()
+    assert await memory_over(store, "t").session("s").messages() == []
 
 
 async def test_the_manager_reads_its_own_tenant_alone(store):
@@ -199,8 +198,7 @@ async def test_the_manager_reads_its_own_tenant_alone(store):
         manager = ContextWindowManager(store, tenant=name, token_counter=Words())
         assert (await manager.select_optimal_context(f"of-{name}")).messages == 14
         for other in {"a", "A", "a."} - {name}:
-            with pytest.raises(NotFoundError):
-                await manager.select_optimal_context(f"of-{other}")
+            assert (await manager.select_optimal_context(f"of-{other}")).messages == 0
             with pytest.raises(NotFoundError):
                 await manager.expand("L1.0", session_id=f"of-{other}")
 
@@ -259,8 +257,7 @@ async def test_two_tenants_with_names_alike_never_see_each_other(kind, steps):
                 await getattr(session, step)()
                 closed |= {place} if step == "close" else set()
             elif place not in said and step != "append":
-                with pytest.raises(NotFoundError):
-                    await session.messages()
+                assert await session.messages() == []
         for tenant in HOSTILE_NAMES[:8]:
             memory = memory_over(store, tenant)
             own = {session for name, session in said if name == tenant}
@@ -268,8 +265,7 @@ async def test_two_tenants_with_names_alike_never_see_each_other(kind, steps):
             assert {run.subject for run in await memory.runs()} <= own
             for session_id in HOSTILE_NAMES[:6]:
                 if session_id not in own:
-                    with pytest.raises(NotFoundError):
-                        await memory.session(session_id).messages()
+                    assert await memory.session(session_id).messages() == []
                     continue
                 stored = await memory.session(session_id).messages()
                 assert [each.content for each in stored] == said[tenant, session_id]

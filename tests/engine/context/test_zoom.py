@@ -180,8 +180,7 @@ async def test_a_semantic_search_obeys_budget_and_filters():
     found = await search("s", "harbour master", with_prompt)
     assert found.to_openai()[0] == {"role": "system", "content": "Be brief."}
     assert found.total_tokens <= 600
-    with pytest.raises(NotFoundError):
-        await search("nobody", "x")
+    assert (await search("nobody", "x")).blocks == ()
     with pytest.raises(UsageError, match="budget"):
         await search("s", "x", True)
 
