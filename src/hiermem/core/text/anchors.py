@@ -260,11 +260,10 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
-    for pattern, sign in DATES:
-        if sign in text:
-            text = yield from _taken_out(_date, pattern, text)
+    for dates in DATES:
+        text = yield from _taken_out(_date, dates(text, figures.places(text)), text)
     if "://" in text:
-        text = yield from _taken_out(_url, _URL, text)
+        text = yield from _taken_out(_url, _URL.finditer(text), text)
     for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
         if not _is_plain(token) and (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
@@ -285,12 +284,12 @@ def _spaced(text: str) -> str:
 
 
 def _taken_out(
-    read: Callable[[re.Match[str]], _Anchor | None], pattern: re.Pattern[str], text: str
+    read: Callable[[re.Match[str]], _Anchor | None], matches: Iterable[re.Match[str]], text: str
 ) -> Generator[_Anchor, None, str]:
-    """Yield the anchors that ``pattern`` finds, and return ``text`` with a space for each match."""
+    """Yield the anchors of the ``matches``, and return ``text`` with a space for each match."""
     kept: list[str] = []
     at = 0
-    for match in pattern.finditer(text):
+    for match in matches:
         if (anchor := read(match)) is not None:
             yield anchor
         kept.append(text[at : match.start()])
