@@ -45,6 +45,12 @@ _TOKEN: Final = re.compile(
     r"|(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"  # noqa: RUF001
 )
+#: Groups of a number with a space between them, and a piece of a text that has such numbers.
+_SPACED_GROUP: Final = re.compile(r"\d[ \u00a0\u202f](?=\d{3})")
+_PIECE: Final = re.compile(r"(?:\S|(?<=\d)[ \u00a0\u202f](?=\d{3}))+")
+#: Marks around a word that are no part of a token: "()" after a word is one.
+_OPENING: Final = "([{<\"'*"
+_CLOSING: Final = ",.;:!?)]}>\"'*"
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _REST: Final = r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 _CONSTRAINT: Final = re.compile(
@@ -264,8 +270,8 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         text = yield from _taken_out(_date, dates(text, figures.places(text)), text)
     if "://" in text:
         text = yield from _taken_out(_url, _URL.finditer(text), text)
-    for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
-        if not _is_plain(token) and (anchor := _read_token(token)) is not None:
+    for token, times in _tokens(_spaced(text)).items():
+        if (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
     for match in _QUOTED.finditer(whole):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
@@ -276,6 +282,22 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
+
+
+def _tokens(text: str) -> dict[str, int]:
+    """Return how often each token of ``text`` stands there; tokens that are plain words are left out.
+
+    Most words have white space around them and stand there often, so each is looked at once.
+    """
+    found: dict[str, int] = {}
+    # Only the groups of a number are joined by spaces.
+    pieces = _PIECE.findall(text) if _SPACED_GROUP.search(text) else text.split()
+    for piece, times in Counter(pieces).items():
+        if not _is_plain(piece.lstrip(_OPENING).rstrip(_CLOSING)):
+            for token in _TOKEN.findall(piece):
+                if not _is_plain(token):
+                    found[token] = found.get(token, 0) + times
+    return found
 
 
 def _spaced(text: str) -> str:
