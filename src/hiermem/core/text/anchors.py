@@ -10,13 +10,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.figures import DATES, NUMBER, Figures, Support, date_keys, number_key
+from hiermem.core.text.figures import (
+    DATES,
+    NUMBER,
+    Figures,
+    Support,
+    blanked,
+    date_keys,
+    lowered,
+    matches,
+    number_key,
+    places,
+)
 from hiermem.core.text.lexicon import stands_in, stem, words
 from hiermem.core.text.units import prose
 
@@ -54,16 +65,18 @@ _CLOSING: Final = ",.;:!?)]}>\"'*"
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _REST: Final = r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 _CONSTRAINT: Final = re.compile(
-    r"\b(?=[dmscwian])"  # what a match begins with, looked at first: most words end here
-    r"(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
+    r"\b(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
     rf"|no longer|no more than|not allowed|mustn['’]t){_REST}",  # noqa: RUF001
     re.IGNORECASE,
 )
 #: Contractions deny what they stand before, but in talk they seldom forbid it.
 _CONTRACTION: Final = re.compile(
-    rf"\b(?=[dscwia])(?:don|doesn|shouldn|can|won|isn|aren)['’]t{_REST}",  # noqa: RUF001
+    rf"\b(?:don|doesn|shouldn|can|won|isn|aren)['’]t{_REST}",  # noqa: RUF001
     re.IGNORECASE,
 )
+#: What every match of both has in lower case, at most so far after its beginning.
+_DENIAL: Final = re.compile(r"n(?:ot|ever|o longer|o more than|['’]t)|without|void")  # noqa: RUF001
+_DENIAL_HEAD: Final = len("should ")
 #: "I don't know" and similar clauses constrain nothing.
 _NO_CONSTRAINT: Final = frozenset(
     {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
@@ -76,10 +89,11 @@ _GLUE: Final = words(
 )
 #: The number of a step, which is known from its place.
 _STEP: Final = re.compile(
-    r"\b(?=[stpoéaf])(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s?"
-    r" \d{1,3}\b",
+    r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
     re.IGNORECASE,
 )
+#: How far before its number a step begins.
+_STEP_HEAD: Final = range(len("step "), len("schritts ") + 1)
 #: A title, which the text under it says again.
 _TITLE: Final = re.compile(
     r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?)[ \t]*$"
@@ -195,7 +209,7 @@ class Source:
     def fidelity(self, output: str) -> Fidelity:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
         required, limit = self._required, self._limit
-        body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
+        body = _unstepped(_HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
         stated = figures.read(body[: figures.MOST_READ])
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
@@ -246,7 +260,19 @@ def _untitled(text: str) -> str:
     """Return ``text`` without titles and the numbers of its steps, which are no facts."""
     if "#" in text or "**" in text:
         text = _TITLE.sub("", text)
-    return _STEP.sub(" ", text)
+    return _unstepped(text)
+
+
+def _unstepped(text: str) -> str:
+    """Return ``text`` with a blank for each number of a step."""
+    begins = {
+        place - head
+        for place in places(text)
+        if text[place - 1 : place] == " "
+        for head in _STEP_HEAD
+        if head <= place
+    }
+    return blanked(text, matches(_STEP, text, sorted(begins)), width=1)
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -266,10 +292,19 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
+    begins = places(text)
     for dates in DATES:
-        text = yield from _taken_out(_date, dates(text, figures.places(text)), text)
+        found = list(dates(text, begins))
+        for match in found:
+            if keys := date_keys(match):
+                yield _Anchor(match.group().strip(), "date", " ".join(keys))
+        text = blanked(text, found)
     if "://" in text:
-        text = yield from _taken_out(_url, _URL.finditer(text), text)
+        found = list(_URL.finditer(text))
+        for match in found:
+            url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
+            yield _Anchor(url, "literal", url.casefold())
+        text = blanked(text, found)
     for token, times in _tokens(_spaced(text)).items():
         if (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
@@ -278,7 +313,7 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         quote = quote.rstrip(",;:")
         if quote:
             yield _Anchor(quote, "quote", quote.casefold())
-    for match in _CONSTRAINT.finditer(whole):
+    for match in matches(_CONSTRAINT, whole, _denial_places(whole)):
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
@@ -305,31 +340,15 @@ def _spaced(text: str) -> str:
     return text if text.isascii() else _UNSPACED.sub(" ", text)
 
 
-def _taken_out(
-    read: Callable[[re.Match[str]], _Anchor | None], matches: Iterable[re.Match[str]], text: str
-) -> Generator[_Anchor, None, str]:
-    """Yield the anchors of the ``matches``, and return ``text`` with a space for each match."""
-    kept: list[str] = []
-    at = 0
-    for match in matches:
-        if (anchor := read(match)) is not None:
-            yield anchor
-        kept.append(text[at : match.start()])
-        at = match.end()
-    if not at:
-        return text
-    kept.append(text[at:])
-    return " ".join(kept)
-
-
-def _date(match: re.Match[str]) -> _Anchor | None:
-    keys = date_keys(match)
-    return _Anchor(match.group().strip(), "date", " ".join(keys)) if keys else None
-
-
-def _url(match: re.Match[str]) -> _Anchor:
-    url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
-    return _Anchor(url, "literal", url.casefold())
+def _denial_places(text: str) -> list[int]:
+    """Return the places at which a constraint or a contraction may begin in ``text``."""
+    return sorted(
+        {
+            place
+            for match in _DENIAL.finditer(lowered(text))
+            for place in range(max(0, match.start() - _DENIAL_HEAD), match.start() + 1)
+        }
+    )
 
 
 def _is_plain(token: str) -> bool:
@@ -374,10 +393,11 @@ def _content(clause: str) -> list[str]:
 
 def _denied(text: str) -> frozenset[str]:
     """Return the stems of all words that ``text`` denies."""
+    begins = _denial_places(text)
     return frozenset(
         word
         for pattern in (_CONSTRAINT, _CONTRACTION)
-        for match in pattern.finditer(text)
+        for match in matches(pattern, text, begins)
         for word in _content(match.group(1))
     )
 

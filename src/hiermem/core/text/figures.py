@@ -277,7 +277,7 @@ def places(text: str) -> list[int]:
     return [match.start() for match in _PLACE.finditer(text)]
 
 
-def _matches(pattern: re.Pattern[str], text: str, places: Iterable[int]) -> Iterator[re.Match[str]]:
+def matches(pattern: re.Pattern[str], text: str, places: Iterable[int]) -> Iterator[re.Match[str]]:
     """Yield what ``pattern`` finds in ``text``; a match can begin only at one of ``places``."""
     end = 0
     for place in places:
@@ -297,12 +297,12 @@ def _months_before(text: str, places: Iterable[int]) -> Iterator[int]:
 
 def named_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
     """Yield the dates in ``text`` that name the month; ``places`` are those of its figures."""
-    return _matches(_NAMED_DATE, text, sorted((*places, *_months_before(text, places))))
+    return matches(_NAMED_DATE, text, sorted((*places, *_months_before(text, places))))
 
 
 def iso_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
     """Yield the dates in ``text`` that are written in figures, from the year on."""
-    return _matches(_ISO_DATE, text, places)
+    return matches(_ISO_DATE, text, places)
 
 
 def han_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
@@ -311,7 +311,7 @@ def han_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # n
 
 
 def _dotted_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    return _matches(_DOTTED_DATE, text, places)
+    return matches(_DOTTED_DATE, text, places)
 
 
 def _middles(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
@@ -328,27 +328,27 @@ DATES: Final[tuple[Callable[[str, Sequence[int]], Iterator[re.Match[str]]], ...]
 
 def _numbers(text: str) -> Iterator[Stated]:
     yield from _written_in_figures(text)
-    for match in _WORDS.finditer(_lowered(text)):
+    for match in _WORDS.finditer(lowered(text)):
         if value := _WORD_VALUES.get(match.group()):
             yield Stated(text[match.start() : match.end()], str(value), match.start())
 
 
-def _lowered(text: str) -> str:
+def lowered(text: str) -> str:
     """Return ``text`` in lower case and of the same length."""
     return text.replace("İ", "ı").lower()
 
 
 def _written_in_figures(text: str) -> Iterator[Stated]:
     begins = places(text)
-    for match in _matches(_MULTIPLIED, text, begins):
+    for match in matches(_MULTIPLIED, text, begins):
         # Ignoring the case, a pattern takes letters for equal that keep apart in lower case (ı, i).
         value = float(number_key(match["n"])) * _MULTIPLIERS.get(match["x"].lower(), 0)
         yield Stated(
             match.group(), f"{value:.10g}" if value < 1e9 else str(int(value)), match.start("n")
         )
-    for match in _matches(_NUMBER, text, begins):
+    for match in matches(_NUMBER, text, begins):
         yield Stated(match.group().strip(), number_key(match["n"]), match.start("n"))
-    for match in _matches(_CLOCK, text, begins):
+    for match in matches(_CLOCK, text, begins):
         yield Stated(match.group(), f"{int(match[1]) % 12}:{match[2]}", match.start())
     if not text.isascii():
         for match in _HAN_FIGURE.finditer(text):
@@ -361,11 +361,11 @@ def _dates(text: str) -> tuple[list[Stated], str]:
     begins = places(text)
     for find in (*DATES, _dotted_dates, _middles):
         text = _taken_out(find(text, begins), text, found)
-    months = list(_matches(_MONTH_OF_YEAR, text, _months_before(text, begins)))
+    months = list(matches(_MONTH_OF_YEAR, text, _months_before(text, begins)))
     for match in months:
         month = f"{match['y']}-{_MONTHS[match['m'].lower()]:02}"
         found.append(Stated(match.group(), month, match.start()))
-    return found, _blanked(text, months)
+    return found, blanked(text, months)
 
 
 def _taken_out(matches: Iterable[re.Match[str]], text: str, found: list[Stated]) -> str:
@@ -375,14 +375,16 @@ def _taken_out(matches: Iterable[re.Match[str]], text: str, found: list[Stated])
         if keys := date_keys(match):
             dates.append(match)
             found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
-    return _blanked(text, dates)
+    return blanked(text, dates)
 
 
-def _blanked(text: str, matches: Iterable[re.Match[str]]) -> str:
+def blanked(text: str, matches: Iterable[re.Match[str]], *, width: int | None = None) -> str:
+    """Return ``text`` with a blank for each character of ``matches``, or ``width`` for each match."""
     kept: list[str] = []
     at = 0
     for match in matches:
-        kept += (text[at : match.start()], " " * len(match.group()))
+        blanks = match.end() - match.start() if width is None else width
+        kept += (text[at : match.start()], " " * blanks)
         at = match.end()
     return "".join((*kept, text[at:]))
 
