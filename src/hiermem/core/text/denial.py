@@ -45,8 +45,9 @@ _FORBIDS: Final = re.compile(
 )
 #: What every match has of that; most sentences have nothing of it.
 _FORBIDS_PERHAPS: Final = re.compile(
-    r"n(?:o[ t]|'t|ever|icht|ie|unca|e |'est|ned|tersagt|ingún|esfalls| fall| umst| cas|terdit)"
-    r"|forbid|verbot|prohibi|jam|нель|ник|запрещ|ни |не |禁|不|绝|切|严"
+    r"n(?:ot\b|'t(?<=[oatd]n't)|ever|o (?:circ|acc|longer|se |debe|puede)|icht|ie(?:\b|mals)|unca"
+    r"|e (?:doi|faut|peu|pas|jam)|'est|ed(?<=banned)|tersagt|ingún|esfalls| fall| umst| cas|terdit)"
+    r"|forbid|verbot|prohib|jamais|jamás|нель|ник|запрещ|ни |не |禁|不|绝|切|严"
 )
 #: What denies, each once; phrases that a language doubles count as one.
 _DENIES: Final = re.compile(
