@@ -45,6 +45,7 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
         for problem in check(
             response,
             request=asked or request(),
+            tokens=COUNTER.count(response.text),
             **({"input_tokens": 600, "fidelity": None, "min_fidelity": 0.5} | given),
         )
     ]
@@ -236,6 +237,7 @@ def test_missing_sections_are_soft_and_headings_may_be_decorated():
     (problem,) = check(
         LLMResponse(f"# OVERVIEW\n{GOOD}"),
         request=request(),
+        tokens=40,
         input_tokens=600,
         sections=asked,
         fidelity=None,
@@ -253,7 +255,12 @@ def test_fidelity_under_the_threshold_is_soft(value, found):
     assert all(
         not problem.hard
         for problem in check(
-            LLMResponse(GOOD), request=request(), input_tokens=600, fidelity=kept, min_fidelity=0.5
+            LLMResponse(GOOD),
+            request=request(),
+            tokens=20,
+            input_tokens=600,
+            fidelity=kept,
+            min_fidelity=0.5,
         )
     )
 
@@ -264,6 +271,7 @@ def test_no_detail_tells_what_was_said_and_nothing_crashes(said, told):
     for problem in check(
         LLMResponse("canaryanswer 4712 " + told),
         request=asked,
+        tokens=COUNTER.count("canaryanswer 4712 " + told),
         input_tokens=5,
         sections=("Overview",),
         fidelity=fidelity(inputs=[asked.inputs[0].text], output=told, limit=9),

@@ -57,7 +57,10 @@ def judge_joined(
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
     kept = source_of(request, limit=MOST_ANCHORS).fidelity(response.text)
-    found = validate.check(response, request=request, input_tokens=input_tokens, fidelity=kept)
+    tokens = request.counter.count(response.text)
+    found = validate.check(
+        response, request=request, tokens=tokens, input_tokens=input_tokens, fidelity=kept
+    )
     problems = tuple(problem for problem in found if problem.hard)
     if not problems:
         return Accepted(response.text.strip(), response.model)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text.lexicon import words
@@ -191,7 +192,10 @@ def _is_code(answer: str) -> bool:
 # ---------------------------------------------------------------------------------------------
 # Repetition
 
-_STATEMENT: Final = re.compile(r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+")
+#: The mark after which a statement ends, and what closes it; or line ends.
+_STATEMENT: Final = re.compile(
+    r"([.!?…。！？；\n])(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
+)
 _TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
 #: Repeated statements are too many from this number and this share of the text on.
 _FEWEST_REPEATS: Final = 3
@@ -210,7 +214,8 @@ _PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was 
 
 def statements(text: str) -> list[str]:
     """Return the sentences and lines of ``text``."""
-    return [each.strip() for each in _STATEMENT.split(text) if each and each.strip()]
+    said, ends = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
+    return [each for own in map(add, said, ends) if (each := own.strip())]
 
 
 def _repeats(answer: str, *, request: LLMRequest) -> bool:
@@ -226,9 +231,7 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
         seen.add(own)
     if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
         return True
-    flow = _TERM.findall(answer.casefold())
-    runs = list(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))
-    if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
+    if _is_loop(_TERM.findall(answer.casefold())):
         return True
     longer = [
         (each, frozenset(own))
@@ -240,17 +243,30 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
     record = " ".join(source.text for source in request.inputs).casefold()
     claimed = " ".join(record.split())
     own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in claimed]
-    return len(own_words) >= _LONG and _adds_nothing(own_words, set(_TERM.findall(record)))
+    return len(own_words) >= _LONG and _adds_nothing(own_words, record)
 
 
-def _adds_nothing(terms: Sequence[frozenset[str]], record: set[str]) -> bool:
+def _is_loop(flow: Sequence[str]) -> bool:
+    """Return whether the terms of a text come in few different sequences."""
+    sequences = len(flow) - _SEQUENCE + 1
+    most = _LEAST_DISTINCT * sequences
+    # The first place of each term ends another sequence, except at the beginning of the text.
+    if sequences < _FEWEST_SEQUENCES or len(set(flow)) - _SEQUENCE >= most:
+        return False
+    return len(set(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))) < most
+
+
+def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
     """Return whether most statements have no word of the record that was not said before."""
+    if len(frozenset().union(*terms)) >= len(terms) * _SEQUENCE:
+        return False
+    record = set(_TERM.findall(text))
     known: set[str] = set()
     vain = 0
     for own in terms:
         vain += not any(term in record and term not in known for term in own)
         known |= own
-    return vain > _EMPTY_SHARE * len(terms) and len(known) < len(terms) * _SEQUENCE
+    return vain > _EMPTY_SHARE * len(terms)
 
 
 # ---------------------------------------------------------------------------------------------

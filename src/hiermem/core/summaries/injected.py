@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from hiermem.core.summaries.form import statements
-from hiermem.core.text.lexicon import stem
+from hiermem.core.text.lexicon import stem, words
 
 
-def _each(words: str, rest: str) -> str:
-    """Return a pattern of each of ``words`` with ``rest``.
+def _each(begins: str, rest: str) -> str:
+    """Return a pattern of each of ``begins`` with ``rest``.
 
     A search skips quickly over an alternative that begins with a letter, not over a group of them.
     """
-    return "|".join(word + rest for word in words.split("|"))
+    return "|".join(begin + rest for begin in begins.split("|"))
 
 
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
@@ -54,6 +54,17 @@ _ORDER: Final = re.compile(
     + r")|(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
     r"|(?:写|声明|注明)(?:道|明)?[：:]"
 )
+#: What an order has at least one of; most texts have none.
+_ORDER_PERHAPS: Final = (
+    "ignor",
+    "disregard",
+    "forget",
+    "summar",
+    *(f"{verb} that" for verb in ("write", "state", "note", "record", "include")),
+    *(f"{verb} in " for verb in ("write", "state", "note", "record", "include")),
+    *words("vergiss missacht zusammenfassung schreib oubli résumé écri olvida resumen escrib"),
+    *words("игнорируй резюме пересказе 忽略 无视 摘要 总结 写 声明 注明"),
+)
 #: What tells of an order instead of obeying it.
 _REPORTS: Final = re.compile(
     r"\b(?:instruct\w*|order\w*|inject\w*|ignor\w*|claim\w*|ask\w*|demand\w*|attempt\w*|tried|told"
@@ -86,7 +97,8 @@ def obeys(texts: Iterable[str], output: str) -> bool:
 
 
 def _orders(text: str) -> bool:
-    return _ORDER.search(text.lower()) is not None
+    text = text.lower()
+    return any(part in text for part in _ORDER_PERHAPS) and _ORDER.search(text) is not None
 
 
 def _repeats(statement: str, only: set[str]) -> bool:
