@@ -83,6 +83,7 @@ def assess(
             replace(response, text=text),
             request=request,
             tokens=tokens,
+            told=source.told,
             input_tokens=input_tokens,
             sections=sections,
             fidelity=found,

@@ -129,6 +129,7 @@ def check(
     *,
     request: LLMRequest,
     tokens: int,
+    told: Sequence[str],
     input_tokens: int,
     sections: Sequence[str] = (),
     fidelity: Fidelity | None = None,
@@ -136,8 +137,9 @@ def check(
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``input_tokens``
-    counts the summarised inputs, without the prompt. ``sections`` are the requested headings.
+    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``told`` is the
+    prose of each input. ``input_tokens`` counts the summarised inputs, without the prompt.
+    ``sections`` are the requested headings.
     """
     text = response.text
     if not text.strip():
@@ -145,7 +147,6 @@ def check(
     if _says_nothing(text):
         says = "the answer says nothing beyond its headings"
         return (*_finish(response), Problem("empty", says, hard=True))
-    told = [prose(source.text) for source in request.inputs]
     return (
         *_finish(response),
         *_form(text, request=request, written=True),
@@ -240,9 +241,11 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    for run in _UNSPACED.findall(text):
-        yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
-    for match in _TERM.finditer(_UNSPACED.sub(" ", text)):
+    if not text.isascii():
+        for run in _UNSPACED.findall(text):
+            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+        text = _UNSPACED.sub(" ", text)
+    for match in _TERM.finditer(text):
         word = match.group()
         plain = _plain(word)
         figure = any(map(str.isdigit, word))

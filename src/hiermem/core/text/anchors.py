@@ -29,7 +29,7 @@ from hiermem.core.text.figures import (
     places,
 )
 from hiermem.core.text.lexicon import stands_in, stem, words
-from hiermem.core.text.units import prose
+from hiermem.core.text.units import leaves_open, prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
@@ -92,8 +92,12 @@ _STEP: Final = re.compile(
     r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
     re.IGNORECASE,
 )
-#: How far before its number a step begins.
-_STEP_HEAD: Final = range(len("step "), len("schritts ") + 1)
+#: What stands before the number of a step, in lower case.
+_STEP_WORDS: Final = tuple(
+    f"{word}{ending} "
+    for word in words("step task phase option schritt aufgabe étape tâche paso tarea fase")
+    for ending in ("", "s")
+)
 #: A title, which the text under it says again.
 _TITLE: Final = re.compile(
     r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?)[ \t]*$"
@@ -102,7 +106,7 @@ _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:\d{1,3}[.)]|[-*•])[ \t]+")
 _HEADING: Final = re.compile(
     r"(?m)^[ \t]*(?:#+[^\n]*|\[\d{4}-\d\d-\d\d\]|\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$"
 )
-_CAPITAL_INSIDE: Final = re.compile(r"(?<=[a-z0-9,;] )[A-ZÀ-Þ][\w'’-]{2,60}")  # noqa: RUF001
+_CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
 _WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 
@@ -174,23 +178,31 @@ class Source:
     """
 
     def __init__(self, inputs: Sequence[str], *, limit: int, beside: Sequence[str] = ()) -> None:
-        self._text, self._limit, self._beside = "\n".join(inputs), limit, tuple(beside)
+        self._inputs, self._limit, self._beside = tuple(inputs), limit, tuple(beside)
 
     def read(self) -> None:
         """Read what judging any output needs, ahead of the output."""
-        _ = self._required, self._prose
+        _ = self._required, self.told, self._prose
 
     @cached_property
     def _required(self) -> list[_Anchor]:
-        return _weightiest(_anchors(_untitled(self._text)), self._limit)
+        return _weightiest(_anchors(_untitled("\n".join(self._inputs))), self._limit)
 
     @cached_property
     def _seen(self) -> str:
-        return "\n".join((self._text, *self._beside))
+        return "\n".join((*self._inputs, *self._beside))
+
+    @cached_property
+    def told(self) -> tuple[str, ...]:
+        """Return the prose of each input."""
+        return tuple(map(prose, self._inputs))
 
     @cached_property
     def _prose(self) -> str:
-        return prose(self._seen)
+        # A code block that one text leaves open goes on in the next.
+        if any(map(leaves_open, self._inputs)):
+            return prose(self._seen)
+        return "\n".join((*self.told, *([prose("\n".join(self._beside))] if self._beside else ())))
 
     @cached_property
     def _support(self) -> Support:
@@ -199,8 +211,8 @@ class Source:
     @cached_property
     def _words(self) -> frozenset[str]:
         # The digest of a code block may end inside a word, which then is a word of the digest.
-        digests = "" if self._prose == self._seen else self._prose
-        return frozenset(_WORD.findall(f"{self._seen}\n{digests}".casefold()))
+        digests = set(self._prose.split("\n")).difference(self._seen.split("\n"))
+        return frozenset(_WORD.findall("\n".join((self._seen, *digests)).casefold()))
 
     @cached_property
     def _is_german(self) -> bool:
@@ -239,10 +251,14 @@ class Source:
 
         German writes every noun with a capital, so there a capital marks no name.
         """
-        plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
+        found: dict[str, None] = {}
+        for line in body.splitlines():
+            inside = _CAPITAL_INSIDE.findall(line)
+            if inside and not _is_title(line):
+                found.update(dict.fromkeys(inside))
         names = [
             name
-            for name in dict.fromkeys(_CAPITAL_INSIDE.findall(plain))
+            for name in found
             if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
         ]
         strangers = tuple(
@@ -265,14 +281,12 @@ def _untitled(text: str) -> str:
 
 def _unstepped(text: str) -> str:
     """Return ``text`` with a blank for each number of a step."""
-    begins = {
-        place - head
-        for place in places(text)
-        if text[place - 1 : place] == " "
-        for head in _STEP_HEAD
-        if head <= place
-    }
-    return blanked(text, matches(_STEP, text, sorted(begins)), width=1)
+    begins: list[int] = []
+    for place in places(text):
+        before = text[max(0, place - len("schritts ")) : place].lower()
+        if before.endswith(_STEP_WORDS):
+            begins += range(place - len(before), place)
+    return blanked(text, matches(_STEP, text, begins), width=1)
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -342,13 +356,10 @@ def _spaced(text: str) -> str:
 
 def _denial_places(text: str) -> list[int]:
     """Return the places at which a constraint or a contraction may begin in ``text``."""
-    return sorted(
-        {
-            place
-            for match in _DENIAL.finditer(lowered(text))
-            for place in range(max(0, match.start() - _DENIAL_HEAD), match.start() + 1)
-        }
-    )
+    found: list[int] = []
+    for match in _DENIAL.finditer(lowered(text)):
+        found += range(max(0, match.start() - _DENIAL_HEAD), match.start() + 1)
+    return found
 
 
 def _is_plain(token: str) -> bool:
@@ -370,8 +381,8 @@ def _read_token(token: str) -> _Anchor | None:
     else:
         core = token.replace("'", "").replace("’", "")  # noqa: RUF001
         marked = (
-            any(char.isdigit() for char in core)
-            or any(mark in core for mark in ("_", "@", "::", "()", "#"))
+            any(map(str.isdigit, core))
+            or any(map(core.__contains__, ("_", "@", "::", "()", "#")))
             or ("." in core and len(core) > 4)
             or (core[1:] != core[1:].lower() and not core.isupper() and "-" not in core)
         )
