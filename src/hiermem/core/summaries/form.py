@@ -197,6 +197,7 @@ _STATEMENT: Final = re.compile(
     r"([.!?…。！？；\n])(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
 )
 _TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
+_ASCII_TERM: Final = re.compile(r"\w+(?:[-./:]\w+)*", re.ASCII)
 #: Repeated statements are too many from this number and this share of the text on.
 _FEWEST_REPEATS: Final = 3
 _MOST_REPEATED: Final = 0.3
@@ -212,6 +213,11 @@ _LEAST_DISTINCT: Final = 0.35
 _PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was were be by as it")
 
 
+def _terms(text: str) -> list[str]:
+    """Return the words of ``text`` in one case, and its figures and names with what joins them."""
+    return (_ASCII_TERM if text.isascii() else _TERM).findall(text.casefold())
+
+
 def statements(text: str) -> list[str]:
     """Return the sentences and lines of ``text``."""
     said, ends = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
@@ -221,7 +227,7 @@ def statements(text: str) -> list[str]:
 def _repeats(answer: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
-    found = [_TERM.findall(each.casefold()) for each in said]
+    found = [_terms(each) for each in said]
     terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
@@ -231,7 +237,7 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
         seen.add(own)
     if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
         return True
-    if _is_loop(_TERM.findall(answer.casefold())):
+    if _is_loop(_terms(answer)):
         return True
     longer = [
         (each, frozenset(own))
@@ -260,7 +266,7 @@ def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
     """Return whether most statements have no word of the record that was not said before."""
     if len(frozenset().union(*terms)) >= len(terms) * _SEQUENCE:
         return False
-    record = set(_TERM.findall(text))
+    record = set(_terms(text))
     known: set[str] = set()
     vain = 0
     for own in terms:
