@@ -134,9 +134,10 @@ def prose_fault(answer: str, *, request: LLMRequest) -> Fault | None:
         return Fault("truncated", "the answer is JSON that is cut off")
     if _is_data(answer) or _is_code(answer):
         return Fault("not_prose", "the answer is data or code; prose and list lines were asked for")
-    if _repeats(answer, request=request):
+    record = _folded(" ".join(source.text for source in request.inputs))
+    if _repeats(answer, record):
         return Fault("repetitive", "the answer says the same again and again")
-    if _continues(answer, request=request):
+    if _continues(answer, record, request=request):
         return Fault("continuation", "the answer continues the record instead of summarising it")
     return _reply_fault(answer)
 
@@ -224,7 +225,7 @@ def statements(text: str) -> list[str]:
     return [each for own in map(add, said, ends) if (each := own.strip())]
 
 
-def _repeats(answer: str, *, request: LLMRequest) -> bool:
+def _repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
     found = [_terms(each) for each in said]
@@ -246,9 +247,7 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
     ]
     if len(longer) < _LONG:
         return False
-    record = " ".join(source.text for source in request.inputs).casefold()
-    claimed = " ".join(record.split())
-    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in claimed]
+    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in record]
     return len(own_words) >= _LONG and _adds_nothing(own_words, record)
 
 
@@ -297,7 +296,7 @@ _QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」
 _SPEAKERS: Final = 40
 
 
-def _continues(answer: str, *, request: LLMRequest) -> bool:
+def _continues(answer: str, record: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a dialogue: lines in the record's form, or invented turns.
 
     Turns that the record holds are quotations, and a note may begin with a speaker's name.
@@ -309,7 +308,6 @@ def _continues(answer: str, *, request: LLMRequest) -> bool:
     turns = list(_turns(answer, request=request))
     if len(turns) < _FEWEST_TURNS:
         return False
-    record = _folded(" ".join(source.text for source in request.inputs))
     invented = sum(
         _TALK.search(_QUOTES.sub("", turn)) is not None and not _is_quoted(turn, record)
         for turn in turns

@@ -14,7 +14,6 @@ from typing import Final
 from hiermem.core.summaries.form import statements
 from hiermem.core.text.lexicon import stem, words
 
-
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
 
 #: What orders a summariser, in English, German, French, Spanish, Russian and Chinese: patterns, and

@@ -28,7 +28,7 @@ from hiermem.core.text.figures import (
     number_key,
     places,
 )
-from hiermem.core.text.lexicon import stands_in, stem, words
+from hiermem.core.text.lexicon import stands_in, stem, words, words_of
 from hiermem.core.text.units import leaves_open, prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
@@ -75,7 +75,9 @@ _CONTRACTION: Final = re.compile(
     re.IGNORECASE,
 )
 #: What every match of both has in lower case, at most so far after its beginning.
-_DENIAL: Final = re.compile(r"n(?:ot|ever|o longer|o more than|['’]t)|without|void")  # noqa: RUF001
+_DENIALS: Final = tuple(
+    map(re.compile, (r"n(?:ot|ever|o longer|o more than|['’]t)", "without", "avoid"))  # noqa: RUF001
+)
 _DENIAL_HEAD: Final = len("should ")
 #: "I don't know" and similar clauses constrain nothing.
 _NO_CONSTRAINT: Final = frozenset(
@@ -212,7 +214,7 @@ class Source:
     def _words(self) -> frozenset[str]:
         # The digest of a code block may end inside a word, which then is a word of the digest.
         digests = set(self._prose.split("\n")).difference(self._seen.split("\n"))
-        return frozenset(_WORD.findall("\n".join((self._seen, *digests)).casefold()))
+        return frozenset(words_of("\n".join((self._seen, *digests)).casefold()))
 
     @cached_property
     def _is_german(self) -> bool:
@@ -264,8 +266,8 @@ class Source:
         strangers = tuple(
             name
             for name in names
-            if not stands_in(name, self._seen)
-            and not self._words.issuperset(_WORD.findall(name.casefold().removesuffix("'s")))
+            if not self._words.issuperset(words_of(name.casefold().removesuffix("'s")))
+            and not stands_in(name, self._seen)
         )
         if strangers and (self._is_german or language.guess(body) == "de"):
             return 0, ()
@@ -283,9 +285,10 @@ def _unstepped(text: str) -> str:
     """Return ``text`` with a blank for each number of a step."""
     begins: list[int] = []
     for place in places(text):
-        before = text[max(0, place - len("schritts ")) : place].lower()
-        if before.endswith(_STEP_WORDS):
-            begins += range(place - len(before), place)
+        if text[place - 1 : place] == " ":
+            before = text[max(0, place - len("schritts ")) : place].lower()
+            if before.endswith(_STEP_WORDS):
+                begins += range(place - len(before), place)
     return blanked(text, matches(_STEP, text, begins), width=1)
 
 
@@ -321,7 +324,7 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         text = blanked(text, found)
     for token, times in _tokens(_spaced(text)).items():
         if (anchor := _read_token(token)) is not None:
-            yield anchor._replace(times=times)
+            yield _Anchor(anchor.text, anchor.kind, anchor.key, times)
     for match in _QUOTED.finditer(whole):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
         quote = quote.rstrip(",;:")
@@ -356,10 +359,9 @@ def _spaced(text: str) -> str:
 
 def _denial_places(text: str) -> list[int]:
     """Return the places at which a constraint or a contraction may begin in ``text``."""
-    found: list[int] = []
-    for match in _DENIAL.finditer(lowered(text)):
-        found += range(max(0, match.start() - _DENIAL_HEAD), match.start() + 1)
-    return found
+    text = lowered(text)
+    ends = sorted(match.start() for each in _DENIALS for match in each.finditer(text))
+    return [place for end in ends for place in range(max(0, end - _DENIAL_HEAD), end + 1)]
 
 
 def _is_plain(token: str) -> bool:

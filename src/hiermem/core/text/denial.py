@@ -146,7 +146,9 @@ def inverted(source: str, output: str) -> int:
         return 0
     output = _lowered(output)
     known = set(_heads(_terms(output)))
-    rules = [rule for rule in rules if _is_most(rule, sum(map(known.__contains__, _heads(rule.terms))))]
+    rules = [
+        rule for rule in rules if _is_most(rule, sum(map(known.__contains__, _heads(rule.terms))))
+    ]
     if not rules:
         return 0
     written = list(_clauses(output, about=rules))
