@@ -27,8 +27,10 @@ _ORDERS: Final = tuple(
             "ignore disregard forget",
         ),
         (
-            r"\b(?:in(?:to)? (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"
-            r"|(?:when|if|while) (?:you )?summari[sz]\w|summary (?:must|should|has to|shall)\b)",
+            (
+                r"\b(?:in(?:to)? (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"
+                r"|(?:when|if|while) (?:you )?summari[sz]\w|summary (?:must|should|has to|shall)\b)"
+            ),
             "summar",
         ),
         (
@@ -40,18 +42,25 @@ _ORDERS: Final = tuple(
             ],
         ),
         (
-            r"\b(?:(?:ignorier|vergiss|missachte)(?:e|en|t)? (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)"
-            r"|in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b)",
+            (
+                r"\b(?:(?:ignorier|vergiss|missachte)(?:e|en|t)?"
+                r" (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)"
+                r"|in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b)"
+            ),
             "ignorier vergiss missachte zusammenfassung schreib",
         ),
         (
-            r"\b(?:(?:ignor|oubli)(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"
-            r"|dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b)",
+            (
+                r"\b(?:(?:ignor|oubli)(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"
+                r"|dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b)"
+            ),
             "ignore oublie résumé écri",
         ),
         (
-            r"\b(?:(?:ignora|ignore|olvida) (?:\w+ ){0,4}instrucciones"
-            r"|en (?:cada|tu|su|el|todo) resumen|escrib[ea] que\b)",
+            (
+                r"\b(?:(?:ignora|ignore|olvida) (?:\w+ ){0,4}instrucciones"
+                r"|en (?:cada|tu|su|el|todo) resumen|escrib[ea] que\b)"
+            ),
             ["instrucciones", "resumen", "escribe que", "escriba que"],
         ),
         (
@@ -59,8 +68,10 @@ _ORDERS: Final = tuple(
             "игнорируй резюме пересказе",
         ),
         (
-            r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
-            r"|(?:写|声明|注明)(?:道|明)?[：:]",
+            (
+                r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
+                r"|(?:写|声明|注明)(?:道|明)?[：:]"
+            ),
             "忽略 无视 摘要 总结 写 声明 注明",
         ),
     )

@@ -337,7 +337,7 @@ def _anchors(text: str) -> Iterator[_Anchor]:
 
 
 def _tokens(text: str) -> dict[str, int]:
-    """Return how often each token of ``text`` stands there; tokens that are plain words are left out.
+    """Return how often each token of ``text`` stands there, without tokens that are plain words.
 
     Most words have white space around them and stand there often, so each is looked at once.
     """

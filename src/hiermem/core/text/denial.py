@@ -219,7 +219,7 @@ def _goes_over(clause: _Clause) -> bool:
 def _clauses(
     text: str, *, forbidding: bool = False, about: Iterable[_Clause] = ()
 ) -> Iterator[_Clause]:
-    """Yield the clauses of ``text``, in lower case, that share the beginning of a word with ``about``.
+    """Yield the lower-case clauses of ``text`` that share the beginning of a word with ``about``.
 
     With ``forbidding`` they are instead those that forbid.
     """

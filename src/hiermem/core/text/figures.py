@@ -343,7 +343,7 @@ def lowered(text: str) -> str:
 def _written_in_figures(text: str) -> Iterator[Stated]:
     begins = places(text)
     for match in matches(_MULTIPLIED, text, begins):
-        # Where it ignores the case, a pattern takes some letters for equal that differ in lower case.
+        # A pattern that ignores case takes some letters for equal that differ in lower case.
         value = float(number_key(match["n"])) * _MULTIPLIERS.get(match["x"].lower(), 0)
         yield Stated(
             match.group(), f"{value:.10g}" if value < 1e9 else str(int(value)), match.start("n")
