@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hiermem.core.summaries.validate import check
 from hiermem.core.text import language
 from hiermem.core.text.anchors import Fidelity, fidelity
+from hiermem.core.text.units import prose
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Unit
@@ -33,6 +34,10 @@ def request(text: str = TALK, *, target: int = 200, limit: int = 300) -> LLMRequ
     )
 
 
+def told(asked: LLMRequest) -> list[str]:
+    return [prose(source.text) for source in asked.inputs]
+
+
 def sized(length: int) -> str:
     """Give an answer of so many characters that tells of the talk."""
     return (GOOD + " ").ljust(length, "a")[:length]
@@ -45,6 +50,8 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
         for problem in check(
             response,
             request=asked or request(),
+            tokens=COUNTER.count(response.text),
+            told=told(asked or request()),
             **({"input_tokens": 600, "fidelity": None, "min_fidelity": 0.5} | given),
         )
     ]
@@ -236,6 +243,8 @@ def test_missing_sections_are_soft_and_headings_may_be_decorated():
     (problem,) = check(
         LLMResponse(f"# OVERVIEW\n{GOOD}"),
         request=request(),
+        tokens=40,
+        told=[TALK],
         input_tokens=600,
         sections=asked,
         fidelity=None,
@@ -253,20 +262,28 @@ def test_fidelity_under_the_threshold_is_soft(value, found):
     assert all(
         not problem.hard
         for problem in check(
-            LLMResponse(GOOD), request=request(), input_tokens=600, fidelity=kept, min_fidelity=0.5
+            LLMResponse(GOOD),
+            request=request(),
+            tokens=20,
+            told=[TALK],
+            input_tokens=600,
+            fidelity=kept,
+            min_fidelity=0.5,
         )
     )
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
-def test_no_detail_tells_what_was_said_and_nothing_crashes(said, told):
+def test_no_detail_tells_what_was_said_and_nothing_crashes(said, answered):
     asked = request("canarycanary 4711 " + said)
     for problem in check(
-        LLMResponse("canaryanswer 4712 " + told),
+        LLMResponse("canaryanswer 4712 " + answered),
         request=asked,
+        tokens=COUNTER.count("canaryanswer 4712 " + answered),
+        told=told(asked),
         input_tokens=5,
         sections=("Overview",),
-        fidelity=fidelity(inputs=[asked.inputs[0].text], output=told, limit=9),
+        fidelity=fidelity(inputs=[asked.inputs[0].text], output=answered, limit=9),
         min_fidelity=1.0,
     ):
         assert "canary" not in problem.detail

@@ -56,8 +56,15 @@ def judge_joined(
     response = repair(response, request=request)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    kept = source_of(request, limit=MOST_ANCHORS).fidelity(response.text)
-    found = validate.check(response, request=request, input_tokens=input_tokens, fidelity=kept)
+    source = source_of(request, limit=MOST_ANCHORS)
+    found = validate.check(
+        response,
+        request=request,
+        tokens=request.counter.count(response.text),
+        told=source.told,
+        input_tokens=input_tokens,
+        fidelity=source.fidelity(response.text),
+    )
     problems = tuple(problem for problem in found if problem.hard)
     if not problems:
         return Accepted(response.text.strip(), response.model)

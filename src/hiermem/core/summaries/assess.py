@@ -73,14 +73,17 @@ def assess(
     text = check(
         response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )
+    tokens = request.counter.count(text)
     found = source.fidelity(text)
     return Draft(
         text=text,
-        tokens=request.counter.count(text),
+        tokens=tokens,
         units=(),
         problems=problems_of(
             replace(response, text=text),
             request=request,
+            tokens=tokens,
+            told=source.told,
             input_tokens=input_tokens,
             sections=sections,
             fidelity=found,

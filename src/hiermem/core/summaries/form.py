@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text.lexicon import words
@@ -133,9 +134,10 @@ def prose_fault(answer: str, *, request: LLMRequest) -> Fault | None:
         return Fault("truncated", "the answer is JSON that is cut off")
     if _is_data(answer) or _is_code(answer):
         return Fault("not_prose", "the answer is data or code; prose and list lines were asked for")
-    if _repeats(answer, request=request):
+    record = _folded(" ".join(source.text for source in request.inputs))
+    if _repeats(answer, record):
         return Fault("repetitive", "the answer says the same again and again")
-    if _continues(answer, request=request):
+    if _continues(answer, record, request=request):
         return Fault("continuation", "the answer continues the record instead of summarising it")
     return _reply_fault(answer)
 
@@ -191,8 +193,12 @@ def _is_code(answer: str) -> bool:
 # ---------------------------------------------------------------------------------------------
 # Repetition
 
-_STATEMENT: Final = re.compile(r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+")
+#: The mark after which a statement ends, and what closes it; or line ends.
+_STATEMENT: Final = re.compile(
+    r"([.!?…。！？；\n])(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
+)
 _TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
+_ASCII_TERM: Final = re.compile(r"\w+(?:[-./:]\w+)*", re.ASCII)
 #: Repeated statements are too many from this number and this share of the text on.
 _FEWEST_REPEATS: Final = 3
 _MOST_REPEATED: Final = 0.3
@@ -208,15 +214,21 @@ _LEAST_DISTINCT: Final = 0.35
 _PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was were be by as it")
 
 
+def _terms(text: str) -> list[str]:
+    """Return the words of ``text`` in one case, and its figures and names with what joins them."""
+    return (_ASCII_TERM if text.isascii() else _TERM).findall(text.casefold())
+
+
 def statements(text: str) -> list[str]:
     """Return the sentences and lines of ``text``."""
-    return [each.strip() for each in _STATEMENT.split(text) if each and each.strip()]
+    said, ends = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
+    return [each for own in map(add, said, ends) if (each := own.strip())]
 
 
-def _repeats(answer: str, *, request: LLMRequest) -> bool:
+def _repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
-    found = [_TERM.findall(each.casefold()) for each in said]
+    found = [_terms(each) for each in said]
     terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
@@ -226,9 +238,7 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
         seen.add(own)
     if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
         return True
-    flow = _TERM.findall(answer.casefold())
-    runs = list(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))
-    if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
+    if _is_loop(_terms(answer)):
         return True
     longer = [
         (each, frozenset(own))
@@ -237,20 +247,31 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
     ]
     if len(longer) < _LONG:
         return False
-    record = " ".join(source.text for source in request.inputs).casefold()
-    claimed = " ".join(record.split())
-    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in claimed]
-    return len(own_words) >= _LONG and _adds_nothing(own_words, set(_TERM.findall(record)))
+    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in record]
+    return len(own_words) >= _LONG and _adds_nothing(own_words, record)
 
 
-def _adds_nothing(terms: Sequence[frozenset[str]], record: set[str]) -> bool:
+def _is_loop(flow: Sequence[str]) -> bool:
+    """Return whether the terms of a text come in few different sequences."""
+    sequences = len(flow) - _SEQUENCE + 1
+    most = _LEAST_DISTINCT * sequences
+    # The first place of each term ends another sequence, except at the beginning of the text.
+    if sequences < _FEWEST_SEQUENCES or len(set(flow)) - _SEQUENCE >= most:
+        return False
+    return len(set(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))) < most
+
+
+def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
     """Return whether most statements have no word of the record that was not said before."""
+    if len(frozenset().union(*terms)) >= len(terms) * _SEQUENCE:
+        return False
+    record = set(_terms(text))
     known: set[str] = set()
     vain = 0
     for own in terms:
         vain += not any(term in record and term not in known for term in own)
         known |= own
-    return vain > _EMPTY_SHARE * len(terms) and len(known) < len(terms) * _SEQUENCE
+    return vain > _EMPTY_SHARE * len(terms)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -275,7 +296,7 @@ _QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」
 _SPEAKERS: Final = 40
 
 
-def _continues(answer: str, *, request: LLMRequest) -> bool:
+def _continues(answer: str, record: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a dialogue: lines in the record's form, or invented turns.
 
     Turns that the record holds are quotations, and a note may begin with a speaker's name.
@@ -287,7 +308,6 @@ def _continues(answer: str, *, request: LLMRequest) -> bool:
     turns = list(_turns(answer, request=request))
     if len(turns) < _FEWEST_TURNS:
         return False
-    record = _folded(" ".join(source.text for source in request.inputs))
     invented = sum(
         _TALK.search(_QUOTES.sub("", turn)) is not None and not _is_quoted(turn, record)
         for turn in turns

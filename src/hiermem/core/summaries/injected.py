@@ -12,47 +12,69 @@ from collections.abc import Iterable
 from typing import Final
 
 from hiermem.core.summaries.form import statements
-from hiermem.core.text.lexicon import stem
-
-
-def _each(words: str, rest: str) -> str:
-    """Return a pattern of each of ``words`` with ``rest``.
-
-    A search skips quickly over an alternative that begins with a letter, not over a group of them.
-    """
-    return "|".join(word + rest for word in words.split("|"))
-
+from hiermem.core.text.lexicon import stem, words
 
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
 
-#: What orders a summariser, in English, German, French, Spanish, Russian and Chinese.
-_ORDER: Final = re.compile(
-    r"\b(?:"
-    + "|".join(
+#: What orders a summariser, in English, German, French, Spanish, Russian and Chinese: patterns, and
+#: texts of which every match has one. Most records have none of these, and the search for a text
+#: takes a fraction of the time.
+_ORDERS: Final = tuple(
+    (re.compile(pattern), words(found) if isinstance(found, str) else found)
+    for pattern, found in (
         (
-            _each(
-                "ignore|disregard|forget",
-                r" (?:\w+ ){0,4}(?:instructions?|prompts?|rules|above)\b",
+            r"\b(?:ignore|disregard|forget) (?:\w+ ){0,4}(?:instructions?|prompts?|rules|above)\b",
+            "ignore disregard forget",
+        ),
+        (
+            (
+                r"\b(?:in(?:to)? (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"
+                r"|(?:when|if|while) (?:you )?summari[sz]\w|summary (?:must|should|has to|shall)\b)"
             ),
-            _each("in|into", r" (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"),
-            _each("when|if|while", r" (?:you )?summari[sz]\w"),
-            r"summary (?:must|should|has to|shall)\b",
-            _each("write|state|note|record|include", r" (?:in \w+ \w+ )?that\b"),
-            _each(
-                "ignorier|vergiss|missachte",
-                r"(?:e|en|t)? (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)",
+            "summar",
+        ),
+        (
+            r"\b(?:write|state|note|record|include) (?:in \w+ \w+ )?that\b",
+            [
+                f"{verb} {follows}"
+                for verb in ("write", "state", "note", "record", "include")
+                for follows in ("that", "in ")
+            ],
+        ),
+        (
+            (
+                r"\b(?:(?:ignorier|vergiss|missachte)(?:e|en|t)?"
+                r" (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)"
+                r"|in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b)"
             ),
-            r"in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b",
-            _each("ignor|oubli", r"(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"),
-            r"dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b",
-            _each("ignora|ignore|olvida", r" (?:\w+ ){0,4}instrucciones"),
-            r"en (?:cada|tu|su|el|todo) resumen",
-            _each("escribe|escriba", r" que\b"),
-            r"игнорируй|в (?:каждом|своём|твоём) (?:резюме|пересказе)",
-        )
+            "ignorier vergiss missachte zusammenfassung schreib",
+        ),
+        (
+            (
+                r"\b(?:(?:ignor|oubli)(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"
+                r"|dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b)"
+            ),
+            "ignore oublie résumé écri",
+        ),
+        (
+            (
+                r"\b(?:(?:ignora|ignore|olvida) (?:\w+ ){0,4}instrucciones"
+                r"|en (?:cada|tu|su|el|todo) resumen|escrib[ea] que\b)"
+            ),
+            ["instrucciones", "resumen", "escribe que", "escriba que"],
+        ),
+        (
+            r"\b(?:игнорируй|в (?:каждом|своём|твоём) (?:резюме|пересказе))",
+            "игнорируй резюме пересказе",
+        ),
+        (
+            (
+                r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
+                r"|(?:写|声明|注明)(?:道|明)?[：:]"
+            ),
+            "忽略 无视 摘要 总结 写 声明 注明",
+        ),
     )
-    + r")|(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
-    r"|(?:写|声明|注明)(?:道|明)?[：:]"
 )
 #: What tells of an order instead of obeying it.
 _REPORTS: Final = re.compile(
@@ -86,7 +108,11 @@ def obeys(texts: Iterable[str], output: str) -> bool:
 
 
 def _orders(text: str) -> bool:
-    return _ORDER.search(text.lower()) is not None
+    text = text.lower()
+    return any(
+        any(part in text for part in found) and pattern.search(text) is not None
+        for pattern, found in _ORDERS
+    )
 
 
 def _repeats(statement: str, only: set[str]) -> bool:

@@ -48,6 +48,8 @@ ProblemKind: TypeAlias = Literal[
 
 #: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
+#: The first words of an answer; where one is missing in a text, the answer is no stretch of it.
+_OPENING_WORDS: Final = 40
 #: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
 
@@ -126,6 +128,8 @@ def check(
     response: LLMResponse,
     *,
     request: LLMRequest,
+    tokens: int,
+    told: Sequence[str],
     input_tokens: int,
     sections: Sequence[str] = (),
     fidelity: Fidelity | None = None,
@@ -133,8 +137,9 @@ def check(
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``response`` has been repaired (``repair``). ``input_tokens`` counts the summarised inputs,
-    without the prompt. ``sections`` are the requested headings.
+    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``told`` is the
+    prose of each input. ``input_tokens`` counts the summarised inputs, without the prompt.
+    ``sections`` are the requested headings.
     """
     text = response.text
     if not text.strip():
@@ -142,15 +147,14 @@ def check(
     if _says_nothing(text):
         says = "the answer says nothing beyond its headings"
         return (*_finish(response), Problem("empty", says, hard=True))
-    tokens = request.counter.count(text)
     return (
         *_finish(response),
         *_form(text, request=request, written=True),
         *_size(tokens, request=request, input_tokens=input_tokens),
         *_copy(response, request=request),
         *_relation(text, request=request, input_tokens=input_tokens),
-        *_language(text, request=request),
-        *_truth(text, request=request),
+        *_language(text, told),
+        *_truth(text, told, request=request),
         *_inventions(text, fidelity=fidelity, request=request),
         *_content(text, tokens, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
@@ -237,9 +241,11 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    for run in _UNSPACED.findall(text):
-        yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
-    for match in _TERM.finditer(_UNSPACED.sub(" ", text)):
+    if not text.isascii():
+        for run in _UNSPACED.findall(text):
+            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+        text = _UNSPACED.sub(" ", text)
+    for match in _TERM.finditer(text):
         word = match.group()
         plain = _plain(word)
         figure = any(map(str.isdigit, word))
@@ -310,33 +316,40 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
 
     An extracted answer is made of such stretches, and its units declare that.
     """
-    answer = " ".join(response.text.split())
+    words = response.text.split()
+    answer = " ".join(words)
     if response.units or len(answer) < _ECHO:
         return
     stated = [" ".join(source.text for source in request.inputs)]
     stated += [message.content for message in request.messages]
-    if any(answer in " ".join(text.split()) for text in stated):
+    if any(
+        all(word in text for word in words[:_OPENING_WORDS]) and answer in " ".join(text.split())
+        for text in stated
+    ):
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
 
-def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the answer is clearly in another language than all of the inputs."""
+def _language(text: str, told: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem where the answer is clearly in another language than all of ``told``."""
     answered = language.guess(prose(text))
     if answered is None:
         return
     # Each input gets a share, so that one long input does not decide for two languages.
-    share = max(200, 6000 // max(1, len(request.inputs)))
-    spoken = language.guess("\n".join(prose(source.text)[:share] for source in request.inputs))
+    share = max(200, 6000 // max(1, len(told)))
+    spoken = language.guess("\n".join(each[:share] for each in told))
     if spoken is not None and spoken != answered:
         yield Problem(
             "wrong_language", f"answered in {answered!r}, the inputs are in {spoken!r}", hard=True
         )
 
 
-def _truth(text: str, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where a prohibition is turned round, or a speaker is invented."""
+def _truth(text: str, told: Sequence[str], *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where a prohibition is turned round, or an order of the record is obeyed.
+
+    ``told`` is the prose of the inputs.
+    """
     claimed = prose(text)
-    if inverted("\n".join(prose(source.text) for source in request.inputs), claimed):
+    if inverted("\n".join(told), claimed):
         yield Problem("inverted", "a prohibition of the record is turned round", hard=True)
     if obeys((source.text for source in request.inputs), claimed):
         yield Problem("injected", "an order inside the record is obeyed", hard=True)

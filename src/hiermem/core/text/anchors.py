@@ -10,15 +10,26 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.figures import DATES, NUMBER, Figures, Support, date_keys, number_key
-from hiermem.core.text.lexicon import stands_in, stem, words
-from hiermem.core.text.units import prose
+from hiermem.core.text.figures import (
+    DATES,
+    NUMBER,
+    Figures,
+    Support,
+    blanked,
+    date_keys,
+    lowered,
+    matches,
+    number_key,
+    places,
+)
+from hiermem.core.text.lexicon import stands_in, stem, words, words_of
+from hiermem.core.text.units import leaves_open, prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
@@ -45,19 +56,29 @@ _TOKEN: Final = re.compile(
     r"|(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"  # noqa: RUF001
 )
+#: Groups of a number with a space between them, and a piece of a text that has such numbers.
+_SPACED_GROUP: Final = re.compile(r"\d[ \u00a0\u202f](?=\d{3})")
+_PIECE: Final = re.compile(r"(?:\S|(?<=\d)[ \u00a0\u202f](?=\d{3}))+")
+#: Marks around a word that are no part of a token: "()" after a word is one.
+_OPENING: Final = "([{<\"'*"
+_CLOSING: Final = ",.;:!?)]}>\"'*"
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _REST: Final = r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 _CONSTRAINT: Final = re.compile(
-    r"\b(?=[dmscwian])"  # what a match begins with, looked at first: most words end here
-    r"(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
+    r"\b(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
     rf"|no longer|no more than|not allowed|mustn['’]t){_REST}",  # noqa: RUF001
     re.IGNORECASE,
 )
 #: Contractions deny what they stand before, but in talk they seldom forbid it.
 _CONTRACTION: Final = re.compile(
-    rf"\b(?=[dscwia])(?:don|doesn|shouldn|can|won|isn|aren)['’]t{_REST}",  # noqa: RUF001
+    rf"\b(?:don|doesn|shouldn|can|won|isn|aren)['’]t{_REST}",  # noqa: RUF001
     re.IGNORECASE,
 )
+#: What every match of both has in lower case, at most so far after its beginning.
+_DENIALS: Final = tuple(
+    map(re.compile, (r"n(?:ot|ever|o longer|o more than|['’]t)", "without", "avoid"))  # noqa: RUF001
+)
+_DENIAL_HEAD: Final = len("should ")
 #: "I don't know" and similar clauses constrain nothing.
 _NO_CONSTRAINT: Final = frozenset(
     {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
@@ -70,9 +91,14 @@ _GLUE: Final = words(
 )
 #: The number of a step, which is known from its place.
 _STEP: Final = re.compile(
-    r"\b(?=[stpoéaf])(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s?"
-    r" \d{1,3}\b",
+    r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
     re.IGNORECASE,
+)
+#: What stands before the number of a step, in lower case.
+_STEP_WORDS: Final = tuple(
+    f"{word}{ending} "
+    for word in words("step task phase option schritt aufgabe étape tâche paso tarea fase")
+    for ending in ("", "s")
 )
 #: A title, which the text under it says again.
 _TITLE: Final = re.compile(
@@ -82,7 +108,7 @@ _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:\d{1,3}[.)]|[-*•])[ \t]+")
 _HEADING: Final = re.compile(
     r"(?m)^[ \t]*(?:#+[^\n]*|\[\d{4}-\d\d-\d\d\]|\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$"
 )
-_CAPITAL_INSIDE: Final = re.compile(r"(?<=[a-z0-9,;] )[A-ZÀ-Þ][\w'’-]{2,60}")  # noqa: RUF001
+_CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
 _WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 
@@ -154,23 +180,31 @@ class Source:
     """
 
     def __init__(self, inputs: Sequence[str], *, limit: int, beside: Sequence[str] = ()) -> None:
-        self._text, self._limit, self._beside = "\n".join(inputs), limit, tuple(beside)
+        self._inputs, self._limit, self._beside = tuple(inputs), limit, tuple(beside)
 
     def read(self) -> None:
         """Read what judging any output needs, ahead of the output."""
-        _ = self._required, self._prose
+        _ = self._required, self.told, self._prose
 
     @cached_property
     def _required(self) -> list[_Anchor]:
-        return _weightiest(_anchors(_untitled(self._text)), self._limit)
+        return _weightiest(_anchors(_untitled("\n".join(self._inputs))), self._limit)
 
     @cached_property
     def _seen(self) -> str:
-        return "\n".join((self._text, *self._beside))
+        return "\n".join((*self._inputs, *self._beside))
+
+    @cached_property
+    def told(self) -> tuple[str, ...]:
+        """Return the prose of each input."""
+        return tuple(map(prose, self._inputs))
 
     @cached_property
     def _prose(self) -> str:
-        return prose(self._seen)
+        # A code block that one text leaves open goes on in the next.
+        if any(map(leaves_open, self._inputs)):
+            return prose(self._seen)
+        return "\n".join((*self.told, *([prose("\n".join(self._beside))] if self._beside else ())))
 
     @cached_property
     def _support(self) -> Support:
@@ -179,8 +213,8 @@ class Source:
     @cached_property
     def _words(self) -> frozenset[str]:
         # The digest of a code block may end inside a word, which then is a word of the digest.
-        digests = "" if self._prose == self._seen else self._prose
-        return frozenset(_WORD.findall(f"{self._seen}\n{digests}".casefold()))
+        digests = set(self._prose.split("\n")).difference(self._seen.split("\n"))
+        return frozenset(words_of("\n".join((self._seen, *digests)).casefold()))
 
     @cached_property
     def _is_german(self) -> bool:
@@ -189,7 +223,7 @@ class Source:
     def fidelity(self, output: str) -> Fidelity:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
         required, limit = self._required, self._limit
-        body = _STEP.sub(" ", _HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
+        body = _unstepped(_HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
         stated = figures.read(body[: figures.MOST_READ])
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
@@ -219,17 +253,21 @@ class Source:
 
         German writes every noun with a capital, so there a capital marks no name.
         """
-        plain = "\n".join(line for line in body.splitlines() if not _is_title(line))
+        found: dict[str, None] = {}
+        for line in body.splitlines():
+            inside = _CAPITAL_INSIDE.findall(line)
+            if inside and not _is_title(line):
+                found.update(dict.fromkeys(inside))
         names = [
             name
-            for name in dict.fromkeys(_CAPITAL_INSIDE.findall(plain))
+            for name in found
             if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
         ]
         strangers = tuple(
             name
             for name in names
-            if not stands_in(name, self._seen)
-            and not self._words.issuperset(_WORD.findall(name.casefold().removesuffix("'s")))
+            if not self._words.issuperset(words_of(name.casefold().removesuffix("'s")))
+            and not stands_in(name, self._seen)
         )
         if strangers and (self._is_german or language.guess(body) == "de"):
             return 0, ()
@@ -240,7 +278,18 @@ def _untitled(text: str) -> str:
     """Return ``text`` without titles and the numbers of its steps, which are no facts."""
     if "#" in text or "**" in text:
         text = _TITLE.sub("", text)
-    return _STEP.sub(" ", text)
+    return _unstepped(text)
+
+
+def _unstepped(text: str) -> str:
+    """Return ``text`` with a blank for each number of a step."""
+    begins: list[int] = []
+    for place in places(text):
+        if text[place - 1 : place] == " ":
+            before = text[max(0, place - len("schritts ")) : place].lower()
+            if before.endswith(_STEP_WORDS):
+                begins += range(place - len(before), place)
+    return blanked(text, matches(_STEP, text, begins), width=1)
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -260,23 +309,47 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
-    for pattern, sign in DATES:
-        if sign in text:
-            text = yield from _taken_out(_date, pattern, text)
+    begins = places(text)
+    for dates in DATES:
+        found = list(dates(text, begins))
+        for match in found:
+            if keys := date_keys(match):
+                yield _Anchor(match.group().strip(), "date", " ".join(keys))
+        text = blanked(text, found)
     if "://" in text:
-        text = yield from _taken_out(_url, _URL, text)
-    for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
-        if not _is_plain(token) and (anchor := _read_token(token)) is not None:
-            yield anchor._replace(times=times)
+        found = list(_URL.finditer(text))
+        for match in found:
+            url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
+            yield _Anchor(url, "literal", url.casefold())
+        text = blanked(text, found)
+    for token, times in _tokens(_spaced(text)).items():
+        if (anchor := _read_token(token)) is not None:
+            yield _Anchor(anchor.text, anchor.kind, anchor.key, times)
     for match in _QUOTED.finditer(whole):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
         quote = quote.rstrip(",;:")
         if quote:
             yield _Anchor(quote, "quote", quote.casefold())
-    for match in _CONSTRAINT.finditer(whole):
+    for match in matches(_CONSTRAINT, whole, _denial_places(whole)):
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
+
+
+def _tokens(text: str) -> dict[str, int]:
+    """Return how often each token of ``text`` stands there, without tokens that are plain words.
+
+    Most words have white space around them and stand there often, so each is looked at once.
+    """
+    found: dict[str, int] = {}
+    # Only the groups of a number are joined by spaces.
+    pieces = _PIECE.findall(text) if _SPACED_GROUP.search(text) else text.split()
+    for piece, times in Counter(pieces).items():
+        if not _is_plain(piece.lstrip(_OPENING).rstrip(_CLOSING)):
+            for token in _TOKEN.findall(piece):
+                if not _is_plain(token):
+                    found[token] = found.get(token, 0) + times
+    return found
 
 
 def _spaced(text: str) -> str:
@@ -284,31 +357,11 @@ def _spaced(text: str) -> str:
     return text if text.isascii() else _UNSPACED.sub(" ", text)
 
 
-def _taken_out(
-    read: Callable[[re.Match[str]], _Anchor | None], pattern: re.Pattern[str], text: str
-) -> Generator[_Anchor, None, str]:
-    """Yield the anchors that ``pattern`` finds, and return ``text`` with a space for each match."""
-    kept: list[str] = []
-    at = 0
-    for match in pattern.finditer(text):
-        if (anchor := read(match)) is not None:
-            yield anchor
-        kept.append(text[at : match.start()])
-        at = match.end()
-    if not at:
-        return text
-    kept.append(text[at:])
-    return " ".join(kept)
-
-
-def _date(match: re.Match[str]) -> _Anchor | None:
-    keys = date_keys(match)
-    return _Anchor(match.group().strip(), "date", " ".join(keys)) if keys else None
-
-
-def _url(match: re.Match[str]) -> _Anchor:
-    url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
-    return _Anchor(url, "literal", url.casefold())
+def _denial_places(text: str) -> list[int]:
+    """Return the places at which a constraint or a contraction may begin in ``text``."""
+    text = lowered(text)
+    ends = sorted(match.start() for each in _DENIALS for match in each.finditer(text))
+    return [place for end in ends for place in range(max(0, end - _DENIAL_HEAD), end + 1)]
 
 
 def _is_plain(token: str) -> bool:
@@ -330,8 +383,8 @@ def _read_token(token: str) -> _Anchor | None:
     else:
         core = token.replace("'", "").replace("’", "")  # noqa: RUF001
         marked = (
-            any(char.isdigit() for char in core)
-            or any(mark in core for mark in ("_", "@", "::", "()", "#"))
+            any(map(str.isdigit, core))
+            or any(map(core.__contains__, ("_", "@", "::", "()", "#")))
             or ("." in core and len(core) > 4)
             or (core[1:] != core[1:].lower() and not core.isupper() and "-" not in core)
         )
@@ -353,10 +406,11 @@ def _content(clause: str) -> list[str]:
 
 def _denied(text: str) -> frozenset[str]:
     """Return the stems of all words that ``text`` denies."""
+    begins = _denial_places(text)
     return frozenset(
         word
         for pattern in (_CONSTRAINT, _CONTRACTION)
-        for match in pattern.finditer(text)
+        for match in matches(pattern, text, begins)
         for word in _content(match.group(1))
     )
 

@@ -10,17 +10,19 @@ denied without these words is not seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-_SENTENCE: Final = re.compile(r"[.!?;]+(?=\s|$)\s*|[\n。！？；]+\s*")
-_CLAUSE: Final = re.compile(r"[,:]+(?=\s|$)\s*|[，：]\s*")
+# Each begins with one set of characters, to which a search skips quickly.
+_SENTENCE: Final = re.compile(
+    r"[.!?;\n。！？；](?:(?<=[.!?;])[.!?;]*(?=\s|$)|(?<=[\n。！？；])[\n。！？；]*)\s*"
+)
+_CLAUSE: Final = re.compile(r"[,:，：](?:(?<=[,:])[,:]*(?=\s|$)|(?<=[，：]))\s*")
 _WORD: Final = re.compile(r"\w+")
 _HAN: Final = re.compile("[\u3400-\u9fff]+")
-_APOSTROPHES: Final = str.maketrans({"’": "'"})
 
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
 
@@ -40,6 +42,12 @@ _FORBIDS: Final = re.compile(
     r"|no (?:se )?(?:debe\w*|puede\w*)|nunca|jamás|prohibid\w*|en ningún caso"
     r"|нельзя|никогда|запрещ\w+|ни в коем случае|не должн\w+)\b"
     r"|禁止|不得|不能|不可|不要|不准|不许|绝不|切勿|严禁",
+)
+#: What every match has of that; most sentences have nothing of it.
+_FORBIDS_PERHAPS: Final = re.compile(
+    r"n(?:ot\b|'t(?<=[oatd]n't)|ever|o (?:circ|acc|longer|se |debe|puede)|icht|ie(?:\b|mals)|unca"
+    r"|e (?:doi|faut|peu|pas|jam)|'est|ed(?<=banned)|tersagt|ingún|esfalls| fall| umst| cas|terdit)"
+    r"|forbid|verbot|prohib|jamais|jamás|нель|ник|запрещ|ни |не |禁|不|绝|切|严"
 )
 #: What denies, each once; phrases that a language doubles count as one.
 _DENIES: Final = re.compile(
@@ -136,15 +144,22 @@ def inverted(source: str, output: str) -> int:
     rules = list(_clauses(source, forbidding=True))
     if not rules:
         return 0
+    output = _lowered(output)
+    known = set(_heads(_terms(output)))
+    rules = [
+        rule for rule in rules if _is_most(rule, sum(map(known.__contains__, _heads(rule.terms))))
+    ]
+    if not rules:
+        return 0
+    written = list(_clauses(output, about=rules))
     said = " ".join(source.casefold().split())
-    written = list(_clauses(_lowered(output)))
     claimed = [clause for clause in written if clause.text not in said]
     turned = [
         rule for rule in rules if _has_opposite(rule, claimed) and not _is_repeated(rule, written)
     ]
     if not turned:
         return 0
-    stated = list(_clauses(source))
+    stated = list(_clauses(source, about=turned))
     return sum(not _has_opposite(rule, stated) for rule in turned)
 
 
@@ -176,11 +191,16 @@ def _is_enough(rule: _Clause, clause: _Clause, shared: int) -> bool:
     if len(rule.terms) == 1:
         (term,) = rule.terms
         return shared == 1 and len(term) >= _TELLING and clause.length <= _SHORT_CLAUSE
-    return shared >= 2 and 3 * shared >= 2 * len(rule.terms)
+    return _is_most(rule, shared)
+
+
+def _is_most(rule: _Clause, shared: int) -> bool:
+    """Return whether so many of the words of ``rule`` are most of them."""
+    return shared >= min(2, len(rule.terms)) and 3 * shared >= 2 * len(rule.terms)
 
 
 def _lowered(text: str) -> str:
-    return text.translate(_APOSTROPHES).lower()
+    return text.replace("’", "'").lower()
 
 
 def _folded(text: str) -> str:
@@ -196,30 +216,45 @@ def _goes_over(clause: _Clause) -> bool:
     return any(term.startswith(_OVER) for term in clause.terms)
 
 
-def _clauses(text: str, *, forbidding: bool = False) -> Iterator[_Clause]:
-    """Yield the clauses of ``text``, in lower case; with ``forbidding`` those that forbid."""
+def _clauses(
+    text: str, *, forbidding: bool = False, about: Iterable[_Clause] = ()
+) -> Iterator[_Clause]:
+    """Yield the lower-case clauses of ``text`` that share the beginning of a word with ``about``.
+
+    With ``forbidding`` they are instead those that forbid.
+    """
+    heads = {head for rule in about for head in _heads(rule.terms)}
     for sentence in _SENTENCE.split(text)[:_MOST_SENTENCES]:
+        if forbidding and _FORBIDS_PERHAPS.search(sentence) is None:
+            continue
         rules: bool | None = None
         for part in _CLAUSE.split(sentence):
             if forbidding and _FORBIDS.search(part) is None:
                 continue
+            terms = _terms(part)
+            if not terms or not (forbidding or not heads.isdisjoint(_heads(terms))):
+                continue
             if rules is None:
                 rules = _RULES.search(sentence) is not None
-            if terms := _terms(part):
-                denials = len(_DENIES.findall(_DOUBLED.sub(" not ", part)))
-                yield _Clause(terms, denials % 2 == 1, rules, len(part.split()), _folded(part))
+            denials = len(_DENIES.findall(_DOUBLED.sub(" not ", part)))
+            yield _Clause(terms, denials % 2 == 1, rules, len(part.split()), _folded(part))
 
 
 def _terms(clause: str) -> frozenset[str]:
     """Return the words of a clause that carry its meaning."""
     found: set[str] = set()
-    for run in _HAN.findall(clause):
-        left = _HAN_LIGHT.sub("", run)
-        found.update(left[at : at + 2] for at in range(len(left) - 1))
-    for word in _WORD.findall(_HAN.sub(" ", clause)):
-        if word not in _LIGHT and len(word) >= _SHORTEST_HEAD:
-            found.add(word)
-    return frozenset(found)
+    if not clause.isascii():
+        for run in _HAN.findall(clause):
+            left = _HAN_LIGHT.sub("", run)
+            found.update(left[at : at + 2] for at in range(len(left) - 1))
+        clause = _HAN.sub(" ", clause)
+    words = set(_WORD.findall(clause)) - _LIGHT
+    return frozenset(found.union(word for word in words if len(word) >= _SHORTEST_HEAD))
+
+
+def _heads(terms: Iterable[str]) -> Iterator[str]:
+    """Yield the letters in which all forms of each of ``terms`` agree."""
+    return (term[:_SHORTEST_HEAD] for term in terms)
 
 
 def _shared(first: frozenset[str], second: frozenset[str]) -> int:

@@ -4,12 +4,14 @@
 Equal figures have equal keys however they are written: with other separators of thousands, in
 words, with a multiplier ("120 thousand", 12万), a date in another notation or language. All scans
 are linear. ``anchors`` decides which figures must survive compression.
+
+Few places of a text hold figures. The patterns are tried at these places, not at every character.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -51,12 +53,15 @@ def _either(names: Iterable[str]) -> str:
     return f"(?:{'|'.join(branches)})" + ("?" if "" in rests else "")
 
 
+#: Where a figure begins: at its first digit, or at a sign before that.
+_PLACE: Final = re.compile(r"[~≈$€£¥\d](?<!\d\d)")
 _MONTH: Final = _either(_MONTHS) + r"\b"
-_BEGINS: Final = r"(?=[jfmasondeglявфиансд\d])"
+#: A word before a figure that may be its month, and how far from the figure it may begin.
+_WORD_BEFORE: Final = re.compile(r"[^\W\d_]+(?=\.?,? (?:of |de )?\Z)")
+_FARTHEST: Final = 20
 _RANGE: Final = r" ?[-–] ?"
 _NAMED_DATE: Final = re.compile(
-    rf"\b{_BEGINS}"  # what a match begins with, looked at first: most words end here
-    rf"(?:(?P<m1>{_MONTH})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
+    rf"\b(?:(?P<m1>{_MONTH})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
     rf"(?:{_RANGE}(?P<e1>\d{{1,2}})(?:st|nd|rd|th)?(?![\d-]))?(?:,? (?P<y1>\d{{4}})\b)?"
     rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?"
     rf"(?:{_RANGE}(?P<e2>\d{{1,2}})(?:st|nd|rd|th|\.)?)? (?:of |de )?(?P<m2>{_MONTH})\.?"
@@ -74,20 +79,18 @@ _HAN_DATE: Final = re.compile(
     rf"(?:(?P<y>\d{{4}})年)?(?P<m>\d{{1,2}}|[{_HAN_DIGITS}十]{{1,2}})月"
     rf"(?P<d>\d{{1,2}}|[{_HAN_DIGITS}十]{{1,3}})[日号]"
 )
-#: The forms of dates, each with a text that every match of the form contains.
-DATES: Final = ((_NAMED_DATE, " "), (_ISO_DATE, ""), (_HAN_DATE, "月"))
 _DOTTED_DATE: Final = re.compile(
     r"(?<![\d.])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?:(?P<y>\d{4})\b)?(?!\d)"
 )
 #: The day that the middle of a month is read as.
 _MID_MONTH: Final = 15
 _MIDDLE: Final = re.compile(
-    rf"\b(?:mid[- ]|middle of |mitte |mi-|mediados de )(?P<m>{_MONTH})"
-    r"(?: (?:de )?(?P<y>\d{4})\b)?",
-    re.IGNORECASE,
+    r"[mM](?<!\w.)"  # a search skips quickly to a character, not to the beginning of a word
+    rf"(?i:(?:id[- ]|iddle of |itte |i-|ediados de )(?P<m>{_MONTH})"
+    r"(?: (?:de )?(?P<y>\d{4})\b)?)"
 )
 _MONTH_OF_YEAR: Final = re.compile(
-    rf"\b{_BEGINS}(?P<m>{_MONTH})\.?,? (?:of |de )?(?P<y>(?:19|20)\d\d)\b", re.IGNORECASE
+    rf"\b(?P<m>{_MONTH})\.?,? (?:of |de )?(?P<y>(?:19|20)\d\d)\b", re.IGNORECASE
 )
 
 #: Groups of three digits, parted as in French, English, German or Swiss texts.
@@ -143,9 +146,18 @@ _NUMBER_WORDS: Final = {
     "eine": 1, "einen": 1, "une": 1, "una": 1, "hundred": 100, "hundert": 100, "cent": 100,
     "cien": 100,
 }  # fmt: skip
+#: The numbers that words mean, those of two words ("twenty-five") among them.
+_WORD_VALUES: Final = _NUMBER_WORDS | {
+    f"{tens}-{unit}": value + small
+    for tens, value in _NUMBER_WORDS.items()
+    for unit, small in _NUMBER_WORDS.items()
+    if small < 10 and value >= 20
+}
 #: Words that also mean something else, and so claim no figure.
 _NO_CLAIM: Final = frozenset({"once", "elf", "six", "cent", "cien"})
 _WORDS: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)?")
+#: The same for a text in lower case without other letters, which takes half the time.
+_ASCII_WORDS: Final = re.compile(r"[a-z]+(?:-[a-z]+)?")
 #: A word of ten or less is rarely a claim; a figure has two digits or more.
 _LEAST_CLAIM: Final = 10
 #: How much of an output is read for its figures, which is more than any summary has.
@@ -248,9 +260,11 @@ def _han_value(written: str) -> int:
             digit = _HAN_VALUES[char]
         elif char in _HAN_SIZES:
             section, digit = section + (digit or 1) * _HAN_SIZES[char], 0
-        else:
+        elif char in _MULTIPLIERS:
             total = (total + section + digit) * _MULTIPLIERS[char]
             section = digit = 0
+        else:
+            return 0
     return total + section + digit
 
 
@@ -260,66 +274,121 @@ def read(text: str) -> Figures:
     return Figures(tuple(found), tuple(_numbers(left)), left)
 
 
+def places(text: str) -> list[int]:
+    """Return the places at which a figure may begin in ``text``."""
+    return [match.start() for match in _PLACE.finditer(text)]
+
+
+def matches(pattern: re.Pattern[str], text: str, places: Iterable[int]) -> Iterator[re.Match[str]]:
+    """Yield what ``pattern`` finds in ``text``; a match can begin only at one of ``places``."""
+    end = 0
+    for place in places:
+        if place >= end and (match := pattern.match(text, place)) is not None:
+            yield match
+            end = match.end()
+
+
+def _months_before(text: str, places: Iterable[int]) -> Iterator[int]:
+    """Yield where the names of months begin that stand before a figure."""
+    for place in places:
+        if text[place - 1 : place] == " ":
+            before = _WORD_BEFORE.search(text, max(0, place - _FARTHEST), place)
+            if before is not None and is_month(before.group()):
+                yield before.start()
+
+
+def named_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Yield the dates in ``text`` that name the month; ``places`` are those of its figures."""
+    return matches(_NAMED_DATE, text, sorted((*places, *_months_before(text, places))))
+
+
+def iso_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Yield the dates in ``text`` that are written in figures, from the year on."""
+    return matches(_ISO_DATE, text, places)
+
+
+def han_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
+    """Yield the Chinese dates in ``text``, which may be written without digits."""
+    return _HAN_DATE.finditer(text) if "月" in text else iter(())
+
+
+def _dotted_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    return matches(_DOTTED_DATE, text, places)
+
+
+def _middles(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
+    return _MIDDLE.finditer(text)
+
+
+#: What finds the dates of each form in a text with the places of its figures.
+DATES: Final[tuple[Callable[[str, Sequence[int]], Iterator[re.Match[str]]], ...]] = (
+    named_dates,
+    iso_dates,
+    han_dates,
+)
+
+
 def _numbers(text: str) -> Iterator[Stated]:
     yield from _written_in_figures(text)
-    for match in _WORDS.finditer(text):
-        if value := _word_value(match.group().lower()):
-            yield Stated(match.group(), str(value), match.start())
+    for match in (_ASCII_WORDS if text.isascii() else _WORDS).finditer(lowered(text)):
+        if value := _WORD_VALUES.get(match.group()):
+            yield Stated(text[match.start() : match.end()], str(value), match.start())
+
+
+def lowered(text: str) -> str:
+    """Return ``text`` in lower case and of the same length."""
+    return text.replace("İ", "ı").lower()
 
 
 def _written_in_figures(text: str) -> Iterator[Stated]:
-    for match in _MULTIPLIED.finditer(text):
-        value = float(number_key(match["n"])) * _MULTIPLIERS[match["x"].lower()]
+    begins = places(text)
+    for match in matches(_MULTIPLIED, text, begins):
+        # A pattern that ignores case takes some letters for equal that differ in lower case.
+        value = float(number_key(match["n"])) * _MULTIPLIERS.get(match["x"].lower(), 0)
         yield Stated(
             match.group(), f"{value:.10g}" if value < 1e9 else str(int(value)), match.start("n")
         )
-    for match in _NUMBER.finditer(text):
+    for match in matches(_NUMBER, text, begins):
         yield Stated(match.group().strip(), number_key(match["n"]), match.start("n"))
-    for match in _CLOCK.finditer(text):
+    for match in matches(_CLOCK, text, begins):
         yield Stated(match.group(), f"{int(match[1]) % 12}:{match[2]}", match.start())
-    for match in _HAN_FIGURE.finditer(text):
-        yield Stated(match.group(), str(_han_value(match["h"])), match.start())
-
-
-def _word_value(word: str) -> int:
-    """Return the number that ``word`` means, 0 where it means none.
-
-    >>> _word_value("twelve"), _word_value("twenty-five"), _word_value("well-known")
-    (12, 25, 0)
-    """
-    tens, dash, unit = word.partition("-")
-    value = _NUMBER_WORDS.get(tens, 0)
-    if not dash:
-        return value
-    small = _NUMBER_WORDS.get(unit, 0)
-    return value + small if value >= 20 and 0 < small < 10 else 0
+    if not text.isascii():
+        for match in _HAN_FIGURE.finditer(text):
+            yield Stated(match.group(), str(_han_value(match["h"])), match.start())
 
 
 def _dates(text: str) -> tuple[list[Stated], str]:
     """Return the dates that ``text`` states, and the text with a blank for each of them."""
     found: list[Stated] = []
-    for pattern, sign in (*DATES, (_DOTTED_DATE, "."), (_MIDDLE, " ")):
-        if sign in text:
-            text = _taken_out(pattern, text, found)
-    for match in _MONTH_OF_YEAR.finditer(text):
+    begins = places(text)
+    for find in (*DATES, _dotted_dates, _middles):
+        text = _taken_out(find(text, begins), text, found)
+    months = list(matches(_MONTH_OF_YEAR, text, _months_before(text, begins)))
+    for match in months:
         month = f"{match['y']}-{_MONTHS[match['m'].lower()]:02}"
         found.append(Stated(match.group(), month, match.start()))
-    return found, _MONTH_OF_YEAR.sub(_blank, text)
+    return found, blanked(text, months)
 
 
-def _blank(match: re.Match[str]) -> str:
-    return " " * len(match.group())
+def _taken_out(matches: Iterable[re.Match[str]], text: str, found: list[Stated]) -> str:
+    """Add the dates that were found in ``text``, and return it with blanks in their places."""
+    dates: list[re.Match[str]] = []
+    for match in matches:
+        if keys := date_keys(match):
+            dates.append(match)
+            found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
+    return blanked(text, dates)
 
 
-def _taken_out(pattern: re.Pattern[str], text: str, found: list[Stated]) -> str:
-    """Add the dates that ``pattern`` finds, and return ``text`` with blanks in their places."""
-
-    def take(match: re.Match[str]) -> str:
-        keys = date_keys(match)
-        found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
-        return _blank(match) if keys else match.group()
-
-    return pattern.sub(take, text)
+def blanked(text: str, matches: Iterable[re.Match[str]], *, width: int | None = None) -> str:
+    """Return ``text`` with as many blanks as each of ``matches`` is long, or ``width`` of them."""
+    kept: list[str] = []
+    at = 0
+    for match in matches:
+        blanks = match.end() - match.start() if width is None else width
+        kept += (text[at : match.start()], " " * blanks)
+        at = match.end()
+    return "".join((*kept, text[at:]))
 
 
 class Support:
@@ -360,7 +429,7 @@ class Support:
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
-        worded = {str(value) for word in self._words if (value := _word_value(word))}
+        worded = {str(_WORD_VALUES[word]) for word in self._words if word in _WORD_VALUES}
         return frozenset(worded | {each.key for each in _written_in_figures(self._dated[1])})
 
     @cached_property

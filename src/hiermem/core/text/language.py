@@ -7,7 +7,8 @@ Only a bounded sample is read, so the cost does not depend on the length.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from hiermem.core.text.lexicon import words
@@ -31,7 +32,8 @@ _SCRIPT: Final = {name: re.compile(f"[{ranges}]+") for name, ranges in _SCRIPTS.
 #: A code point of these scripts carries about as much as three letters.
 _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _WORD: Final = re.compile(r"[^\W\d_]+")
-
+#: All ASCII characters but letters, as blanks.
+_BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalpha()}
 
 #: Frequent words that occur in one of these languages only.
 _TELLING: Final = {
@@ -44,12 +46,6 @@ _TELLING: Final = {
     "nl": words("de het een van en niet dat ook met voor zijn op aan maar wij deze wordt naar"),
 }
 
-#: The languages in which each marker word is frequent.
-_LANGUAGES_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    word: tuple(code for code, telling in _TELLING.items() if word in telling)
-    for word in set().union(*_TELLING.values())
-}
-
 
 def guess(text: str) -> str | None:
     """Return a language's code, or its script's name if only that is known; None if unsure.
@@ -60,10 +56,12 @@ def guess(text: str) -> str | None:
     True
     """
     sample = text[:_SAMPLE]
-    scripts = ("latin",) if sample.isascii() else tuple(_SCRIPT)
-    letters = dict.fromkeys(_SCRIPT, 0)
-    for name in scripts:
-        found = sum(map(len, _SCRIPT[name].findall(sample)))
+    if sample.isascii():
+        spoken = sample.translate(_BLANKS).lower().split()
+        return _latin(spoken) if sum(map(len, spoken)) >= _LETTERS_NEEDED else None
+    letters: dict[str, int] = {}
+    for name, pattern in _SCRIPT.items():
+        found = sum(map(len, pattern.findall(sample)))
         letters[name] = found * (3 if name in _DENSE else 1)
     total = sum(letters.values())
     if total < _LETTERS_NEEDED:
@@ -73,17 +71,17 @@ def guess(text: str) -> str | None:
     script = max(letters, key=letters.__getitem__)
     if letters[script] < 0.7 * total:
         return None
-    return script if script != "latin" else _latin(sample)
+    return script if script != "latin" else _latin(_WORD.findall(sample.lower()))
 
 
-def _latin(sample: str) -> str | None:
-    """Return the language whose marker words are clearly the most frequent in ``sample``."""
-    spoken = _WORD.findall(sample.lower())
-    hits = dict.fromkeys(_TELLING, 0)
-    for word in spoken:
-        for code in _LANGUAGES_OF.get(word, ()):
-            hits[code] += 1
-    (most, code), (second, _) = sorted(((n, code) for code, n in hits.items()), reverse=True)[:2]
+def _latin(spoken: Sequence[str]) -> str | None:
+    """Return the language whose marker words are clearly the most frequent in ``spoken``."""
+    said = Counter(spoken)
+    hits = [
+        (sum(said[word] for word in telling if word in said), code)
+        for code, telling in _TELLING.items()
+    ]
+    (most, code), (second, _) = sorted(hits, reverse=True)[:2]
     if most < 6 or most < 2 * second or most < 0.1 * len(spoken):
         return None
     return code

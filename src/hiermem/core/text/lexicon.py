@@ -82,6 +82,8 @@ _WORD: Final = re.compile(
 #: The last alternative alone: it finds the same words in a text without slashes and inner dots.
 _PLAIN_WORD: Final = re.compile(r"\w+(?:[-'’]\w+)*")  # noqa: RUF001
 _LETTERS: Final = re.compile(r"\w+")
+#: The ASCII characters that are no part of a word, as blanks.
+_BLANKS: Final = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}
 _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
@@ -124,6 +126,15 @@ def stem(word: str) -> str:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
             return word[: -len(suffix)]
     return word
+
+
+def words_of(text: str) -> list[str]:
+    """Return the runs of letters, figures and underscores in ``text``.
+
+    >>> words_of("It's 5 o'clock.")
+    ['It', 's', '5', 'o', 'clock']
+    """
+    return text.translate(_BLANKS).split() if text.isascii() else _LETTERS.findall(text)
 
 
 def stands_in(word: str, text: str) -> bool:

@@ -56,6 +56,8 @@ _SIGNATURE: Final = re.compile(
     r")$",
     re.IGNORECASE,
 )
+#: What the first character of such a line is, if it is no blank.
+_SIGNS: Final = frozenset("#/<@" + "abcdefiprst" + "abcdefiprst".upper())
 _EXTENSION: Final = (
     r"\.(?:py|js|tsx?|jsx|html|css|json|ya?ml|toml|md|sql|sh|txt|cfg|ini|java|go|rs"
     r"|c|cpp|h|rb|php|ipynb|csv)\b"
@@ -113,6 +115,11 @@ def prose(text: str) -> str:
     return "".join(
         _digest(part) if number % 2 and part.strip() else part for number, part in enumerate(parts)
     )
+
+
+def leaves_open(text: str) -> bool:
+    """Return whether ``text`` ends inside a code block."""
+    return text.count(_FENCE) % 2 == 1
 
 
 def _label(speaker: str) -> str:
@@ -212,7 +219,7 @@ def _digest(block: str) -> str:
     named = [
         _BLANKS.sub(" ", line.strip().rstrip("{:"))[:80]
         for line in body.splitlines()
-        if len(line) < 400 and _SIGNATURE.match(line)
+        if len(line) < 400 and line.lstrip()[:1] in _SIGNS and _SIGNATURE.match(line)
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     named += [name for name in files if not any(name in line for line in named)][:6]
