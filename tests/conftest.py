@@ -1,9 +1,11 @@
 """Settings that hold for every test."""
 
 import functools
+import gc
 import os
 import shutil
 import ssl
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,9 +32,19 @@ def files_in_memory():
         tempfile.tempdir = None
 
 
+def modules_compiled_once():
+    """Have compiled modules kept, also where the environment says not to, as container images do.
+
+    Each of the many processes that tests start would compile the whole library again.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for the processes that tests start
+    sys.dont_write_bytecode = False
+
+
 def pytest_configure(config):
     """Say how much is drawn and where files are put, before any test is imported."""
     files_in_memory()
+    modules_compiled_once()
     sampling.factor = sampling.factor_of(config.option.markexpr)
     # Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
     settings.register_profile(
@@ -49,6 +61,16 @@ def pytest_collection_modifyitems(items):
         if draws or not {"share", "every"}.isdisjoint(item.fixturenames):
             item.add_marker("thorough")
         item.add_marker(pytest.mark.timeout(3_600))
+
+
+def pytest_collection_finish():
+    """Have the collector of cyclic garbage run seldom, and never over the collected tests.
+
+    Every full collection reads all objects, and most of them live as long as the run.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

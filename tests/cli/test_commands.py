@@ -211,8 +211,14 @@ def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
     assert "hiermem-memory[cli]" in capsys.readouterr().err
 
 
-def test_the_demo_says_what_it_covers_and_what_it_saved():
-    printed = _run("demo").stdout
+@pytest.fixture(scope="module")
+def demo():
+    """Return what the demo prints."""
+    return _run("demo").stdout
+
+
+def test_the_demo_says_what_it_covers_and_what_it_saved(demo):
+    printed = demo
     assert "351 messages" in printed
     assert "cover 100% of 348 messages" in printed
     assert "by quarter, oldest first" in " ".join(printed.split())
@@ -223,9 +229,9 @@ def test_the_demo_says_what_it_covers_and_what_it_saved():
     assert "\x1b" not in printed
 
 
-def test_the_demo_searches_the_whole_conversation():
+def test_the_demo_searches_the_whole_conversation(demo):
     """The decision stands in the middle; the hits are marked under the tree and in their words."""
-    printed = _run("demo").stdout
+    printed = demo
     searched = printed[printed.index("4. Searched") : printed.index("5. 3 messages later")]
     assert "Decision 8: *SQLite* *instead* of *PostgreSQL*" in searched
     assert re.search(r"(?m)^ +found .*\^", searched)

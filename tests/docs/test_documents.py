@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import contextlib
 import os
 import re
 import shlex
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
+import blocks
 import pytest
-
-if __name__ != "__main__":  # the blocks run in a process of their own, which needs no server
-    from provider import Provider
+from blocks import blocks_of
+from provider import Provider
 
 ROOT = Path(__file__).parents[2]
-#: The servers that pages name, none of which is there.
-SERVERS = re.compile(r"https?://(?:127\.0\.0\.1:\d+|[\w.-]+\.example)")
 #: How many numbers the vectors of the models that pages name have.
 DIMENSIONS = {"text-embedding-3-small": 1536, "nomic-embed-text": 768}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks_of(page: Path, language: str) -> list[tuple[int, str]]:
-    """Give (line, text) of each fenced block of the language."""
-    found, begin, lines = [], None, []
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        if begin is None and line.strip().startswith("```"):
-            if line.strip().removeprefix("```").split(" ")[0] == language:
-                begin, lines = number + 1, []
-            else:
-                begin = -number
-        elif begin is not None and line.strip() == "```":
-            if begin > 0:
-                found.append((begin, "\n".join(lines)))
-            begin = None
-        elif begin is not None:
-            lines.append(line)
-    assert begin is None, f"{page.name}: a block is not closed"
-    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -51,8 +27,7 @@ def test_every_python_block_runs(page, tmp_path):
 
     In a process of their own: what an example leaves behind must not meet the other tests.
     """
-    blocks = blocks_of(page, "python")
-    if not blocks:
+    if not blocks_of(page, "python"):
         pytest.skip("the page has no Python")
     with contextlib.ExitStack() as stack:
         words, environment = [str(page)], dict(os.environ)
@@ -68,7 +43,7 @@ def test_every_python_block_runs(page, tmp_path):
                 "GATEWAY_KEY": "k",
             }
         ran = subprocess.run(
-            [sys.executable, "-W", "error", __file__, *words],
+            [sys.executable, "-W", "error", blocks.__file__, *words],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -86,23 +61,6 @@ def named_models(page: Path) -> set[str]:
     """Give the models that the blocks of a page name first in a call of an adapter."""
     code = "\n".join(text for _, text in blocks_of(page, "python"))
     return set(re.findall(r"(?:Chat|Embedder|Ollama)\(\s*(?:\"http[^\"]*\", )?\"([^\"]+)\"", code))
-
-
-def run_page(page: Path, server: str = "") -> None:
-    """Run the blocks of ``page``, its servers' addresses being ``server``'s.
-
-    Errors point at its lines.
-    """
-    names: dict[str, object] = {"__name__": "__main__"}
-    for line, shown in blocks_of(page, "python"):
-        text = SERVERS.sub(server, shown) if server else shown
-        code = compile(
-            "\n" * (line - 1) + text, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        )
-        waits = code.co_flags & 0x80
-        made = eval(code, names)
-        if waits:
-            asyncio.run(made)
 
 
 def commands_of(page: Path) -> list[str]:
@@ -195,8 +153,3 @@ def test_every_link_to_a_file_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{page.name}: {target} is not there"
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error")
-    run_page(Path(sys.argv[1]), *sys.argv[2:])

@@ -51,7 +51,7 @@ def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=folder,
-        env={**without_keys(), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**without_keys(), "NO_COLOR": "1"},
         capture_output=True,
         encoding="utf-8",
         timeout=240,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, happen, logs, text
-from sampling import drawn
+from sampling import crossed, drawn
 
 from hiermem import AsyncMemory, Message
 from hiermem.core.check import CHECKED, NOT_SHOWN
@@ -259,8 +259,7 @@ LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("lie", "at_once"), crossed(LIES, [False, True]))
 async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
     """Damage of that kind went unseen."""
     name, told, promise = LIES[lie]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,26 @@ app()
 """
 
 
+def run(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command over the folder's file, with an endless standard input."""
+    with Path("/dev/zero").open("rb") as endless:
+        return subprocess.run(
+            [sys.executable, "-c", LIMITED, *arguments, "--db", str(folder / "chat.db")],
+            stdin=endless, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory) -> Path:
+    """Return the file of a space that holds a note."""
+    folder = tmp_path_factory.mktemp("noted")
+    rules = folder / "rules.md"
+    rules.write_text("- a.md: x\n")
+    done = run(folder, ["bank", "note", "first", "--space", "p", "--rules", str(rules)])
+    assert done.returncode == 0, done.stderr
+    return folder / "chat.db"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -31,19 +52,9 @@ app()
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_a_command_reads_an_endless_file_up_to_its_cap(tmp_path: Path, arguments) -> None:
-    rules = tmp_path / "rules.md"
-    rules.write_text("- a.md: x\n")
-    db = tmp_path / "chat.db"
-    for given in (
-        ["bank", "note", "first", "--space", "p", "--rules", str(rules)],
-        arguments,
-    ):
-        with Path("/dev/zero").open("rb") as endless:
-            done = subprocess.run(
-                [sys.executable, "-c", LIMITED, *given, "--db", str(db)],
-                stdin=endless, capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
+def test_a_command_reads_an_endless_file_up_to_its_cap(tmp_path: Path, noted, arguments) -> None:
+    shutil.copy(noted, tmp_path)
+    done = run(tmp_path, arguments)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr

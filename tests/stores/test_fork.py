@@ -19,7 +19,6 @@ COMMON = """
 import asyncio, os, sys, threading, time
 from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
 from hiermem.errors import ForkedProcessError, HiermemError
-from hiermem.testing.llms import write
 path = sys.argv[1]
 
 def forked(work):
@@ -256,6 +255,7 @@ def test_a_child_counts_no_call_of_its_parent(tmp_path: Path) -> None:
     run(
         """
         from hiermem.models.function import FunctionLLM
+        from hiermem.testing.llms import write
         began, go = threading.Semaphore(0), threading.Event()
         def answer(request):
             if os.getpid() == home:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sampling import params
+from sampling import crossed, params
 
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.api.extractor import SemanticGraphExtractor
@@ -111,7 +111,10 @@ def talk(turns, *, start=0, words=30):
         yield Message.assistant(f"@person/Ada @Ada>uses>SQLite {filler}", created_at=at)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(params=STORES)
 async def store(request, tmp_path):
     opened = MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "x")
     yield opened
@@ -417,7 +420,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(BAD))
+@pytest.mark.parametrize(("name", "store"), crossed(sorted(BAD), STORES), indirect=["store"])
 async def test_a_failed_chunk_is_reported_and_the_reduce_not_done(store, name):
     """Abort: no result, and the run says which chunk, after how many calls, and why."""
     what, reason = BAD[name]

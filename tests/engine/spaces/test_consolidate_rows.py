@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
+from sampling import crossed, params
 
 from hiermem import (
     AsyncMemory,
@@ -48,7 +49,10 @@ RAISED = (
 HARMLESS = ("no_sections", "over_long")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(params=STORES)
 async def opened(request, tmp_path):
     """Open memories over one store; they are closed in the end."""
     stores, memories = [], []
@@ -321,7 +325,11 @@ async def test_row_a_model_that_never_answers_is_left_after_its_time(opened):
     assert (await space.consolidate()).status == "ok"
 
 
-@pytest.mark.parametrize("fault", [*BANK_FAULTS, *(f for f in RETURNING if f not in RAISED)])
+@pytest.mark.parametrize(
+    ("fault", "opened"),
+    crossed([*BANK_FAULTS, *(f for f in RETURNING if f not in RAISED)], STORES),
+    indirect=["opened"],
+)
 async def test_row_any_bad_answer_once_is_mended_and_twice_keeps_the_notes(opened, fault):
     """The bank has all its files, ten lines in one of them, when the faults come."""
     space = await opened(ScriptedLLM())
@@ -740,7 +748,7 @@ class Erratic(ScriptedLLM):
         return {"name": name, "action": "edit", "edits": edits, "notes": notes}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", params(range(6), 3))
 async def test_whatever_a_model_answers_no_note_is_lost_or_taken_in_twice(seed):
     luck = Random(seed)
     policy = BankPolicy(max_notes=luck.randrange(3, 12), retries=0, repairs=luck.randrange(2))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import crossed
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.core.summaries.model_history import MODEL, ModelHistory
@@ -79,9 +80,9 @@ def on_pump_4(request):
 REFUSALS = {"everything": lambda request: True, "one topic": on_pump_4}
 
 
-@pytest.mark.parametrize("remote", [True, False])
-@pytest.mark.parametrize("concurrency", [1, 8])
-@pytest.mark.parametrize("what", REFUSALS)
+@pytest.mark.parametrize(
+    ("what", "concurrency", "remote"), crossed(REFUSALS, [1, 8], [True, False])
+)
 async def test_p9_over_a_hundred_turns_no_text_is_asked_for_more_than_six_times(
     what, concurrency, remote
 ):
@@ -216,8 +217,7 @@ async def test_a_text_that_another_session_got_is_taken_at_once():
         assert llm.calls == calls
 
 
-@pytest.mark.parametrize("concurrency", [1, 8])
-@pytest.mark.parametrize("from_call", [0, 7])
+@pytest.mark.parametrize(("concurrency", "from_call"), crossed([1, 8], [0, 7]))
 async def test_an_outage_costs_no_attempt_and_no_summary(concurrency, from_call):
     """Down from the start, or from the middle of a run; then back, and everything is made."""
     desk, llm, down = Desk(concurrency=concurrency, circuit_failures=None), None, True

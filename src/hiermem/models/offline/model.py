@@ -14,8 +14,6 @@ from dataclasses import replace
 from hiermem.core.summaries.salience import Selection, Weights, select
 from hiermem.core.text.units import of_source
 from hiermem.errors import UsageError
-from hiermem.models.offline.consolidation import offline as bank
-from hiermem.models.offline.extraction import offline as extraction
 from hiermem.protocols import LLMRequest, LLMResponse, Usage
 
 __all__ = ["ExtractiveLLM"]
@@ -90,6 +88,9 @@ class ExtractiveLLM:
 
     def extract(self, request: LLMRequest) -> str:
         """Write the extraction of ``request.inputs`` as the requested JSON."""
+        # A process that extracts nothing does not pay for this import.
+        from hiermem.models.offline.extraction import offline as extraction
+
         return extraction.write(
             extraction.extract(
                 request.inputs, max_tokens=request.max_tokens, count=request.counter.count
@@ -103,6 +104,9 @@ class ExtractiveLLM:
         """
         if request.bank is None:
             raise UsageError("a request to consolidate holds a bank; this one holds none")
+        # A process that consolidates nothing does not pay for this import.
+        from hiermem.models.offline.consolidation import offline as bank
+
         return bank.write(
             bank.consolidate(
                 request.bank, max_tokens=request.max_tokens, count=request.counter.count
