@@ -23,6 +23,9 @@ _SAID = re.compile(
 _TARGET = re.compile(r"about (\d+) tokens")
 _PERCENT = re.compile(r"about (\d+)% of the length")
 
+#: The date line of a day, and the beginning of a message.
+_RECORD_LINE = re.compile(r"^(?:\[\d{4}-\d\d-\d\d\]\n|(?:User|Assistant): )", re.MULTILINE)
+
 
 def answer(messages: Sequence[tuple[str, str]], *, max_tokens: int, json: bool = False) -> str:
     """Answer rendered ``(role, content)`` messages in at most ``max_tokens`` tokens."""
@@ -45,7 +48,10 @@ def answer(messages: Sequence[tuple[str, str]], *, max_tokens: int, json: bool =
         max_tokens=max_tokens,
         counter=counter,
     )
-    return ExtractiveLLM().extract(request) if json else write(request)
+    if json:
+        return ExtractiveLLM().extract(request)
+    # A model that summarises writes no lines in the form of the record; those would be refused.
+    return _RECORD_LINE.sub("", write(request))
 
 
 def record(prompt: str) -> tuple[SourceText, ...]:
