@@ -46,7 +46,7 @@ from hiermem.cli.options import (
     session_of,
     sessions_of,
 )
-from hiermem.cli.screen import clean, out, plural, replace_unencodable, reported_errors
+from hiermem.cli.screen import clean, duration, out, plural, replace_unencodable, reported_errors
 
 app = typer.Typer(
     name="hiermem",
@@ -238,11 +238,15 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
     cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
     retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
-    most = f" (at most {plan.calls_max:,})" if plan.calls_max > plan.calls else ""
+    calls = plural(plan.calls, "call")
+    if plan.calls_if_unfit > plan.calls:
+        calls = f"{plan.calls:,} to {plan.calls_if_unfit:,} calls"
+    if plan.calls_max > plan.calls_if_unfit:
+        calls += f" ({plan.calls_max:,} if the provider fails)"
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{plural(plan.calls, 'call')}{most}{retried}, {plan.tokens_in:,} tokens in, "
-        f"{plan.tokens_out:,} out{cost}.",
+        f"{calls}{retried}, {plan.tokens_in:,} tokens in, "
+        f"{plan.tokens_out:,} out{cost}, about {duration(plan.seconds)}.",
         soft_wrap=True,
     )
 

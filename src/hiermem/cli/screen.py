@@ -71,6 +71,13 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Format a time: ``0.3 s``, ``24 s``, ``7 min``, ``2.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
 def share(part: float, whole: float) -> str:
     """Format a part of a whole in percent; 0 and 100 only if they are exact."""
     if not whole:

@@ -66,10 +66,13 @@ class RunReport:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None while it lasts, and where its end is not known."""
+        """How long it took; None while it lasts, and where its end is not known.
+
+        It is never negative: a clock that was set back meanwhile makes it 0.
+        """
         if self.record.ended_at is None:
             return None
-        return (self.record.ended_at - self.record.started_at).total_seconds()
+        return max(0.0, (self.record.ended_at - self.record.started_at).total_seconds())
 
     @property
     def calls(self) -> int:
@@ -144,6 +147,16 @@ def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunRep
     """Return the run with its items."""
     record = with_current_outcome(run, now)
     return RunReport(record, items(attempts, alive=record.outcome == "running"))
+
+
+def answering_time(attempts: Iterable[Attempt], *, model: str) -> float | None:
+    """Return the mean seconds that ``model`` took for an answer; None where it gave none."""
+    took = [
+        _seconds(call)
+        for call in attempts
+        if call.model == model and call.outcome in ("ok", "rejected") and call.ended_at is not None
+    ]
+    return sum(took) / len(took) if took else None
 
 
 def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: bool) -> RunItem:

@@ -29,11 +29,10 @@ FROM_WINDOWS: Final = 3
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one. A model
 #: whose window has no room for such a piece is asked in vain only once.
 _LEAST_ROOM: Final = 64
-#: Tokens around the inputs of a request, where the template has not been counted.
-_FRAME: Final = 200
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
-#: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
+#: A plan's assumptions: seconds of a remote call, where the journal shows none, and tokens per
+#: second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
 
@@ -48,13 +47,16 @@ class UpdatePlan:
 
     ``calls`` is the number of calls if every answer is fit. It is exact, except for a model whose
     window is so small that summaries are read in parts: the number of parts depends on the length
-    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_max`` is never
-    exceeded while the session is unchanged: it includes every possible stricter prompt, retry and
-    part. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
-    because the same inputs were summarised before. ``retries`` counts those of the calls that ask
-    again for a text that was refused in an earlier update. ``tokens_in`` and ``tokens_out`` are
-    estimates for ``calls``, and so is ``cost``, where the model has prices. ``seconds`` assumes
-    ordinary answering times and respects the limits per minute.
+    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_if_unfit`` is
+    the most if no call fails: every answer is then asked for once more, more strictly.
+    ``calls_max`` is never exceeded while the session is unchanged: it includes every possible retry
+    as well. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
+    call because the same inputs were summarised before. ``retries`` counts those of the calls that
+    ask again for a text that was refused in an earlier update. ``tokens_in``, ``tokens_out`` and,
+    where the model has prices, ``cost`` are estimates for ``calls``. The requests are rendered and
+    counted; a text that is not made yet counts with its allotted size. ``seconds`` assumes that the
+    model answers as fast as the journal says, or in an ordinary time where it says nothing, and
+    respects the limits per minute.
     """
 
     calls: int = 0
@@ -67,6 +69,7 @@ class UpdatePlan:
     seconds: float = 0.0
     cost: float | None = None
     retries: int = 0
+    calls_if_unfit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,29 +343,31 @@ def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bo
     return kind == "permanent" or attempts >= policy.max_attempts
 
 
-def worst_calls(
+def calls_if_unfit(
     level: int,
     parts: int,
-    policy: UpdatePolicy,
     *,
     is_deterministic: bool,
     windows: int = 1,
     prompts: int = PROMPTS,
 ) -> int:
-    """Return the most calls that one node can take in a run.
+    """Return the most calls that one node can take in a run without a retry.
 
     They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for each
-    part of the ``windows`` below, each with all its retries. An ``is_deterministic`` model (the
-    extractive one) is asked once, because it would repeat its answer.
+    part of the ``windows`` below. An ``is_deterministic`` model (the extractive one) is asked once,
+    because it would repeat its answer.
     """
     if is_deterministic:
         return parts
     asked = parts + (windows if level >= FROM_WINDOWS else 0)
-    return asked * prompts * (1 + policy.retries)
+    return asked * prompts
 
 
 class Tally:
-    """Adds up a dry run, node by node, in constant space."""
+    """Adds up a dry run, node by node, in constant space.
+
+    ``call_seconds`` is the time that a call of the model took lately, None where it is not known.
+    """
 
     def __init__(
         self,
@@ -371,10 +376,12 @@ class Tally:
         remote: bool,
         is_deterministic: bool,
         prices: Prices | None = None,
+        call_seconds: float | None = None,
     ) -> None:
         self._policy, self._remote, self._is_deterministic = policy, remote, is_deterministic
         self._prices = prices
-        self._calls = self._worst = self._in = self._out = self._retries = 0
+        self._call_seconds = _REMOTE_SECONDS if call_seconds is None else call_seconds
+        self._calls = self._unfit = self._in = self._out = self._retries = 0
         self._made: dict[int, int] = {}
         self._reused: dict[int, int] = {}
 
@@ -397,6 +404,7 @@ class Tally:
         node: Node,
         *,
         parts: int,
+        tokens_in: int,
         most: int | None = None,
         windows: int = 1,
         prompts: int = PROMPTS,
@@ -404,23 +412,22 @@ class Tally:
     ) -> None:
         """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
 
-        ``windows`` is the most requests that the node takes when made from the windows below it.
-        Each request is sent with ``prompts`` prompts at most; ``retried`` means that the text was
-        refused before.
+        ``tokens_in`` are those of all its requests, as rendered. ``windows`` is the most requests
+        that the node takes when made from the windows below it. Each request is sent with
+        ``prompts`` prompts at most; ``retried`` means that the text was refused before.
         """
         self.kept(node)
         self._calls += parts
         self._retries += parts if retried else 0
         self._fail(node, parts if most is None else max(parts, most), windows, prompts)
-        self._in += node.input_tokens + (0 if self._is_deterministic else parts * _FRAME)
+        self._in += tokens_in
         self._out += node.allotted_tokens
 
     def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
         """Count a node's calls where every answer but the last is unfit."""
-        self._worst += worst_calls(
+        self._unfit += calls_if_unfit(
             node.level,
             parts,
-            self._policy,
             is_deterministic=self._is_deterministic,
             windows=windows,
             prompts=prompts,
@@ -430,7 +437,7 @@ class Tally:
         """Return the sums as a plan."""
         waves = math.ceil(self._calls / self._policy.concurrency)
         seconds = (
-            waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay
+            waves * self._call_seconds + max(0, waves - 1) * self._policy.batch_delay
             if self._remote
             else self._in / _LOCAL_TOKENS
         )
@@ -439,7 +446,8 @@ class Tally:
             seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
         return UpdatePlan(
             calls=self._calls,
-            calls_max=self._worst,
+            calls_if_unfit=self._unfit,
+            calls_max=self._unfit * (1 if self._is_deterministic else 1 + self._policy.retries),
             tokens_in=self._in,
             tokens_out=self._out,
             by_level=dict(sorted(self._made.items())),

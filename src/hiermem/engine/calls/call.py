@@ -42,7 +42,7 @@ from hiermem.types.transaction import Attempt
 
 _log = logging.getLogger("hiermem.calls")
 #: Tokens that a provider adds around each chat message.
-_PER_MESSAGE: Final = 4
+PER_MESSAGE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ async def _cost_bound(
     tokens_in = state.input_tokens
     if run.llm.remote or run.budget.counts_tokens:
         texts = [message.content for message in request.messages]
-        counted = await tokens_of(request.counter.count, texts) + _PER_MESSAGE * len(texts)
+        counted = await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
         tokens_in = counted
     overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
     return _CostBound(

@@ -28,7 +28,7 @@ from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import store_part, stored_part
 from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
 #: Tokens for what is filled into a template: title, people, times, marks.
@@ -216,13 +216,13 @@ def request_for(
     """Return the request for these sources."""
     run, node = task.run, task.node
     messages = (
-        render(
-            task.plan.template,
+        messages_for(
+            run,
+            node,
+            task.plan,
             sources,
-            facts=run.facts(node, summaries),
-            length=Length(
-                length.target, length.limit, task.plan.ratio, ratio_only=run.config.ratio_only
-            ),
+            length,
+            summaries=summaries,
             overlap=task.inputs.overlap,
         )
         if prompted
@@ -238,6 +238,28 @@ def request_for(
         level=node.level,
         style=task.plan.style,
         temperature=run.config.temperature,
+    )
+
+
+def messages_for(
+    run: UpdateRun,
+    node: Node,
+    level_plan: LevelPlan,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    summaries: int,
+    overlap: str,
+) -> tuple[ChatMessage, ...]:
+    """Return the messages of the request for these sources; a dry run counts them."""
+    return render(
+        level_plan.template,
+        sources,
+        facts=run.facts(node, summaries),
+        length=Length(
+            length.target, length.limit, level_plan.ratio, ratio_only=run.config.ratio_only
+        ),
+        overlap=overlap,
     )
 
 
