@@ -46,7 +46,15 @@ from hiermem.cli.options import (
     session_of,
     sessions_of,
 )
-from hiermem.cli.screen import clean, duration, out, plural, replace_unencodable, reported_errors
+from hiermem.cli.screen import (
+    RETRIED,
+    clean,
+    duration,
+    out,
+    plural,
+    replace_unencodable,
+    reported_errors,
+)
 
 app = typer.Typer(
     name="hiermem",
@@ -212,7 +220,7 @@ def _print_report(session: str, report: UpdateReport) -> None:
         f"{count:,} {what}"
         for count, what in (
             (report.reused, "reused"),
-            (report.degraded, "degraded, to be asked for again later"),
+            (report.degraded, f"degraded, {RETRIED}"),
             (report.failed, "failed"),
             (report.unknown, "cut-off calls with unknown outcome"),
         )

@@ -18,6 +18,8 @@ from rich.console import Console
 
 from hiermem import BudgetTooSmallError, HiermemError, UsageError
 
+#: What becomes of degraded summaries.
+RETRIED = "to be asked for again later"
 #: The width of output whose lines must not be wrapped.
 _ENDLESS = 10_000
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sampling import drawn
 
@@ -17,7 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from session_fixture import START, SessionFixture, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.summaries.status import waits
+from hiermem.engine import metrics as measured
+from hiermem.engine.log import change
+from hiermem.engine.log import read as reading
 from hiermem.engine.summaries import request_size
+from hiermem.errors import TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import write
@@ -140,3 +145,90 @@ async def test_the_time_of_an_update_is_learnt_from_the_journal():
     assert after.seconds == pytest.approx(30.0 * after.calls, rel=0.2)
     another = await fixture.update(remote(slow, name="another"), "other", level=1, dry_run=True)
     assert another.seconds == 4.0 * another.calls
+
+
+# -- the counts of an update agree
+
+
+def refusing_some(request: LLMRequest) -> str:
+    """Refuse the windows of one topic."""
+    said = request.messages[-1].content
+    refused = request.level == 1 and ("case-7" in said or "case-33" in said)
+    return "I cannot help." if refused else write(request)
+
+
+def down(request: LLMRequest) -> str:
+    raise TransientModelError("503", charged=False)
+
+
+async def queue_of(fixture: SessionFixture) -> int:
+    """Count what is to be made in every place that says it; all must say the same."""
+    status = await reading.status(fixture.handle, "s")
+    figures = await measured.metrics(fixture.handle, "s", None)
+    stored = [node for node in await fixture.nodes() if node.sealed]
+    counted = sum(waits(node) for node in stored)
+    assert sum(status.queue.values()) == figures.queue == counted
+    assert {level.level: level.queue for level in figures.levels} == status.queue
+    assert {level.level: level.degraded for level in figures.levels} == status.degraded
+    stand_ins = sum(node.degraded and not waits(node) for node in stored)
+    assert sum(status.unfinished.values()) == counted + stand_ins
+    for level in figures.levels:
+        without = sum(not node.revision for node in stored if node.level == level.level)
+        assert level.nodes == level.made + level.degraded + without
+    return counted
+
+
+LEVELS = HierarchyConfig.by_tokens()
+GROWING = HierarchyConfig.by_tokens(open_groups="grow")
+
+
+@drawn(25)
+@given(
+    count=st.sampled_from([12, 30, 52, 60]),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([write, write, refusing, refusing_some, down]),
+            st.sampled_from(["", "edit", "append", "hours", "hours"]),
+            st.sampled_from([None, None, None, 3]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    config=st.sampled_from([LEVELS, LEVELS, GROWING]),
+)
+@example(count=52, steps=[(refusing_some, "", None), (write, "hours", None)], config=LEVELS)
+async def test_all_counts_of_an_update_agree(count, steps, config):
+    """Broken, the plan, the progress, the report and the journal tell different stories."""
+    fixture = SessionFixture(
+        config=config,
+        policy=UpdatePolicy(batch_delay=0, concurrency=2, retries=0, circuit_failures=3),
+    )
+    await fixture.say(messages(count))
+    for answer, before, most in steps:
+        if before == "edit":
+            await change.edit(fixture.handle, "s", count // 2, text(3), on_edit="rebuild")
+        elif before == "append":
+            await fixture.say(messages(12, start=count))
+            count += 12
+        elif before == "hours":
+            fixture.now += timedelta(hours=2)
+        waited = await queue_of(fixture)
+        llm = remote(answer)
+        plan = await fixture.update(llm, dry_run=True)
+        seen = []
+        report = await fixture.update(llm, max_calls=most, on_progress=seen.append)
+        done = {level: done for level, (done, _) in seen[-1].by_level.items() if done}
+        assert done == report.by_level
+        assert seen[-1].done == report.made + report.reused + report.degraded
+        assert sum(report.by_level.values()) == seen[-1].done
+        assert [each.done for each in seen] == sorted(each.done for each in seen)
+        if not report.failed and report.stopped is None:
+            assert (seen[-1].done, report.by_level) == (seen[-1].total, plan.by_level)
+        if report.run_id is not None:
+            detail = (await fixture.tenant.run(report.run_id)).detail
+            assert detail["queue"] == waited
+            told = {int(level): made for level, made in detail["by_level"].items()}
+            assert (told, detail["degraded"]) == (report.by_level, report.degraded)
+        left = await queue_of(fixture)
+        if not report.failed and report.stopped is None:
+            assert left == 0

@@ -77,12 +77,13 @@ class UpdateReport:
     """The work that an update did.
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
-    text, a text that was made before, the extractive stand-in, or no new text. ``by_level`` counts
-    the first three by level. ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out``
-    their tokens, ``cost`` their cost where the model has prices. ``unknown`` are requests cut off
-    or not answered in time; whether they were charged is not known. ``stopped`` names the cap that
-    ended the run. It is "circuit_open" where the provider failed again and again; ``retry_after``
-    is then the number of seconds until it may be asked again.
+    text, a text that was made before, the extractive stand-in, or no new text. A stand-in that was
+    asked for again and stays is degraded too. ``by_level`` counts the first three by level.
+    ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
+    their cost where the model has prices. ``unknown`` are requests cut off or not answered in time;
+    whether they were charged is not known. ``stopped`` names the cap that ended the run. It is
+    "circuit_open" where the provider failed again and again; ``retry_after`` is then the number of
+    seconds until it may be asked again.
     ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
     re-pack continues this one, or starts from the beginning where the session was reconfigured in
     between. An update that found nothing to do is no run: nothing is journalled, and ``run_id`` is
@@ -112,7 +113,11 @@ class UpdateReport:
 
 @dataclass(frozen=True, slots=True)
 class UpdateProgress:
-    """The progress of an update. ``by_level`` holds (done, total) for each level that has work."""
+    """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
+
+    ``done`` are the nodes that the report counts as made, reused or degraded; ``total`` are those
+    that the run works on.
+    """
 
     done: int
     total: int
