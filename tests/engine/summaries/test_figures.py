@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -232,3 +233,43 @@ async def test_all_counts_of_an_update_agree(count, steps, config):
         left = await queue_of(fixture)
         if not report.failed and report.stopped is None:
             assert left == 0
+
+
+# -- a model whose code is broken
+
+
+def two_arguments(request: LLMRequest, other: object) -> str:
+    return "never"
+
+
+def no_answer(request: LLMRequest) -> None:
+    return None
+
+
+def wrong_name(request: LLMRequest) -> str:
+    return request.prompt  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "place"),
+    [
+        (two_arguments, "missing 1 required positional argument: 'other'", "function.py:"),
+        (no_answer, "answered NoneType; it must answer text", "function.py:"),
+        (wrong_name, "'LLMRequest' object has no attribute 'prompt'", "in wrong_name"),
+    ],
+)
+async def test_a_broken_function_says_what_is_wrong_and_where(function, said, place, caplog):
+    """Broken, whoever wrote it sees extracts and "permanent", and nothing to mend it by."""
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0))
+    await fixture.say(messages(30))
+    with caplog.at_level(logging.DEBUG):
+        report = await fixture.update(remote(function))
+    assert report.made == 0
+    error = (await reading.status(fixture.handle, "s")).last_error
+    assert said in error
+    assert place in error
+    told = [record.getMessage() for record in caplog.records if said in record.getMessage()]
+    assert len(told) == 1, "it is told once in a run, not for each summary"
+    assert place in told[0]
+    for said_of_users in (text(n)[:20] for n in range(30)):
+        assert said_of_users not in caplog.text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from hiermem.core.calls.failures import shown
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft, join, source_of, weigh_against
@@ -269,4 +270,4 @@ def _unfit(error: ModelError) -> UnfitError:
     The text may hold the prompt, or a key.
     """
     kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
-    return UnfitError(kind, f"{type(error).__name__} ({error.kind})")
+    return UnfitError(kind, shown(error, kind=error.kind))
