@@ -7,11 +7,15 @@ no message can move the cursor, change colours or reverse text.
 from __future__ import annotations
 
 import io
+import signal
 import sys
+import threading
 import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
+from types import FrameType
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -113,11 +117,41 @@ def replace_unencodable() -> None:
             stream.reconfigure(errors="replace")
 
 
+class TerminatedError(KeyboardInterrupt):
+    """The process was asked to end; it is handled as Ctrl-C is."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError
+
+
 @contextmanager
-def reported_errors() -> Generator[None]:
-    """Print an error that the user can act on as one line, and exit with code 1."""
+def _termination() -> Generator[None]:
+    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def reported_errors() -> Generator[None]:
+    """Print an error that the user can act on as one line, and exit with code 1.
+
+    A command that is interrupted says so and exits with the code of its signal: 130 or 143.
+    """
+    try:
+        with _termination():
+            yield
+    except KeyboardInterrupt as error:
+        again = "what was made is kept, and the same command continues"
+        out(error=True).print(f"interrupted: {again}", style="yellow", soft_wrap=True)
+        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
     except BrokenPipeError:
         raise typer.Exit(0) from None
     except BudgetTooSmallError as error:

@@ -121,7 +121,13 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
         "no connection within the time allowed",
     ),
     (
-        frozenset({"ConnectError", "ProxyError", "gaierror", "ConnectionRefusedError"}),
+        frozenset({"ConnectionRefusedError"}),
+        "transient",
+        False,
+        "connection refused; check that the server runs at this address",
+    ),
+    (
+        frozenset({"ConnectError", "ProxyError", "gaierror"}),
         "transient",
         False,
         "no connection to the server",
