@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -23,10 +24,10 @@ from hiermem.engine import metrics as measured
 from hiermem.engine.log import change
 from hiermem.engine.log import read as reading
 from hiermem.engine.summaries import request_size
-from hiermem.errors import TransientModelError
+from hiermem.errors import ConfigError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
-from hiermem.testing.llms import write
+from hiermem.testing.llms import ScriptedLLM, write
 from hiermem.tokens import default_counter
 from hiermem.types import Message
 
@@ -273,3 +274,23 @@ async def test_a_broken_function_says_what_is_wrong_and_where(function, said, pl
     assert place in told[0]
     for said_of_users in (text(n)[:20] for n in range(30)):
         assert said_of_users not in caplog.text
+
+
+# -- a window that is too small
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_window_with_no_room_beside_the_prompt_is_refused(dry_run):
+    """Broken, a summary of ten messages takes ten calls, or every summary is an extract."""
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0))
+    await fixture.say(messages(30))
+    small = ScriptedLLM(context_window=300)
+    with pytest.raises(ConfigError, match="window of 300 tokens is too small") as refused:
+        await fixture.update(small, dry_run=dry_run)
+    assert small.calls == 0
+    least = int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
+    with pytest.raises(ConfigError):
+        await fixture.update(ScriptedLLM(context_window=least - 1), dry_run=dry_run)
+    enough = ScriptedLLM(context_window=least)
+    report = await fixture.update(enough)
+    assert (report.made, report.degraded, report.failed) == (3, 0, 0)

@@ -20,15 +20,17 @@ from hiermem.core.summaries.retries import PROMPTS
 from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
+from hiermem.errors import ConfigError
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 from hiermem.types.prices import Prices
 
 #: From this level up, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
-#: Inputs are not cut into smaller pieces than this, which would say nothing one by one. A model
-#: whose window has no room for such a piece is asked in vain only once.
+#: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
+#: A window, in tokens, with which most records are read in one request.
+_GOOD_WINDOW: Final = 8_192
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
 #: A plan's assumptions: seconds of a remote call, where the journal shows none, and tokens per
@@ -293,12 +295,19 @@ def room_for_inputs(
     A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
     by both together; an answer no longer than its inputs takes at most half of the room.
     ``margin`` is the most tokens of the model, in which its window is stated, per counted token.
+    Raises ConfigError where the window has no room for the smallest piece and its answer.
     """
     if window is None:
         return None
     left = math.floor(window / margin) - prompt
+    if left < 2 * _LEAST_ROOM:
+        least = math.ceil((prompt + 2 * _LEAST_ROOM) * margin)
+        raise ConfigError(
+            f"the model's context window of {window:,} tokens is too small for the prompt, which "
+            f"takes {prompt:,}: it must have at least {least:,}, better {_GOOD_WINDOW:,}"
+        )
     share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
-    return max(_LEAST_ROOM, math.floor(left * share))
+    return math.floor(left * share)
 
 
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
