@@ -280,15 +280,15 @@ class _SentCall(Generic[N]):
         """Log a fault in the model's own code, with its places; return what may be shown of it."""
         texts = [*(each.content for each in request.messages)]
         texts += [source.text for source in request.inputs]
-        told = described(error, texts)
-        if told not in self.run.faults:
-            self.run.faults.add(told)
+        shown = described(error, texts)
+        if shown not in self.run.faults:
+            self.run.faults.add(shown)
             stack = "".join(f"\n  {place}" for place in places(error))
             _log.warning(
                 "run %s: the code of model %r failed: %s%s",
-                self.run.run_id, self.run.llm.name, told, stack,
+                self.run.run_id, self.run.llm.name, shown, stack,
             )  # fmt: skip
-        return told
+        return shown
 
     def cut_off(self) -> NoReturn:
         """Note a call that the run's deadline cut off; a remote one may be charged for.
