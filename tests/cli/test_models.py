@@ -216,6 +216,33 @@ main()
 """
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize(("address", "code"), [("", 0), ("http://127.0.0.1:1/v1", 3)])
+def test_a_pipe_that_nobody_reads_changes_no_exit_code(db, address, code):
+    """Broken, an update whose output is cut off by "head" counts as failed, or as made."""
+    asked = ["--model", "openai:tiny", "--model-url", address, "--retries", "0"] if address else []
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-c", _UPDATE, "--db", str(db), *asked], check=False, timeout=60,
+            env={**os.environ, "HIERMEM_MODEL_KEY": "k"}, stdout=nobody, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    with Memory.open(db) as memory:
+        assert memory.session("pumps").metrics().queue == (1 if code else 0)
+
+
+def test_an_update_with_nothing_to_make_tells_no_progress(db):
+    run("update", "--db", db)
+    again = run(
+        "update", "--db", db, "--model", "openai:tiny", "--model-url", "http://127.0.0.1:1/v1",
+        HIERMEM_MODEL_KEY="k",
+    )  # fmt: skip
+    assert (again.exit_code, again.stderr) == (0, "")
+
+
 def test_what_is_done_is_said_where_no_terminal_draws_it(db, monkeypatch):
     """Broken, the log of a job is empty for as long as a slow model works."""
     monkeypatch.setattr(options, "_QUIET", 0.0)

@@ -99,7 +99,7 @@ class ProgressLines:
 
     def draw(self, done: int, total: int) -> None:
         """Print how much is done, unless a line was printed a short time ago."""
-        if time.monotonic() < self._next or out(error=True).is_terminal:
+        if not total or time.monotonic() < self._next or out(error=True).is_terminal:
             return
         self._next = time.monotonic() + _QUIET
         line = f"{clean(self._session)}: {done:,} of {total:,} summaries"

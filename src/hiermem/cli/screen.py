@@ -7,6 +7,7 @@ no message can move the cursor, change colours or reverse text.
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import threading
@@ -94,13 +95,23 @@ def share(part: float, whole: float) -> str:
     return f"{percent} %"
 
 
+class _Screen(Console):
+    """A console that is silent once nobody reads it: the exit code is that of the work."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
 def out(*, error: bool = False, whole: bool = False) -> Console:
     """Return a console for the current standard output or error; 100 columns if it is a file.
 
     With ``whole``, lines in a file are never wrapped, so that a program can parse them.
     """
     stream = sys.stderr if error else sys.stdout
-    return Console(
+    return _Screen(
         file=stream,
         width=None if stream.isatty() else _ENDLESS if whole else 100,
         highlight=False,
@@ -128,10 +139,12 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 @contextmanager
 def _termination() -> Generator[None]:
     """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (signal.SIG_IGN, None):
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:

@@ -70,6 +70,48 @@ def test_what_may_be_a_text_or_a_key_is_not(error):
         assert secret not in told
 
 
+def no_file():
+    raise ValueError("no file of the model is found")
+
+
+def no_such_file(path="Kanarienvogel im Text"):
+    raise RuntimeError(f"there is no model at {path}, or it cannot be read")
+
+
+def only_data(path="any text"):
+    raise RuntimeError(path)
+
+
+def a_key():
+    raise ValueError("the key sk-kanarienvogel-7731 is refused")
+
+
+def quotes_the_request():
+    raise ValueError("Kanarienvogel im Text")
+
+
+class SpeechlessError(RuntimeError):
+    def __str__(self):
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (no_file, "ValueError: no file of the model is found ("),
+        (no_such_file, "RuntimeError: there is no model at …, or it cannot be read ("),
+        (only_data, "RuntimeError (test_faults.py:"),
+        (lambda: int(KEY), "ValueError (test_faults.py:"),
+        (a_key, "ValueError (test_faults.py:"),
+        (quotes_the_request, "ValueError (test_faults.py:"),
+        (fails_with(SpeechlessError()), "SpeechlessError (test_faults.py:"),
+    ],
+)
+def test_of_other_texts_that_is_shown_which_stands_in_the_code(fault, said):
+    """Broken, the words that a function's author chose are lost, or data between them is shown."""
+    assert described(raised(fault), REQUEST).startswith(said)
+
+
 def test_the_places_are_those_of_the_code_that_is_not_hiermems_own():
     def inner():
         return {}["a"]

@@ -18,10 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from session_fixture import START, SessionFixture, messages, text
 
+from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.status import waits
 from hiermem.engine import metrics as measured
-from hiermem.engine.log import change
+from hiermem.engine.log import change, runs
 from hiermem.engine.log import read as reading
 from hiermem.engine.summaries import request_size
 from hiermem.errors import ConfigError, TransientModelError
@@ -74,14 +75,18 @@ def within(planned: float, taken: float) -> bool:
 
 
 @drawn(15)
-@given(history=conversations, answer=st.sampled_from([write, short, refusing]))
+@given(
+    history=conversations,
+    answer=st.sampled_from([write, short, refusing]),
+    is_remote=st.booleans(),
+)
 async def test_p9_the_tokens_of_level_1_are_planned_to_5_percent_whatever_the_model_answers(
-    history, answer
+    history, answer, is_remote
 ):
     """Broken, whoever agreed to a price pays a third more than was announced."""
     fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0))
     await fixture.say(history)
-    counter, llm = default_counter(), remote(answer)
+    counter, llm = default_counter(), remote(answer, remote=is_remote)
     plan = await fixture.update(llm, level=1, counter=counter, dry_run=True)
     report = await fixture.update(llm, level=1, counter=counter)
     first = [each for each in await fixture.tenant.attempts() if each.number == 1]
@@ -247,6 +252,10 @@ def no_answer(request: LLMRequest) -> None:
     return None
 
 
+def own_words(request: LLMRequest) -> str:
+    raise ValueError(f"no file of model {request.task!r} is found")
+
+
 def wrong_name(request: LLMRequest) -> str:
     return request.prompt  # type: ignore[attr-defined]
 
@@ -256,6 +265,7 @@ def wrong_name(request: LLMRequest) -> str:
     [
         (two_arguments, "missing 1 required positional argument: 'other'", "function.py:"),
         (no_answer, "answered NoneType; it must answer text", "function.py:"),
+        (own_words, "ValueError: no file of model … is found", "in own_words"),
         (wrong_name, "'LLMRequest' object has no attribute 'prompt'", "in wrong_name"),
     ],
 )
@@ -269,11 +279,27 @@ async def test_a_broken_function_says_what_is_wrong_and_where(function, said, pl
     error = (await reading.status(fixture.handle, "s")).last_error
     assert said in error
     assert place in error
+    assert report.run_id is not None
+    for item in (await runs.one(fixture.handle, report.run_id)).items:
+        assert said in item.reasons[0]
     told = [record.getMessage() for record in caplog.records if said in record.getMessage()]
     assert len(told) == 1, "it is told once in a run, not for each summary"
     assert place in told[0]
     for said_of_users in (text(n)[:20] for n in range(30)):
         assert said_of_users not in caplog.text
+
+
+async def test_each_task_says_what_is_wrong_with_a_function():
+    """Broken, only an update does."""
+    async with AsyncMemory.open(":memory:", llm=remote(wrong_name)) as memory:
+        session = memory.session("s")
+        await session.append(messages(30))
+        said = "'LLMRequest' object has no attribute 'prompt'"
+        failure = (await session.extract()).failures[0]
+        assert said in failure.detail
+        space = memory.space("b", rules="# Rules\n\n## `facts.md`\n\nFacts.\n")
+        await space.note("Valve 4 is open.")
+        assert said in (await space.consolidate()).message
 
 
 # -- a window that is too small

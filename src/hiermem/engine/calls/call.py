@@ -132,10 +132,13 @@ async def call(
 async def _cost_bound(
     run: Run[N], state: CallState[N], request: LLMRequest, *, margin: float
 ) -> _CostBound:
-    """Work out the most that a call may take. Long prompts are counted off the event loop."""
+    """Work out the most that a call may take. Long prompts are counted off the event loop.
+
+    Where a model has no prompt, as the offline one, its inputs stand for it.
+    """
     counted: int | None = None
     tokens_in = state.input_tokens
-    if run.llm.remote or run.budget.counts_tokens:
+    if request.messages or run.llm.remote or run.budget.counts_tokens:
         texts = [message.content for message in request.messages]
         counted = await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
         tokens_in = counted
@@ -239,6 +242,7 @@ class _SentCall(Generic[N]):
         the model's own code that is shown which can hold neither, once in a run.
         """
         name, bound = type(error).__name__, self.bound
+        reason = name
         if isinstance(error, ModelError):
             model_error: ModelError = error
         elif isinstance(error, TimeoutError):
@@ -253,6 +257,9 @@ class _SentCall(Generic[N]):
             model_error = UnexpectedModelError(f"the call ended in {name}")
         if not isinstance(error, (ModelError, TimeoutError, ConnectionError)):
             model_error.detail = self._report_fault(error, request)
+            reason = model_error.detail
+        elif model_error.detail:
+            reason = f"{name}: {model_error.detail}"
         spent_in, spent_out = bound.tokens_in, bound.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
@@ -261,7 +268,7 @@ class _SentCall(Generic[N]):
             replace(
                 self.attempt,
                 outcome="unknown" if late and self.run.llm.remote else "error",
-                reason=name,
+                reason=reason,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
                 cost=bound.cost(spent_in, spent_out),
