@@ -15,8 +15,12 @@ from typer.testing import CliRunner
 
 from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy
 from hiermem.cli.app import app
+from hiermem.cli.screen import out
+from hiermem.cli.tables import metrics_table
+from hiermem.core.metrics import measure
 from hiermem.models.function import FunctionLLM
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.types.transaction import NodeTally
 
 runner = CliRunner()
 SECRET = "zebra-4711"
@@ -193,6 +197,18 @@ def test_metrics_are_printed_with_and_without_prices(db):
         level["level"] for level in data["levels"]
     )
     run("metrics", "--db", db, "--input-price", "nan", code=2)
+
+
+def test_the_score_names_the_level_that_keeps_least(capsys):
+    """Broken, one figure for all levels hides that the highest lost most of the facts."""
+    tallies = [
+        NodeTally(1, "active", count=90, made=90, measured=80, fidelity=80.0),
+        NodeTally(2, "active", count=9, made=9, measured=9, fidelity=8.1),
+        NodeTally(3, "active", count=2, made=2, measured=2, fidelity=0.58),
+    ]
+    found = measure("s", messages=1, open_tokens=0, cover_tokens=0, tallies=tallies)
+    out().print(metrics_table(found))
+    assert "73 % of the anchors kept, at L3 29 %" in capsys.readouterr().out
 
 
 def test_the_commands_say_one_number_of_what_is_to_be_made(tmp_path):
