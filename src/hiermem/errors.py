@@ -343,10 +343,12 @@ class ModelError(HiermemError):
     """A model call failed.
 
     ``charged`` says whether the provider charged for it; None means unknown. ``retry_after`` is the
-    pause in seconds that the provider requested, or None.
+    pause in seconds that the provider requested, or None. ``detail`` says what was wrong in words
+    that hold no text and no key, so it is kept and shown; "" where only the kind can be.
     """
 
     charged: bool | None = None
+    detail: str = ""
     kind: Literal["transient", "permanent", "overflow", "refused"] = "permanent"
 
     def __init__(

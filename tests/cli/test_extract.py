@@ -89,8 +89,8 @@ def test_a_graph_is_written_for_other_tools(db):
     assert sum(each.tag.endswith("}node") for each in root.iter()) > 3
 
 
-def test_failures_go_to_standard_error_and_the_code_is_1(db):
-    result = _run("extract", "--db", db, "--max-calls", 0, code=1)
+def test_what_ended_it_goes_to_standard_error_and_a_stop_is_code_3(db):
+    result = _run("extract", "--db", db, "--max-calls", 0, code=3)
     assert "stopped by max_calls" in result.stderr
     refused = _run("extract", "--db", db, "--limit", 100, code=1)
     assert refused.stdout == ""

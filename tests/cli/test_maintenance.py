@@ -13,9 +13,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hiermem import HierarchyConfig, Memory, Message
+from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy
 from hiermem.cli.app import app
+from hiermem.cli.screen import out
+from hiermem.cli.tables import metrics_table
+from hiermem.core.metrics import measure
+from hiermem.models.function import FunctionLLM
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.types.transaction import NodeTally
 
 runner = CliRunner()
 SECRET = "zebra-4711"
@@ -192,6 +197,43 @@ def test_metrics_are_printed_with_and_without_prices(db):
         level["level"] for level in data["levels"]
     )
     run("metrics", "--db", db, "--input-price", "nan", code=2)
+
+
+def test_the_score_names_the_level_that_keeps_least(capsys):
+    """Broken, one figure for all levels hides that the highest lost most of the facts."""
+    tallies = [
+        NodeTally(1, "active", count=90, made=90, measured=80, fidelity=80.0),
+        NodeTally(2, "active", count=9, made=9, measured=9, fidelity=8.1),
+        NodeTally(3, "active", count=2, made=2, measured=2, fidelity=0.58),
+    ]
+    found = measure("s", messages=1, open_tokens=0, cover_tokens=0, tallies=tallies)
+    out().print(metrics_table(found))
+    assert "73 % of the anchors kept, at L3 29 %" in capsys.readouterr().out
+
+
+def test_the_commands_say_one_number_of_what_is_to_be_made(tmp_path):
+    """Broken, one command asks for an update that, by another, has nothing to make."""
+    path = tmp_path / "some.db"
+    refuses = FunctionLLM(lambda request: "I cannot help.", remote=True)
+    said = [Message.user(f"Message {n}: pump {n} was set to {n * 7} rpm. " * 9) for n in range(30)]
+    with Memory.open(path, llm=refuses, update_policy=UpdatePolicy(batch_delay=0)) as memory:
+        session = memory.session("talk")
+        session.append(said[:10])
+        assert session.update().degraded == 1
+        session.append(said[10:])
+        left = session.metrics().queue
+        assert left == sum(session.update(dry_run=True).by_level.values()) == 2
+    shown, told = (run(word, "--db", path).stdout for word in ("show", "metrics"))
+    for printed in (shown, told):
+        assert "2 summaries to be made" in printed
+        assert "1 summary degraded, to be asked for again later" in printed
+    # Another model, the offline one, is not told to leave the third alone.
+    assert "3 summaries to make" in run("update", "--db", path, "--dry-run").stdout
+    assert "3 made" in run("update", "--db", path).stdout
+    for word in ("show", "metrics"):
+        printed = run(word, "--db", path).stdout
+        assert "to be made:" not in printed
+        assert "asked for again" not in printed
 
 
 def test_nothing_is_erased_without_leave(db):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -10,7 +14,9 @@ from provider import Provider
 typer = pytest.importorskip("typer")
 from typer.testing import CliRunner  # noqa: E402
 
-from hiermem import Memory, Message  # noqa: E402
+from hiermem import Memory, Message, UpdateReport  # noqa: E402
+from hiermem.cli import app as commands  # noqa: E402
+from hiermem.cli import options  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
 
 
@@ -138,3 +144,108 @@ def test_no_option_takes_a_key():
     options = {option for each in asking for found in each.params for option in found.opts}
     assert all("--model" in {o for found in each.params for o in found.opts} for each in asking)
     assert not [option for option in options if "key" in option]
+
+
+def test_a_provider_that_is_down_is_said_with_its_address_and_exit_code_3(tmp_path):
+    """Broken, a job that runs every night sees success, and no summary is ever made."""
+    path = tmp_path / "chat.db"
+    with Memory.open(path) as memory:
+        said = (f"Pump {n} was set to {n * 7} rpm by Ada. " * 3 for n in range(10))
+        memory.session("pumps").append(map(Message.user, said))
+    done = run(
+        "update", "--db", path, "--model", "openai:tiny", "--model-url", "http://127.0.0.1:1/v1",
+        "--retries", 0, HIERMEM_MODEL_KEY="k",
+    )  # fmt: skip
+    assert done.exit_code == 3, done.output
+    assert "0 made, 1 failed" in done.stdout
+    assert "connection refused" in done.stderr
+    assert "http://127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        (UpdateReport(), 0),
+        (UpdateReport(made=3), 0),
+        (UpdateReport(made=3, degraded=1), 0),
+        (UpdateReport(reused=1, degraded=1), 0),
+        (UpdateReport(made=3, failed=1), 1),
+        (UpdateReport(degraded=2), 1),
+        (UpdateReport(degraded=2, failed=1), 1),
+        (UpdateReport(failed=2), 3),
+        (UpdateReport(made=3, stopped="max_calls"), 3),
+        (UpdateReport(failed=4, stopped="circuit_open"), 3),
+    ],
+)
+def test_the_exit_code_says_whether_anything_was_made(report, code):
+    assert commands._exit_code(report) == code
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_update_that_is_ended_says_so(db, number, code):
+    """Broken, a log of a job that was stopped holds nothing, and a lease is left."""
+    with Provider(lambda served: "hang") as provider:
+        child = subprocess.Popen(
+            [sys.executable, "-c", _UPDATE, "--db", str(db), "--model", "openai:tiny",
+             "--model-url", provider.openai_url],
+            env={**os.environ, "HIERMEM_MODEL_KEY": provider.key},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until = time.monotonic() + 30
+        while not provider.served and time.monotonic() < until:
+            time.sleep(0.05)
+        child.send_signal(number)
+        said, told = child.communicate(timeout=30)
+    assert child.returncode == code, told
+    assert said == ""
+    assert told.startswith("pumps: 0 of 1 summaries\n"), "the log is empty until the first answer"
+    assert "interrupted: what was made is kept" in told
+    assert "Traceback" not in told
+    with Memory.open(db) as memory:
+        (newest,) = memory.session("pumps").runs()
+        assert newest.outcome == "interrupted"
+
+
+_UPDATE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from hiermem.cli import main
+sys.argv = ["hiermem", "update", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize(("address", "code"), [("", 0), ("http://127.0.0.1:1/v1", 3)])
+def test_a_pipe_that_nobody_reads_changes_no_exit_code(db, address, code):
+    """Broken, an update whose output is cut off by "head" counts as failed, or as made."""
+    asked = ["--model", "openai:tiny", "--model-url", address, "--retries", "0"] if address else []
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-c", _UPDATE, "--db", str(db), *asked], check=False, timeout=60,
+            env={**os.environ, "HIERMEM_MODEL_KEY": "k"}, stdout=nobody, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    with Memory.open(db) as memory:
+        assert memory.session("pumps").metrics().queue == (1 if code else 0)
+
+
+def test_an_update_with_nothing_to_make_tells_no_progress(db):
+    run("update", "--db", db)
+    again = run(
+        "update", "--db", db, "--model", "openai:tiny", "--model-url", "http://127.0.0.1:1/v1",
+        HIERMEM_MODEL_KEY="k",
+    )  # fmt: skip
+    assert (again.exit_code, again.stderr) == (0, "")
+
+
+def test_what_is_done_is_said_where_no_terminal_draws_it(db, monkeypatch):
+    """Broken, the log of a job is empty for as long as a slow model works."""
+    monkeypatch.setattr(options, "_QUIET", 0.0)
+    told = run("update", "--db", db).stderr.splitlines()
+    assert told[0] == "pumps: 0 of 1 summaries"
+    assert told[-1] == "pumps: 1 of 1 summaries"

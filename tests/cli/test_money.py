@@ -59,3 +59,14 @@ def test_a_report_tells_its_cost_and_when_to_ask_again(capsys):
     assert "try again in 15 s" in told
     commands._print_plan("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
     assert "cost about 0.5000" in capsys.readouterr().out
+
+
+def test_a_plan_tells_what_is_likely_before_what_is_possible(capsys):
+    """Broken, 14 calls are announced as 140, and whoever reads it does not begin."""
+    commands._print_plan(
+        "talk",
+        UpdatePlan(calls=14, calls_if_unfit=28, calls_max=140, by_level={1: 14}, seconds=200.0),
+    )
+    told = " ".join(capsys.readouterr().out.split())
+    assert "14 to 28 calls (140 if the provider fails)" in told
+    assert "about 3 min" in told

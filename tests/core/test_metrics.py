@@ -61,7 +61,9 @@ def test_shares_are_shares_and_sums_are_sums(found, opened, spent):
     )
     assert figures.tokens == sealed + opened
     assert figures.nodes == sum(tally.count for tally in found)
-    assert figures.queue == sum(tally.count - tally.made for tally in found)
+    assert figures.queue == sum(
+        tally.dirty if tally.status == "active" else tally.count for tally in found
+    )
     assert 0 <= figures.dirty_share <= 1
     for level in figures.levels:
         assert level.nodes == sum(level.by_status.values())

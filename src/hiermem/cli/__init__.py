@@ -15,7 +15,7 @@ _EXTRA = ("typer", "rich")
 
 
 def main() -> None:
-    """Run the command line; end the process with 0 (done), 1 (failed) or 2 (wrong usage)."""
+    """Run the command line and end the process with an exit code; ``cli.app`` lists the codes."""
     try:
         from hiermem.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,7 +1,9 @@
 """The commands and their options.
 
 A command prints its result on standard output and everything else (progress, hints, errors) on
-standard error, so that its result can be piped. Exit codes: 0 success, 1 failure, 2 wrong usage.
+standard error, so that its result can be piped. Exit codes: 0 success, 1 failure, 2 wrong usage, 3
+stopped before the end (by a cap, or because the model's provider keeps failing), 130 and 143
+interrupted.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from hiermem.cli.models import (
 from hiermem.cli.options import (
     DB,
     Db,
+    ProgressLines,
     SessionId,
     Shape,
     Tenant,
@@ -46,7 +49,15 @@ from hiermem.cli.options import (
     session_of,
     sessions_of,
 )
-from hiermem.cli.screen import clean, out, plural, replace_unencodable, reported_errors
+from hiermem.cli.screen import (
+    RETRIED,
+    clean,
+    duration,
+    out,
+    plural,
+    replace_unencodable,
+    reported_errors,
+)
 
 app = typer.Typer(
     name="hiermem",
@@ -161,19 +172,37 @@ def update(
             if session
             else [record.id for record in sessions_of(memory)]
         )
-        failed = 0
+        codes = {0}
         for each in ids:
             if dry_run:
                 plan = memory.session(each).update(level, strategy=strategy.value, dry_run=True)
                 _print_plan(each, plan)
                 continue
             report = _updated(
-                memory.session(each), level, strategy, calls=max_calls, tokens=max_tokens
+                memory.session(each),
+                level,
+                strategy,
+                calls=max_calls,
+                tokens=max_tokens,
+                slow=llm is not None,
             )
             _print_report(each, report)
-            failed += report.failed
-        if failed:
-            raise typer.Exit(1)
+            codes.add(_exit_code(report))
+            if _exit_code(report) and (error := memory.session(each).status().last_error):
+                out(error=True).print(f"{clean(each)}: {clean(error)}", soft_wrap=True)
+        if code := max(codes):
+            raise typer.Exit(code)
+
+
+def _exit_code(report: UpdateReport) -> int:
+    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
+
+    Where all that it tried failed, it says what a stop says: try again.
+    """
+    made = report.made + report.reused
+    if report.stopped is not None or (report.failed and not made + report.degraded):
+        return 3
+    return int(report.failed > 0 or (report.degraded > 0 and not made))
 
 
 def _updated(
@@ -183,12 +212,15 @@ def _updated(
     *,
     calls: int | None,
     tokens: int | None,
+    slow: bool,
 ) -> UpdateReport:
-    """Update one session, with a progress bar for each level that has work."""
+    """Update one session, with a progress bar for each level that has work, or lines in a file."""
     with progress_bars() as progress:
         tasks: dict[int, TaskID] = {}
+        lines = ProgressLines(session.id, slow=slow)
 
         def draw(state: UpdateProgress) -> None:
+            lines.draw(state.done, state.total)
             for number, (done, total) in sorted(state.by_level.items()):
                 if number not in tasks:
                     tasks[number] = progress.add_task(f"L{number}", total=total)
@@ -212,7 +244,7 @@ def _print_report(session: str, report: UpdateReport) -> None:
         f"{count:,} {what}"
         for count, what in (
             (report.reused, "reused"),
-            (report.degraded, "degraded, to be asked for again later"),
+            (report.degraded, f"degraded, {RETRIED}"),
             (report.failed, "failed"),
             (report.unknown, "cut-off calls with unknown outcome"),
         )
@@ -238,11 +270,15 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
     cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
     retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
-    most = f" (at most {plan.calls_max:,})" if plan.calls_max > plan.calls else ""
+    calls = plural(plan.calls, "call")
+    if plan.calls_if_unfit > plan.calls:
+        calls = f"{plan.calls:,} to {plan.calls_if_unfit:,} calls"
+    if plan.calls_max > plan.calls_if_unfit:
+        calls += f" ({plan.calls_max:,} if the provider fails)"
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{plural(plan.calls, 'call')}{most}{retried}, {plan.tokens_in:,} tokens in, "
-        f"{plan.tokens_out:,} out{cost}.",
+        f"{calls}{retried}, {plan.tokens_in:,} tokens in, "
+        f"{plan.tokens_out:,} out{cost}, about {duration(plan.seconds)}.",
         soft_wrap=True,
     )
 
@@ -320,6 +356,8 @@ def extract_command(
             extract.print_table(report, most=most)
         elif report.tri_vector is not None:
             typer.echo(extract.as_graph(report.tri_vector, graph.value, most=most), nl=False)
+        if report.stopped:
+            raise typer.Exit(3)
         if report.outcome == "error":
             raise typer.Exit(1)
 

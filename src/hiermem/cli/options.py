@@ -5,6 +5,7 @@ Only commands that create a memory accept a file that does not exist.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from difflib import get_close_matches
 from enum import StrEnum
@@ -25,6 +26,8 @@ SessionId = Annotated[
 ]
 #: The default file of the memory.
 DB = Path("hiermem.db")
+#: Seconds between two lines of progress.
+_QUIET = 10.0
 #: The number of sessions that are read at once.
 _PAGE = 500
 #: The number of names that are suggested for one that does not exist.
@@ -82,6 +85,25 @@ def named_session(memory: Memory, name: str) -> Session:
     near = ", ".join(clean(each) for each in get_close_matches(name, ids, _NEAREST, 0.5))
     like = f"; there is {near}" if near else ""
     raise NotFoundError(f"there is no session {name!r}{like}")
+
+
+class ProgressLines:
+    """Progress on standard error where that is no terminal: a line now and then, for a log.
+
+    Work that is ``slow`` begins with a line.
+    """
+
+    def __init__(self, session: str, *, slow: bool) -> None:
+        self._session = session
+        self._next = time.monotonic() + (0.0 if slow else _QUIET)
+
+    def draw(self, done: int, total: int) -> None:
+        """Print how much is done, unless a line was printed a short time ago."""
+        if not total or time.monotonic() < self._next or out(error=True).is_terminal:
+            return
+        self._next = time.monotonic() + _QUIET
+        line = f"{clean(self._session)}: {done:,} of {total:,} summaries"
+        out(error=True).print(line, soft_wrap=True)
 
 
 def progress_bars() -> Progress:

@@ -7,17 +7,24 @@ no message can move the cursor, change colours or reverse text.
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
+import threading
 import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
+from types import FrameType
+from typing import NoReturn
 
 import typer
 from rich.console import Console
 
 from hiermem import BudgetTooSmallError, HiermemError, UsageError
 
+#: What becomes of degraded summaries.
+RETRIED = "to be asked for again later"
 #: The width of output whose lines must not be wrapped.
 _ENDLESS = 10_000
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -71,6 +78,13 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Format a time: ``0.3 s``, ``24 s``, ``7 min``, ``2.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
 def share(part: float, whole: float) -> str:
     """Format a part of a whole in percent; 0 and 100 only if they are exact."""
     if not whole:
@@ -81,13 +95,23 @@ def share(part: float, whole: float) -> str:
     return f"{percent} %"
 
 
+class _Screen(Console):
+    """A console that is silent once nobody reads it: the exit code is that of the work."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
 def out(*, error: bool = False, whole: bool = False) -> Console:
     """Return a console for the current standard output or error; 100 columns if it is a file.
 
     With ``whole``, lines in a file are never wrapped, so that a program can parse them.
     """
     stream = sys.stderr if error else sys.stdout
-    return Console(
+    return _Screen(
         file=stream,
         width=None if stream.isatty() else _ENDLESS if whole else 100,
         highlight=False,
@@ -104,11 +128,43 @@ def replace_unencodable() -> None:
             stream.reconfigure(errors="replace")
 
 
+class TerminatedError(KeyboardInterrupt):
+    """The process was asked to end; it is handled as Ctrl-C is."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError
+
+
 @contextmanager
-def reported_errors() -> Generator[None]:
-    """Print an error that the user can act on as one line, and exit with code 1."""
+def _termination() -> Generator[None]:
+    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
+    before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (signal.SIG_IGN, None):
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def reported_errors() -> Generator[None]:
+    """Print an error that the user can act on as one line, and exit with code 1.
+
+    A command that is interrupted says so and exits with the code of its signal: 130 or 143.
+    """
+    try:
+        with _termination():
+            yield
+    except KeyboardInterrupt as error:
+        again = "what was made is kept, and the same command continues"
+        out(error=True).print(f"interrupted: {again}", style="yellow", soft_wrap=True)
+        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
     except BrokenPipeError:
         raise typer.Exit(0) from None
     except BudgetTooSmallError as error:

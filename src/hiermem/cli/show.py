@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
 from hiermem.cli.options import sessions_of
-from hiermem.cli.screen import clean, date_range, one_line, out, plural, share
+from hiermem.cli.screen import RETRIED, clean, date_range, one_line, out, plural, share
 from hiermem.cli.tree_view import GUTTER, Glyphs, Strip, bars_of, level_style
 
 #: If an outline would have more lines than this, it stops at a higher level.
@@ -66,9 +66,10 @@ def tree(session: Session, *, lowest: int | None) -> None:
     console.print(_outline({level: found[level] for level in listed}, width=console.width))
     if lowest is None and listed and listed[-1] > 1:
         console.print(f"Levels below L{listed[-1]} are not listed; --level 1 lists all.")
-    left = sum(status.unfinished.values())
-    if left:
+    if left := sum(status.queue.values()):
         console.print(f"{plural(left, 'summary', 'summaries')} to be made: hiermem update")
+    if stand_ins := sum(status.degraded.values()):
+        console.print(f"{plural(stand_ins, 'summary', 'summaries')} degraded, {RETRIED}")
 
 
 def summary(session: Session, node: str) -> None:

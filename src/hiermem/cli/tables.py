@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
-from hiermem.cli.screen import clean, out, plural, share
+from hiermem.cli.screen import RETRIED, clean, out, plural, share
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -216,8 +216,8 @@ def metrics_table(found: Metrics) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     table.add_column("level")
     for name in (
-        "summaries", "made", "stale", "tokens in", "tokens out", "saved", "anchors kept",
-        "seconds each",
+        "summaries", "made", "degraded", "to be made", "stale", "tokens in", "tokens out", "saved",
+        "anchors kept", "seconds each",
     ):  # fmt: skip
         table.add_column(name, justify="right")
     for level in found.levels:
@@ -225,6 +225,8 @@ def metrics_table(found: Metrics) -> RenderableType:
             f"L{level.level}",
             f"{level.nodes:,}",
             f"{level.made:,}",
+            f"{level.degraded:,}",
+            f"{level.queue:,}",
             f"{level.dirty + level.stale:,}",
             f"{level.input_tokens:,}",
             f"{level.output_tokens:,}",
@@ -246,13 +248,20 @@ def metrics_table(found: Metrics) -> RenderableType:
         saves = "" if found.cost_saved is None else f"; saves {found.cost_saved:,.4f} a request"
         lines.append(f"spent {found.cost_spent:,.4f}{saves}")
     if found.summary_quality_score is not None:
-        lines.append(f"{_percent(found.summary_quality_score)} of the anchors kept")
+        kept = f"{_percent(found.summary_quality_score)} of the anchors kept"
+        measured = [level for level in found.levels if level.fidelity is not None]
+        least = min(measured, key=lambda level: level.fidelity or 0.0)
+        if len(measured) > 1:
+            kept += f", at L{least.level} {_percent(least.fidelity)}"
+        lines.append(kept)
     if found.feedback.mean is not None:
         scores = plural(found.feedback.count, "score")
         lines.append(f"feedback: mean {found.feedback.mean:.2f} of {scores}")
     if found.prefix_reuse is not None:
         reused = _percent(found.prefix_reuse)
         lines.append(f"{reused} of a context is the unchanged beginning of the previous one")
+    if degraded := sum(level.degraded for level in found.levels):
+        lines.append(f"{plural(degraded, 'summary', 'summaries')} degraded, {RETRIED}")
     if found.queue or found.dirty_share:
         missing = plural(found.queue, "summary", "summaries")
         lines.append(f"{missing} to be made, {_percent(found.dirty_share)} outdated")

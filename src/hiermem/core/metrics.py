@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hiermem.core.summaries.status import waiting
 from hiermem.types import Status
 from hiermem.types.prices import PER, Prices
 from hiermem.types.transaction import NodeTally, Spent
@@ -48,7 +49,9 @@ class Served:
 class LevelMetrics:
     """The summaries of one level.
 
-    ``input_tokens`` and ``output_tokens`` are those of the made summaries; ``compression`` is their
+    ``made`` have a text of the model, copied or reused ones included; ``degraded`` have the
+    extractive stand-in; ``queue`` are to be made, because they have no text that serves or a dirty
+    one. ``input_tokens`` and ``output_tokens`` are those of all texts; ``compression`` is their
     (input - output) / input. ``seconds`` is the mean time that making one took, without reused
     ones. ``tokens_in``, ``tokens_out`` and ``calls`` are the cost of the serving texts; the cost of
     failures is in ``Metrics.spent``. ``fidelity`` is the mean of kept / required anchors, without
@@ -71,6 +74,7 @@ class LevelMetrics:
     calls: int
     tokens_in: int
     tokens_out: int
+    queue: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,8 @@ class Metrics:
 
     @property
     def queue(self) -> int:
-        """Return how many summaries have no text that serves yet."""
-        return sum(level.nodes - level.made for level in self.levels)
+        """Return how many summaries are to be made: without a text that serves, or dirty."""
+        return sum(level.queue for level in self.levels)
 
     @property
     def dirty_share(self) -> float:
@@ -127,13 +131,6 @@ class Metrics:
     def prefix_reuse(self) -> float | None:
         """Return the share of the contexts' tokens that were already in the one before."""
         return self.served.shared / self.served.tokens if self.served.tokens else None
-
-
-def waiting(tally: NodeTally) -> int:
-    """Return how many of these an update would make."""
-    if tally.status != "active":
-        return tally.count
-    return min(tally.count, tally.degraded + tally.dirty)
 
 
 def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
@@ -167,7 +164,7 @@ def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
         level=level,
         nodes=total("count"),
         by_status=by_status,
-        made=made,
+        made=made - total("degraded"),
         degraded=total("degraded"),
         dirty=total("dirty"),
         stale=total("stale"),
@@ -180,6 +177,7 @@ def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
         calls=total("calls"),
         tokens_in=total("tokens_in"),
         tokens_out=total("tokens_out"),
+        queue=sum(map(waiting, tallies)),
     )
 
 

@@ -232,6 +232,8 @@ class RemoteChat(ABC):
         )  # fmt: skip
         if field is not None and found.kind == "permanent":
             found = replace(found, what=f"{found.what}, because of its {field}")
+        if found.status is None and self._where:
+            found = replace(found, what=f"{found.what} ({self._where})")
         return failures.to_error(found, model=self._name)
 
     # -- what subclasses build requests from

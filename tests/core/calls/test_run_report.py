@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem.core.calls.run_report import cut_off, report, with_current_outcome
+from hiermem.core.calls.run_report import answering_time, cut_off, report, with_current_outcome
 from hiermem.types.transaction import Attempt, RunRecord
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -95,3 +96,49 @@ def test_what_is_in_the_making_is_running_while_its_run_is():
     assert (found.outcome, found.items[0].state) == ("running", "running")
     assert found.seconds is None
     assert report(run(), [], NOON).latency is None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state", "reasons"),
+    [
+        ("ok? rejected", "ok", 1),  # the second answer was worse
+        ("ok? error", "ok", 1),  # there was no second answer
+        ("ok? unknown error", "ok", 2),
+        ("ok? ok", "ok", 0),
+        ("rejected ok", "ok", 1),
+        ("rejected rejected", "failed", 2),
+        ("ok rejected", "failed", 1),  # a first part was fit, a second was not
+        ("ok? ok rejected rejected", "failed", 2),
+        ("ok? rejected rejected rejected", "failed", 3),
+        ("ok? started", "unknown", 1),
+    ],
+)
+def test_an_answer_that_was_taken_is_no_failure(outcomes, state, reasons):
+    """Broken, a summary that serves is listed as failed, because a better one was asked for."""
+    calls = [
+        call(n, "L1.0", said.rstrip("?"), "missing_anchors" if said != "ok" else "")
+        for n, said in enumerate(outcomes.split(), 1)
+    ]
+    (item,) = report(run("ok"), calls, NOON).items
+    assert (item.state, len(item.reasons)) == (state, reasons)
+
+
+def test_no_time_is_negative():
+    """Broken, a clock that was set back during a run makes it take less than nothing."""
+    late = call(1, "L1.0", "ok")
+    early = replace(late, started_at=NOON, ended_at=NOON - timedelta(hours=1))
+    found = report(
+        replace(run("ok"), started_at=NOON, ended_at=NOON - timedelta(hours=1)), [early], NOON
+    )
+    assert (found.seconds, found.latency, found.items[0].seconds) == (0.0, 0.0, 0.0)
+    assert answering_time([early], model=early.model) == 0.0
+
+
+def test_the_answering_time_is_that_of_answers():
+    """Broken, calls that were refused at once, or never answered, make a slow model seem fast."""
+    slow = call(1, "L1.0", "ok")
+    slow = replace(slow, ended_at=slow.started_at + timedelta(seconds=30))
+    fast = replace(call(2, "L1.1", "error"), ended_at=slow.started_at)
+    assert answering_time([slow, fast], model=slow.model) == 30.0
+    assert answering_time([fast], model=slow.model) is None
+    assert answering_time([slow], model="another") is None

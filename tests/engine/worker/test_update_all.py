@@ -12,6 +12,7 @@ from session_fixture import COUNTER, START, messages
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.plan import UpdatePlan
+from hiermem.core.summaries.status import waiting
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
@@ -98,6 +99,27 @@ async def test_progress_counts_sessions_and_tells_of_nodes():
     assert seen[-1].done == 3
     assert {each.session_id for each in seen} == set(archive.names)
     assert any(each.nodes and each.nodes.total == 6 for each in seen)
+
+
+@pytest.mark.parametrize("most", [None, 0, 5, 11, 12, 18])
+async def test_the_sums_are_those_of_the_sessions(most):
+    """Broken, the report over all sessions tells less than was done, or more."""
+    archive, seen = await Archive(10).fill(20), []
+    plan = await archive.update_all(ScriptedLLM(remote=True), dry_run=True)
+    report = await archive.update_all(
+        ScriptedLLM(remote=True, latency=0.001), on_progress=seen.append, max_calls=most
+    )
+    runs = [await archive.tenant.runs(subject=name) for name in archive.names]
+    details = [run.detail for found in runs for run in found]
+    for name in ("made", "reused", "degraded", "failed", "calls", "tokens_in", "tokens_out"):
+        assert getattr(report, name) == sum(detail[name] for detail in details), name
+    assert sum(report.by_level.values()) == report.made + report.reused + report.degraded
+    last = {each.session_id: each.nodes for each in seen if each.nodes}
+    assert sum(nodes.done for nodes in last.values()) == report.made
+    left = [sum(map(waiting, await archive.tenant.tree(name).tally())) for name in archive.names]
+    assert (report.sessions, report.updated) == (10, left.count(0))
+    assert report.made + sum(left) == sum(plan.by_level.values())
+    assert seen[-1].done == report.updated
 
 
 @pytest.mark.parametrize("cap", [0, 1, 13])

@@ -121,7 +121,13 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
         "no connection within the time allowed",
     ),
     (
-        frozenset({"ConnectError", "ProxyError", "gaierror", "ConnectionRefusedError"}),
+        frozenset({"ConnectionRefusedError"}),
+        "transient",
+        False,
+        "connection refused; check that the server runs at this address",
+    ),
+    (
+        frozenset({"ConnectError", "ProxyError", "gaierror"}),
         "transient",
         False,
         "no connection to the server",
@@ -317,17 +323,20 @@ def to_error(failure: CallFailure, *, model: str) -> ModelError:
         )
         if part
     )
-    message = f"{model}: {failure.what}" + (f" ({details})" if details else "")
-    if failure.kind == "transient":
-        return TransientModelError(
-            message, charged=failure.charged, retry_after=failure.retry_after
-        )
+    what = failure.what + (f" ({details})" if details else "")
     kinds: dict[CallFailureKind, type[ModelError]] = {
+        "transient": TransientModelError,
         "timeout": ModelTimeoutError,
         "overflow": ModelOverflowError,
         "refused": ModelRefusedError,
     }
-    return kinds.get(failure.kind, PermanentModelError)(message, charged=failure.charged)
+    error = kinds.get(failure.kind, PermanentModelError)(
+        f"{model}: {what}",
+        charged=failure.charged,
+        retry_after=failure.retry_after if failure.kind == "transient" else None,
+    )
+    error.detail = what
+    return error
 
 
 def _number(message: str | None) -> float | None:
@@ -391,9 +400,16 @@ def cause_of(error: ModelError) -> tuple[Cause, str]:
     """Return what a model's error means. Its text stays out: it may hold the prompt, or a key."""
     if isinstance(error, InvalidAnswerError):
         return "schema", f"{error.problem} {error.where}".strip()
-    name = type(error).__name__
     if isinstance(error, ModelOverflowError):
-        return "overflow", name
+        return "overflow", shown(error, kind="")
     if isinstance(error, ModelTimeoutError):
-        return "timeout", name
-    return "provider", f"{name} ({error.kind})"
+        return "timeout", shown(error, kind="")
+    return "provider", shown(error, kind=error.kind)
+
+
+def shown(error: ModelError, *, kind: str) -> str:
+    """Return what is kept and shown of a model's error: its class, and its ``detail`` or kind."""
+    name = type(error).__name__
+    if error.detail:
+        return f"{name}: {error.detail}"
+    return f"{name} ({kind})" if kind else name

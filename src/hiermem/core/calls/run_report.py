@@ -23,7 +23,8 @@ ItemState = Literal["ok", "running", "failed", "unknown"]
 class RunItem:
     """One summary, chunk or batch that a run called a model for.
 
-    ``attempts`` counts the calls; ``reasons`` says, in order, why each unsuccessful one failed.
+    ``attempts`` counts the calls; ``reasons`` says, in order, why each unsuccessful one failed. An
+    answer that may be used is not among them, nor one that was taken after a further call.
     ``seconds`` is what they took together, ``cost`` what they cost, None without prices.
     """
 
@@ -66,10 +67,13 @@ class RunReport:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None while it lasts, and where its end is not known."""
+        """How long it took; None while it lasts, and where its end is not known.
+
+        It is never negative: a clock that was set back meanwhile makes it 0.
+        """
         if self.record.ended_at is None:
             return None
-        return (self.record.ended_at - self.record.started_at).total_seconds()
+        return max(0.0, (self.record.ended_at - self.record.started_at).total_seconds())
 
     @property
     def calls(self) -> int:
@@ -146,11 +150,21 @@ def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunRep
     return RunReport(record, items(attempts, alive=record.outcome == "running"))
 
 
+def answering_time(attempts: Iterable[Attempt], *, model: str) -> float | None:
+    """Return the mean seconds that ``model`` took for an answer; None where it gave none."""
+    took = [
+        _seconds(call)
+        for call in attempts
+        if call.model == model and call.outcome in ("ok", "rejected") and call.ended_at is not None
+    ]
+    return sum(took) / len(took) if took else None
+
+
 def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: bool) -> RunItem:
     return RunItem(
         id=node_id,
         session_id=session_id,
-        state=_state(calls[-1], alive=alive),
+        state=_state(calls, alive=alive),
         attempts=len(calls),
         reasons=tuple(call.reason or call.outcome for call in calls if call.outcome != "ok"),
         tokens_in=sum(call.tokens_in for call in calls),
@@ -161,12 +175,28 @@ def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: boo
     )
 
 
-def _state(last: Attempt, *, alive: bool) -> ItemState:
-    if last.outcome == "ok":
+def _state(calls: Sequence[Attempt], *, alive: bool) -> ItemState:
+    last = calls[-1].outcome
+    if last == "ok" or _took_earlier(calls):
         return "ok"
-    if last.outcome == "started":
+    if last == "started":
         return "running" if alive else "unknown"
-    return "unknown" if last.outcome == "unknown" else "failed"
+    return "unknown" if last == "unknown" else "failed"
+
+
+def _took_earlier(calls: Sequence[Attempt]) -> bool:
+    """Return whether an answer was taken that was asked for again in vain.
+
+    An answer with a reason may be used, and it is, where the next one is rejected or never comes.
+    """
+    rejected = 0
+    for call in reversed(calls):
+        if call.outcome == "ok":
+            return bool(call.reason) and rejected <= 1
+        if call.outcome == "started":
+            return False
+        rejected += call.outcome == "rejected"
+    return False
 
 
 def _seconds(call: Attempt) -> float:

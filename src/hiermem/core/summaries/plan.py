@@ -20,20 +20,21 @@ from hiermem.core.summaries.retries import PROMPTS
 from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
+from hiermem.errors import ConfigError
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 from hiermem.types.prices import Prices
 
 #: From this level up, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
-#: Inputs are not cut into smaller pieces than this, which would say nothing one by one. A model
-#: whose window has no room for such a piece is asked in vain only once.
+#: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
-#: Tokens around the inputs of a request, where the template has not been counted.
-_FRAME: Final = 200
+#: A window, in tokens, with which most records are read in one request.
+_GOOD_WINDOW: Final = 8_192
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
-#: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
+#: A plan's assumptions: seconds of a remote call, where the journal shows none, and tokens per
+#: second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
 
@@ -48,13 +49,16 @@ class UpdatePlan:
 
     ``calls`` is the number of calls if every answer is fit. It is exact, except for a model whose
     window is so small that summaries are read in parts: the number of parts depends on the length
-    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_max`` is never
-    exceeded while the session is unchanged: it includes every possible stricter prompt, retry and
-    part. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
-    because the same inputs were summarised before. ``retries`` counts those of the calls that ask
-    again for a text that was refused in an earlier update. ``tokens_in`` and ``tokens_out`` are
-    estimates for ``calls``, and so is ``cost``, where the model has prices. ``seconds`` assumes
-    ordinary answering times and respects the limits per minute.
+    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_if_unfit`` is
+    the most if no call fails: every answer is then asked for once more, more strictly.
+    ``calls_max`` is never exceeded while the session is unchanged: it includes every possible retry
+    as well. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
+    call because the same inputs were summarised before. ``retries`` counts those of the calls that
+    ask again for a text that was refused in an earlier update. ``tokens_in``, ``tokens_out`` and,
+    where the model has prices, ``cost`` are estimates for ``calls``. The requests are rendered and
+    counted; a text that is not made yet counts with its allotted size. ``seconds`` assumes that the
+    model answers as fast as the journal says, or in an ordinary time where it says nothing, and
+    respects the limits per minute.
     """
 
     calls: int = 0
@@ -67,6 +71,7 @@ class UpdatePlan:
     seconds: float = 0.0
     cost: float | None = None
     retries: int = 0
+    calls_if_unfit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,13 @@ class UpdateReport:
     """The work that an update did.
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
-    text, a text that was made before, the extractive stand-in, or no new text. ``by_level`` counts
-    the first three by level. ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out``
-    their tokens, ``cost`` their cost where the model has prices. ``unknown`` are requests cut off
-    or not answered in time; whether they were charged is not known. ``stopped`` names the cap that
-    ended the run. It is "circuit_open" where the provider failed again and again; ``retry_after``
-    is then the number of seconds until it may be asked again.
+    text, a text that was made before, the extractive stand-in, or no new text. A stand-in that was
+    asked for again and stays is degraded too. ``by_level`` counts the first three by level.
+    ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
+    their cost where the model has prices. ``unknown`` are requests cut off or not answered in time;
+    whether they were charged is not known. ``stopped`` names the cap that ended the run. It is
+    "circuit_open" where the provider failed again and again; ``retry_after`` is then the number of
+    seconds until it may be asked again.
     ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
     re-pack continues this one, or starts from the beginning where the session was reconfigured in
     between. An update that found nothing to do is no run: nothing is journalled, and ``run_id`` is
@@ -109,7 +115,11 @@ class UpdateReport:
 
 @dataclass(frozen=True, slots=True)
 class UpdateProgress:
-    """The progress of an update. ``by_level`` holds (done, total) for each level that has work."""
+    """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
+
+    ``done`` are the nodes that the report counts as made, reused or degraded; ``total`` are those
+    that the run works on.
+    """
 
     done: int
     total: int
@@ -285,12 +295,19 @@ def room_for_inputs(
     A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
     by both together; an answer no longer than its inputs takes at most half of the room.
     ``margin`` is the most tokens of the model, in which its window is stated, per counted token.
+    Raises ConfigError where the window has no room for the smallest piece and its answer.
     """
     if window is None:
         return None
     left = math.floor(window / margin) - prompt
+    if left < 2 * _LEAST_ROOM:
+        least = math.ceil((prompt + 2 * _LEAST_ROOM) * margin)
+        raise ConfigError(
+            f"the model's context window of {window:,} tokens is too small for the prompt, which "
+            f"takes {prompt:,}: it must have at least {least:,}, better {_GOOD_WINDOW:,}"
+        )
     share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
-    return max(_LEAST_ROOM, math.floor(left * share))
+    return math.floor(left * share)
 
 
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
@@ -340,29 +357,31 @@ def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bo
     return kind == "permanent" or attempts >= policy.max_attempts
 
 
-def worst_calls(
+def calls_if_unfit(
     level: int,
     parts: int,
-    policy: UpdatePolicy,
     *,
     is_deterministic: bool,
     windows: int = 1,
     prompts: int = PROMPTS,
 ) -> int:
-    """Return the most calls that one node can take in a run.
+    """Return the most calls that one node can take in a run without a retry.
 
     They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for each
-    part of the ``windows`` below, each with all its retries. An ``is_deterministic`` model (the
-    extractive one) is asked once, because it would repeat its answer.
+    part of the ``windows`` below. An ``is_deterministic`` model (the extractive one) is asked once,
+    because it would repeat its answer.
     """
     if is_deterministic:
         return parts
     asked = parts + (windows if level >= FROM_WINDOWS else 0)
-    return asked * prompts * (1 + policy.retries)
+    return asked * prompts
 
 
 class Tally:
-    """Adds up a dry run, node by node, in constant space."""
+    """Adds up a dry run, node by node, in constant space.
+
+    ``call_seconds`` is the time that a call of the model took lately, None where it is not known.
+    """
 
     def __init__(
         self,
@@ -371,10 +390,12 @@ class Tally:
         remote: bool,
         is_deterministic: bool,
         prices: Prices | None = None,
+        call_seconds: float | None = None,
     ) -> None:
         self._policy, self._remote, self._is_deterministic = policy, remote, is_deterministic
         self._prices = prices
-        self._calls = self._worst = self._in = self._out = self._retries = 0
+        self._call_seconds = _REMOTE_SECONDS if call_seconds is None else call_seconds
+        self._calls = self._unfit = self._in = self._out = self._retries = 0
         self._made: dict[int, int] = {}
         self._reused: dict[int, int] = {}
 
@@ -397,6 +418,7 @@ class Tally:
         node: Node,
         *,
         parts: int,
+        tokens_in: int,
         most: int | None = None,
         windows: int = 1,
         prompts: int = PROMPTS,
@@ -404,23 +426,22 @@ class Tally:
     ) -> None:
         """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
 
-        ``windows`` is the most requests that the node takes when made from the windows below it.
-        Each request is sent with ``prompts`` prompts at most; ``retried`` means that the text was
-        refused before.
+        ``tokens_in`` are those of all its requests, as rendered. ``windows`` is the most requests
+        that the node takes when made from the windows below it. Each request is sent with
+        ``prompts`` prompts at most; ``retried`` means that the text was refused before.
         """
         self.kept(node)
         self._calls += parts
         self._retries += parts if retried else 0
         self._fail(node, parts if most is None else max(parts, most), windows, prompts)
-        self._in += node.input_tokens + (0 if self._is_deterministic else parts * _FRAME)
+        self._in += tokens_in
         self._out += node.allotted_tokens
 
     def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
         """Count a node's calls where every answer but the last is unfit."""
-        self._worst += worst_calls(
+        self._unfit += calls_if_unfit(
             node.level,
             parts,
-            self._policy,
             is_deterministic=self._is_deterministic,
             windows=windows,
             prompts=prompts,
@@ -430,7 +451,7 @@ class Tally:
         """Return the sums as a plan."""
         waves = math.ceil(self._calls / self._policy.concurrency)
         seconds = (
-            waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay
+            waves * self._call_seconds + max(0, waves - 1) * self._policy.batch_delay
             if self._remote
             else self._in / _LOCAL_TOKENS
         )
@@ -439,7 +460,8 @@ class Tally:
             seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
         return UpdatePlan(
             calls=self._calls,
-            calls_max=self._worst,
+            calls_if_unfit=self._unfit,
+            calls_max=self._unfit * (1 if self._is_deterministic else 1 + self._policy.retries),
             tokens_in=self._in,
             tokens_out=self._out,
             by_level=dict(sorted(self._made.items())),

@@ -39,11 +39,11 @@ class BatchReport:
     """The work that an update of all sessions did.
 
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
-    possible, ``resumed`` were finished by the run that this run continues, and ``failures`` names
-    the errors that ended a session's update. Any other session was not reached: ``stopped`` names
-    the cap, or is "circuit_open" where the provider kept failing; it may be asked again in
-    ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no session
-    needed anything there was no run, and ``run_id`` is None.
+    possible, ``resumed`` were finished by the full re-pack that this run continues, and
+    ``failures`` names the errors that ended a session's update. Any other session was not reached:
+    ``stopped`` names the cap, or is "circuit_open" where the provider kept failing; it may be asked
+    again in ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no
+    session needed anything there was no run, and ``run_id`` is None.
     """
 
     run_id: str | None = None
@@ -133,6 +133,7 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
         total = replace(
             total,
             calls=total.calls + plan.calls,
+            calls_if_unfit=total.calls_if_unfit + plan.calls_if_unfit,
             calls_max=total.calls_max + plan.calls_max,
             tokens_in=total.tokens_in + plan.tokens_in,
             tokens_out=total.tokens_out + plan.tokens_out,

@@ -36,7 +36,7 @@ from typing import Final, Literal, TypeAlias
 from hiermem.core.calls.lease import is_believed
 from hiermem.errors import IllegalTransitionError
 from hiermem.types import Node, Revision, Status
-from hiermem.types.transaction import NodeWrite
+from hiermem.types.transaction import NodeTally, NodeWrite
 
 _NEXT: Final[dict[Status, frozenset[Status]]] = {
     "pending": frozenset({"generating"}),
@@ -61,6 +61,20 @@ def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
     ):
         return "leased"
     return "free"
+
+
+def waits(node: Node) -> bool:
+    """Return whether a node waits to be made: it has no text that serves, or its text is dirty.
+
+    A clean stand-in does not wait: it serves, and the model is asked again when that is due.
+    Whatever counts summaries "to be made" counts by this rule, or by ``waiting``.
+    """
+    return node.status != "active" or node.dirty
+
+
+def waiting(tally: NodeTally) -> int:
+    """Return how many of these nodes wait to be made, by the rule of ``waits``."""
+    return tally.dirty if tally.status == "active" else tally.count
 
 
 def _move(node: Node, to: Status) -> Node:

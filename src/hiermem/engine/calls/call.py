@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, NoReturn
 
+from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
@@ -42,7 +43,7 @@ from hiermem.types.transaction import Attempt
 
 _log = logging.getLogger("hiermem.calls")
 #: Tokens that a provider adds around each chat message.
-_PER_MESSAGE: Final = 4
+PER_MESSAGE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,21 @@ async def call(
     # Outside of the handler, so that the new error does not carry the model's own error as context.
     if by_deadline and limit.expired():
         sent.cut_off()
-    raise sent.failure(failed)
+    raise sent.failure(failed, request)
 
 
 async def _cost_bound(
     run: Run[N], state: CallState[N], request: LLMRequest, *, margin: float
 ) -> _CostBound:
-    """Work out the most that a call may take. Long prompts are counted off the event loop."""
+    """Work out the most that a call may take. Long prompts are counted off the event loop.
+
+    Where a model has no prompt, as the offline one, its inputs stand for it.
+    """
     counted: int | None = None
     tokens_in = state.input_tokens
-    if run.llm.remote or run.budget.counts_tokens:
+    if request.messages or run.llm.remote or run.budget.counts_tokens:
         texts = [message.content for message in request.messages]
-        counted = await tokens_of(request.counter.count, texts) + _PER_MESSAGE * len(texts)
+        counted = await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
         tokens_in = counted
     overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
     return _CostBound(
@@ -228,15 +232,17 @@ class _SentCall(Generic[N]):
             if request.schema is None:
                 calibration.record_usage(counted=bound.counted, reported=usage.input_tokens)
 
-    def failure(self, error: Exception) -> ModelError:
+    def failure(self, error: Exception, request: LLMRequest) -> ModelError:
         """Note a call that raised, and return the error as one of our own types.
 
         Where the call may be charged for, the whole answer may have been written before it failed;
         so its upper bound counts as spent, or a cap could be exceeded. A remote call that was not
         answered in time has an unknown outcome, whether the provider's timeout ended it or ours.
-        The text of the original error is left out: it may hold the prompt, or a key.
+        The text of the original error is left out: it may hold the prompt, or a key. Of a fault in
+        the model's own code that is shown which can hold neither, once in a run.
         """
         name, bound = type(error).__name__, self.bound
+        reason = name
         if isinstance(error, ModelError):
             model_error: ModelError = error
         elif isinstance(error, TimeoutError):
@@ -249,6 +255,11 @@ class _SentCall(Generic[N]):
             model_error = PermanentModelError(f"the call ended in {name}", charged=False)
         else:
             model_error = UnexpectedModelError(f"the call ended in {name}")
+        if not isinstance(error, (ModelError, TimeoutError, ConnectionError)):
+            model_error.detail = self._report_fault(error, request)
+            reason = model_error.detail
+        elif model_error.detail:
+            reason = f"{name}: {model_error.detail}"
         spent_in, spent_out = bound.tokens_in, bound.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
@@ -257,7 +268,7 @@ class _SentCall(Generic[N]):
             replace(
                 self.attempt,
                 outcome="unknown" if late and self.run.llm.remote else "error",
-                reason=name,
+                reason=reason,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
                 cost=bound.cost(spent_in, spent_out),
@@ -271,6 +282,20 @@ class _SentCall(Generic[N]):
         # The original error may hold the prompt, or a key.
         model_error.__cause__ = model_error.__context__ = None
         return model_error
+
+    def _report_fault(self, error: Exception, request: LLMRequest) -> str:
+        """Log a fault in the model's own code, with its places; return what may be shown of it."""
+        texts = [*(each.content for each in request.messages)]
+        texts += [source.text for source in request.inputs]
+        shown = described(error, texts)
+        if shown not in self.run.faults:
+            self.run.faults.add(shown)
+            stack = "".join(f"\n  {place}" for place in places(error))
+            _log.warning(
+                "run %s: the code of model %r failed: %s%s",
+                self.run.run_id, self.run.llm.name, shown, stack,
+            )  # fmt: skip
+        return shown
 
     def cut_off(self) -> NoReturn:
         """Note a call that the run's deadline cut off; a remote one may be charged for.
@@ -357,16 +382,22 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
     cannot be stored. So a faulty adapter costs one attempt and not the run.
     """
     if not isinstance(response, LLMResponse):
-        raise UnexpectedModelError(f"the model answered {type(response).__name__}")
+        raise _unexpected(f"the model answered {type(response).__name__}, not an LLMResponse")
     try:
         check(response.text, what="the answer", cap=MAX_CONTENT)
     except InvalidTextError:
-        raise UnexpectedModelError("the model answered a text that cannot be stored") from None
+        raise _unexpected("the model answered a text that cannot be stored") from None
     units: object = response.units
     if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
-        raise UnexpectedModelError("the model answered units that are none")
+        raise _unexpected("the model answered units that are none")
     model = reported_model(response.model, asked=asked) if response.model else ""
     return replace(response, usage=plausible_usage(response.usage), model=model)
+
+
+def _unexpected(what: str) -> UnexpectedModelError:
+    error = UnexpectedModelError(what)
+    error.detail = what
+    return error
 
 
 async def _claim_and_journal(

@@ -300,7 +300,8 @@ class Run(JournalledRun, Generic[N]):
     A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``slots`` are the
     calls that may be in flight at once. ``drain_time`` is the most seconds that calls in flight are
     awaited after an error, because they may be paid for already; a cancellation cuts them off.
-    While the run ``is_cutting_off`` its tasks, no call is sent.
+    While the run ``is_cutting_off`` its tasks, no call is sent. ``faults`` are those of the model's
+    own code that were logged.
     """
 
     llm: LLM
@@ -317,6 +318,7 @@ class Run(JournalledRun, Generic[N]):
         init=False, default_factory=set["asyncio.Task[Any] | None"]
     )
     is_cutting_off: bool = field(init=False, default=False)
+    faults: set[str] = field(init=False, default_factory=set[str])
     _computing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from hiermem.core import arguments
+from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import OpenWindow
 from hiermem.engine.handle import Handle, state_from
@@ -36,8 +37,10 @@ class Tree:
 class SessionStatus:
     """The state of a session.
 
-    ``nodes`` is the number of sealed nodes by level; ``unfinished`` how many of them have no good
-    text yet (pending, failed, degraded or dirty), counted up to 10,000 a level; ``stale`` how many
+    ``nodes`` is the number of sealed nodes by level. ``queue`` is how many of them are to be made,
+    because they have no text that serves or a dirty one, and ``degraded`` how many have the
+    extractive stand-in. ``unfinished`` is how many are one or the other, counted up to 10,000 a
+    level; ``stale`` how many
     describe messages that were edited since, and were only flagged. ``open_windows`` is what is not
     sealed, by thread. ``oldest_dirty_age`` is the age of the oldest request for another text of a
     summary; ``last_error`` the last error that still matters. ``repacking``: a full re-pack is
@@ -50,6 +53,8 @@ class SessionStatus:
     messages: int
     closed: bool
     nodes: dict[int, int]
+    queue: dict[int, int]
+    degraded: dict[int, int]
     unfinished: dict[int, int]
     stale: dict[int, int]
     open_windows: tuple[OpenWindow, ...]
@@ -67,12 +72,8 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
     state = state_from(record.state)
     tree = handle.store.tree(session_id)
     tallies = await tree.tally()
-    nodes: dict[int, int] = {}
-    stale: dict[int, int] = {}
-    for tally in tallies:
-        nodes[tally.level] = nodes.get(tally.level, 0) + tally.count
-        stale[tally.level] = stale.get(tally.level, 0) + tally.stale
-    waiting = {level: await tree.unfinished(level, -1, _COUNTED) for level in sorted(nodes)}
+    levels = level_metrics(tallies)
+    unfinished = {each.level: await tree.unfinished(each.level, -1, _COUNTED) for each in levels}
     since = min((tally.since for tally in tallies if tally.since is not None), default=None)
     return SessionStatus(
         id=record.id,
@@ -80,14 +81,16 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         participants=record.participants,
         messages=record.messages,
         closed=record.closed,
-        nodes=dict(sorted(nodes.items())),
-        unfinished={level: len(found) for level, found in waiting.items()},
-        stale=dict(sorted(stale.items())),
+        nodes={each.level: each.nodes for each in levels},
+        queue={each.level: each.queue for each in levels},
+        degraded={each.level: each.degraded for each in levels},
+        unfinished={level: len(found) for level, found in unfinished.items()},
+        stale={each.level: each.stale for each in levels},
         open_windows=tuple(state.open_windows()),
         events=tuple(await handle.store.events(session_id)),
         # A clock that was set back gives no negative age.
         oldest_dirty_age=(None if since is None else max(timedelta(), handle.clock() - since)),
-        last_error=await _last_error(handle, session_id, waiting),
+        last_error=await _last_error(handle, session_id, unfinished),
         repacking=bool(record.build),
         forked_from=record.forked_from,
         forked_at=record.forked_at,
@@ -95,14 +98,14 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
 
 
 async def _last_error(
-    handle: Handle, session_id: str, waiting: Mapping[int, Sequence[Node]]
+    handle: Handle, session_id: str, unfinished: Mapping[int, Sequence[Node]]
 ) -> str | None:
     """Return the last error among the nodes still to be made, or else of the newest run.
 
     Summaries are made level by level and in order, so the last failed one of the highest level is
     the newest.
     """
-    failed = [node for level in waiting.values() for node in level if node.error]
+    failed = [node for level in unfinished.values() for node in level if node.error]
     if failed:
         last = max(failed, key=lambda node: (node.level, node.ordinal))
         return f"{last.id}: {last.error}"

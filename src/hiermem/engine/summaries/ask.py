@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from hiermem.core.calls.failures import shown
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft, join, source_of, weigh_against
@@ -28,7 +29,7 @@ from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import store_part, stored_part
 from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
 #: Tokens for what is filled into a template: title, people, times, marks.
@@ -216,13 +217,13 @@ def request_for(
     """Return the request for these sources."""
     run, node = task.run, task.node
     messages = (
-        render(
-            task.plan.template,
+        messages_for(
+            run,
+            node,
+            task.plan,
             sources,
-            facts=run.facts(node, summaries),
-            length=Length(
-                length.target, length.limit, task.plan.ratio, ratio_only=run.config.ratio_only
-            ),
+            length,
+            summaries=summaries,
             overlap=task.inputs.overlap,
         )
         if prompted
@@ -241,10 +242,32 @@ def request_for(
     )
 
 
+def messages_for(
+    run: UpdateRun,
+    node: Node,
+    level_plan: LevelPlan,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    summaries: int,
+    overlap: str,
+) -> tuple[ChatMessage, ...]:
+    """Return the messages of the request for these sources; a dry run counts them."""
+    return render(
+        level_plan.template,
+        sources,
+        facts=run.facts(node, summaries),
+        length=Length(
+            length.target, length.limit, level_plan.ratio, ratio_only=run.config.ratio_only
+        ),
+        overlap=overlap,
+    )
+
+
 def _unfit(error: ModelError) -> UnfitError:
     """Return the failure that a model's error counts as, without its text.
 
     The text may hold the prompt, or a key.
     """
     kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
-    return UnfitError(kind, f"{type(error).__name__} ({error.kind})")
+    return UnfitError(kind, shown(error, kind=error.kind))

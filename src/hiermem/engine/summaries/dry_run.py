@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from hiermem.core.calls.run_report import answering_time
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import Inputs, from_children, most_parts
@@ -24,6 +25,7 @@ from hiermem.engine.summaries.ask import part_keys, prompt_tokens
 from hiermem.engine.summaries.node import verbatim_revision
 from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.parts import count_stored
+from hiermem.engine.summaries.request_size import RequestSizes
 from hiermem.engine.summaries.retries import LeftAlone, count_attempts, prompts_due
 from hiermem.engine.summaries.run import (
     UpdateRun,
@@ -33,6 +35,9 @@ from hiermem.engine.summaries.run import (
 )
 from hiermem.types import Node, Revision
 
+#: How many of the newest runs, and of one's calls, are read to learn how fast a model answers.
+_RUNS: Final = 20
+_CALLS: Final = 200
 #: More tokens than any text has.
 _MANY: Final = 10**9
 
@@ -48,7 +53,7 @@ async def plan_update(
 
     With ``follow_strategy``, texts of an outdated strategy count too, where the policy says so.
     """
-    planner = _UpdatePlanner(run)
+    planner = _UpdatePlanner(run, call_seconds=await _answering_time(run))
     for level, stop in sorted(counts.items()):
         after = -1
         while True:
@@ -72,10 +77,22 @@ async def plan_update(
     return planner.tally.plan()
 
 
+async def _answering_time(run: UpdateRun) -> float | None:
+    """Return the seconds in which the model answered lately, as journalled; None if unknown."""
+    name, known = run.llm.name, run.shared.answering_times
+    if run.llm.remote and name not in known:
+        known[name] = None
+        for record in await run.store.runs(limit=_RUNS):
+            if record.detail.get("model") == name and known[name] is None:
+                calls = await run.store.attempts(run_id=record.id, limit=_CALLS)
+                known[name] = answering_time(calls, model=name)
+    return known.get(name)
+
+
 class _UpdatePlanner:
     """The plan so far: for each node that gets a text, an identifier of that text."""
 
-    def __init__(self, run: UpdateRun) -> None:
+    def __init__(self, run: UpdateRun, *, call_seconds: float | None) -> None:
         self._run = run
         self._outputs: dict[str, str] = {}
         self._short_texts: dict[str, Revision] = {}
@@ -87,11 +104,13 @@ class _UpdatePlanner:
         self._inputs: dict[str, Inputs] = {}
         self._found: dict[str, Revision | None] = {}
         self._left_alone = LeftAlone(run)
+        self._sizes = RequestSizes(run)
         self.tally = plan.Tally(
             policy=run.policy,
             remote=run.llm.remote,
             is_deterministic=run.is_deterministic,
             prices=getattr(run.llm, "prices", None),
+            call_seconds=call_seconds,
         )
 
     def dirtied(self, level: int) -> list[Node]:
@@ -170,10 +189,14 @@ class _UpdatePlanner:
             calls -= await count_stored(run, keys)
         self._max_tokens[node.id] = length.limit
         windows = await self._window_requests(node, self._room(node))
+        tokens_in = inputs.tokens
+        if not run.is_deterministic and not self._is_counted(node, wanted):
+            tokens_in = await self._sizes.of_inputs(node, inputs, length, calls, of=len(parts))
         self._outputs[node.id] = self._count_call(
             node,
             wanted,
             parts=calls,
+            tokens_in=tokens_in,
             windows=windows,
             prompts=prompts,
             retried=attempts.count > 0,
@@ -265,8 +288,11 @@ class _UpdatePlanner:
         least = self._room(node)
         worst = most_parts(most, least, count=self._run.counter.count)
         windows = await self._window_requests(node, least)
+        likely = sum(tokens) if len(tokens) == len(known) else node.input_tokens
+        if not self._run.is_deterministic and not self._is_counted(node, wanted):
+            likely = await self._sizes.of_children(node, likely, length, parts)
         self._outputs[node.id] = self._count_call(
-            node, wanted, parts=parts, most=worst, windows=windows
+            node, wanted, parts=parts, tokens_in=likely, most=worst, windows=windows
         )
 
     async def _window_requests(self, node: Node, room: int | None) -> int:
@@ -324,21 +350,32 @@ class _UpdatePlanner:
         wanted: str,
         *,
         parts: int,
+        tokens_in: int,
         most: int | None = None,
         windows: int,
         prompts: int = PROMPTS,
         retried: bool = False,
     ) -> str:
         """Count a call, or the reuse of one that is made for an equal node, of any session."""
-        counted = wanted in self.requests or wanted in self._run.shared.planned
-        if counted and not node.forced:
+        if self._is_counted(node, wanted):
             self.tally.shared(node, most=max(parts, most or 0), windows=windows)
         else:
             self.requests.add(wanted)
             self.tally.called(
-                node, parts=parts, most=most, windows=windows, prompts=prompts, retried=retried
+                node,
+                parts=parts,
+                tokens_in=tokens_in,
+                most=most,
+                windows=windows,
+                prompts=prompts,
+                retried=retried,
             )
         return f"answer to {wanted}"
+
+    def _is_counted(self, node: Node, wanted: str) -> bool:
+        """Return whether a call for an equal node is counted already, which this node shares."""
+        counted = wanted in self.requests or wanted in self._run.shared.planned
+        return counted and not node.forced
 
     def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:
         """Return the room for inputs of so many tokens, or the least room for any inputs."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
 from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
-from hiermem.core.summaries.status import standing
+from hiermem.core.summaries.status import standing, waits
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
@@ -37,7 +38,7 @@ _LEASE_POLL: Final = 0.25
 _MOVES: Final = 5
 #: Nodes read at once where they are only counted.
 _COUNTED: Final = 2048
-#: At most this many waiting summaries of a level are counted when a run begins.
+#: Among at most this many unfinished summaries of a level, those that wait are counted.
 _MOST_WAITING: Final = 4 * PAGE
 _log = logging.getLogger("hiermem.update")
 
@@ -74,15 +75,17 @@ class UpdateRounds:
         self._moves: dict[str, int] = {}
         self._counts_by_kind = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
         self._by_level: dict[int, int] = {}
-        self._done: dict[int, int] = {}
         self._totals: dict[int, int] = {}
+        self._settled = 0
+        self._uncounted: set[str] = set()
+        self._loose: Mapping[int, int] = {}
         self._loose_read = False
         self._left_alone = LeftAlone(run)
 
     @property
     def done(self) -> int:
         """The number of nodes that were settled so far."""
-        return sum(self._done.values())
+        return self._settled
 
     @property
     def halted(self) -> bool:
@@ -170,7 +173,9 @@ class UpdateRounds:
                 self._agenda.add(level, page)
             elif not self._loose_read and not self._agenda.open:
                 self._loose_read = True
-                self._agenda.add_loose(await sync_provisional(self._run, self._level))
+                loose = await sync_provisional(self._run, self._level)
+                self._count_loose(loose)
+                self._agenda.add_loose(loose)
             else:
                 return None
 
@@ -178,8 +183,7 @@ class UpdateRounds:
         """Pass over a node whose stand-in serves on: it is no work of this run."""
         self._run.shared.record_outcome(self._run.session_id, node)
         self._tried.add(node.id)
-        if node.level in self._totals:
-            self._totals[node.level] -= 1
+        self._leave_out(node)
         self._agenda.settle(node.id)
 
     async def _wait(self) -> None:
@@ -235,8 +239,8 @@ class UpdateRounds:
                     await drop_parts(self._run, outcome.node.id)
             await self._record_outcome(outcome, is_committed=is_committed)
         for node in dirtied:
-            if self._agenda.mark_dirty(node) and node.level in self._totals:
-                self._totals[node.level] += 1
+            self._agenda.mark_dirty(node)
+            self._count_dirtied(node)
         self._report_progress()
 
     async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
@@ -253,13 +257,14 @@ class UpdateRounds:
         elif kind == "failed":
             self._counts_by_kind["failed"] += 1
             self._agenda.fail(node.id)
+        elif kind == "clean":
+            self._pass_over(node)
         else:
-            if kind in ("made", "reused", "degraded"):
-                self._counts_by_kind[kind] += 1
-                self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
-            elif kind == "kept":
-                self._counts_by_kind["degraded"] += 1
-            if kind in ("degraded", "kept"):
+            # A stand-in that is kept counts as one that is made: the model was asked for the node.
+            kind = "degraded" if kind == "kept" else kind
+            self._counts_by_kind[kind] += 1
+            self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
+            if kind == "degraded":
                 self._tried.add(node.id)
             self._settle(node)
 
@@ -273,7 +278,7 @@ class UpdateRounds:
         readiness = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
         done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
         if readiness == "settled" or (done_elsewhere and not stored[0].dirty):
-            self._settle(stored[0])
+            self._pass_over(stored[0])
         elif readiness == "leased":
             self._leased[node.id] = stored[0]
         elif self._moves[node.id] <= _MOVES:
@@ -294,39 +299,77 @@ class UpdateRounds:
             if standing(node, now=run.now(), owner=run.run_id) == "leased":
                 continue
             del self._leased[node.id]
-            if node.status == "active" and not node.dirty:
-                self._settle(node)
-            else:
+            if waits(node):
                 self._agenda.put_off(node)
+            else:
+                self._pass_over(node)
 
     def _settle(self, node: Node) -> None:
-        self._done[node.level] = self._done.get(node.level, 0) + 1
+        self._settled += 1
         self._moves.pop(node.id, None)
         self._agenda.settle(node.id)
 
+    def _pass_over(self, node: Node) -> None:
+        """Settle a node that gets no text of this run: its text is right, or another run made it.
+
+        It is left out of the progress, which counts what the report counts.
+        """
+        self._leave_out(node)
+        self._settle(node)
+
+    def _leave_out(self, node: Node) -> None:
+        """Take a node out of the progress report's totals, where it was counted."""
+        if node.level in self._totals and node.id not in self._uncounted:
+            self._totals[node.level] -= 1
+
     async def _count(self) -> None:
-        """Count the unfinished nodes of each level, for the progress report."""
+        """Count the nodes of each level that the run will work on, for the progress report."""
         run = self._run
         for level, stop in self._counts.items():
             after, total = -1, 0
             while True:
                 page = await run.tree.unfinished(level, after, _COUNTED)
-                total += sum(node.ordinal < stop for node in page)
+                total += sum([await self._is_work(node) for node in page if node.ordinal < stop])
                 if len(page) < _COUNTED or page[-1].ordinal >= stop:
                     break
                 after = page[-1].ordinal
             if total:
-                self._totals[level] = self._done.get(level, 0) + total
-        for node in await provisional_nodes(run, self._level) if self.with_provisional else ():
+                self._totals[level] = self._by_level.get(level, 0) + total
+        self._loose = {}
+        if self.with_provisional:
+            self._count_loose(await provisional_nodes(run, self._level))
+
+    def _count_loose(self, nodes: Sequence[Node]) -> None:
+        """Count the provisional nodes, in place of those that were expected before."""
+        found = Counter(node.level for node in nodes)
+        for level in found.keys() | self._loose.keys():
+            change = found[level] - self._loose.get(level, 0)
+            self._totals[level] = self._totals.get(level, 0) + change
+        self._loose = found
+
+    def _count_dirtied(self, node: Node) -> None:
+        """Count a node whose text became dirty in this run, unless it was counted before."""
+        if node.ordinal >= self._counts.get(node.level, 0) or node.status != "active":
+            return
+        if not node.degraded or node.id in self._uncounted:
+            self._uncounted.discard(node.id)
             self._totals[node.level] = self._totals.get(node.level, 0) + 1
+
+    async def _is_work(self, node: Node) -> bool:
+        """Return whether the run will work on a node; remember those that it will leave alone."""
+        if waits(node) or not await self._left_alone.holds(node):
+            return True
+        self._uncounted.add(node.id)
+        return False
 
     def _report_progress(self) -> None:
         """Report the progress."""
         if self._on_progress is None:
             return
         by_level = {
-            level: (min(self._done.get(level, 0), total), total)
+            level: (min(self._by_level.get(level, 0), total), total)
             for level, total in sorted(self._totals.items())
+            if total
         }
         self._on_progress(
             UpdateProgress(
@@ -390,15 +433,16 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     """Return how many summaries wait to be made, and which share of all is dirty.
 
     The count of waiting summaries is bounded, so that a run of a long session costs what it makes.
-    A summary that is stale by choice does not wait.
+    A summary that is stale by choice does not wait, nor does one with a clean stand-in.
     """
     counts = state_from(run.record.state).ordinals
     queue = dirty = 0
     for level in range(1, len(counts) + 1):
-        after, counted = -1, 0
-        while counted < _MOST_WAITING:
+        after, counted, read = -1, 0, 0
+        while read < _MOST_WAITING:
             due = await run.tree.unfinished(level, after, PAGE)
-            counted += len(due)
+            read += len(due)
+            counted += sum(map(waits, due))
             dirty += sum(node.dirty for node in due)
             if len(due) < PAGE:
                 break

@@ -80,7 +80,8 @@ class Shared:
     are charged to the budgets ``parents`` as well, and to the ``journal_budget``. Nodes in
     ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes that another run
     holds. ``in_flight`` are the texts that all of them are making; ``planned`` are the requests
-    that a common plan has counted.
+    that a common plan has counted, and ``answering_times`` the seconds for an answer that it has
+    looked up, by the model's name.
     """
 
     slots: SessionSlots | None = None
@@ -91,6 +92,7 @@ class Shared:
     waits_for_leases: bool = True
     in_flight: InFlight = field(default_factory=InFlight)
     planned: set[str] = field(default_factory=set[str])
+    answering_times: dict[str, float | None] = field(default_factory=dict[str, float | None])
     clock: Callable[[], float] = field(default=time.monotonic)
     compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
 

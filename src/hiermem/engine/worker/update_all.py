@@ -26,6 +26,7 @@ from hiermem.core.summaries.reports import (
     add_report,
     resume,
 )
+from hiermem.core.summaries.status import waiting
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import shielded
@@ -234,10 +235,19 @@ class _Batch:
             return self._fail(session_id, str(report.stopped))
         if report.stopped is not None:
             self._stopped = self._stopped or report.stopped
-            return False
+            # A cap that another session met ends this one's run too, when it may be complete.
+            return self._strategy == "incremental" and await self._is_complete(session_id)
         if self._strategy == "full" and not report.swapped:
             return self._fail(session_id, "unfinished")
         return True
+
+    async def _is_complete(self, session_id: str) -> bool:
+        """Return whether nothing of a session is left to be made."""
+        store = self._pool.handle.store
+        record = await store.session(session_id)
+        if record is None or has_provisional(record):
+            return record is None
+        return not any(map(waiting, await store.tree(session_id).tally()))
 
     def _fail(self, session_id: str, why: str) -> bool:
         """Note, by a name, what ended one session's update; the batch is not finished with it."""
