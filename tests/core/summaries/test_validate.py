@@ -34,7 +34,7 @@ def request(text: str = TALK, *, target: int = 200, limit: int = 300) -> LLMRequ
     )
 
 
-def told(asked: LLMRequest) -> list[str]:
+def record_of(asked: LLMRequest) -> list[str]:
     return [prose(source.text) for source in asked.inputs]
 
 
@@ -51,7 +51,7 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
             response,
             request=asked or request(),
             tokens=COUNTER.count(response.text),
-            told=told(asked or request()),
+            record=record_of(asked or request()),
             **({"input_tokens": 600, "fidelity": None, "min_fidelity": 0.5} | given),
         )
     ]
@@ -244,7 +244,7 @@ def test_missing_sections_are_soft_and_headings_may_be_decorated():
         LLMResponse(f"# OVERVIEW\n{GOOD}"),
         request=request(),
         tokens=40,
-        told=[TALK],
+        record=[TALK],
         input_tokens=600,
         sections=asked,
         fidelity=None,
@@ -265,7 +265,7 @@ def test_fidelity_under_the_threshold_is_soft(value, found):
             LLMResponse(GOOD),
             request=request(),
             tokens=20,
-            told=[TALK],
+            record=[TALK],
             input_tokens=600,
             fidelity=kept,
             min_fidelity=0.5,
@@ -280,7 +280,7 @@ def test_no_detail_tells_what_was_said_and_nothing_crashes(said, answered):
         LLMResponse("canaryanswer 4712 " + answered),
         request=asked,
         tokens=COUNTER.count("canaryanswer 4712 " + answered),
-        told=told(asked),
+        record=record_of(asked),
         input_tokens=5,
         sections=("Overview",),
         fidelity=fidelity(inputs=[asked.inputs[0].text], output=answered, limit=9),

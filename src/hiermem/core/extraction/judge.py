@@ -61,7 +61,7 @@ def judge_joined(
         response,
         request=request,
         tokens=request.counter.count(response.text),
-        told=source.told,
+        record=source.prose_of_inputs,
         input_tokens=input_tokens,
         fidelity=source.fidelity(response.text),
     )

@@ -83,7 +83,7 @@ def assess(
             replace(response, text=text),
             request=request,
             tokens=tokens,
-            told=source.told,
+            record=source.prose_of_inputs,
             input_tokens=input_tokens,
             sections=sections,
             fidelity=found,

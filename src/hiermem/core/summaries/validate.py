@@ -129,7 +129,7 @@ def check(
     *,
     request: LLMRequest,
     tokens: int,
-    told: Sequence[str],
+    record: Sequence[str],
     input_tokens: int,
     sections: Sequence[str] = (),
     fidelity: Fidelity | None = None,
@@ -137,7 +137,7 @@ def check(
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``told`` is the
+    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``record`` is the
     prose of each input. ``input_tokens`` counts the summarised inputs, without the prompt.
     ``sections`` are the requested headings.
     """
@@ -153,8 +153,8 @@ def check(
         *_size(tokens, request=request, input_tokens=input_tokens),
         *_copy(response, request=request),
         *_relation(text, request=request, input_tokens=input_tokens),
-        *_language(text, told),
-        *_truth(text, told, request=request),
+        *_language(text, record),
+        *_truth(text, record, request=request),
         *_inventions(text, fidelity=fidelity, request=request),
         *_content(text, tokens, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
@@ -329,27 +329,27 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
 
-def _language(text: str, told: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem where the answer is clearly in another language than all of ``told``."""
+def _language(text: str, record: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem where the answer is clearly in another language than all of ``record``."""
     answered = language.guess(prose(text))
     if answered is None:
         return
     # Each input gets a share, so that one long input does not decide for two languages.
-    share = max(200, 6000 // max(1, len(told)))
-    spoken = language.guess("\n".join(each[:share] for each in told))
+    share = max(200, 6000 // max(1, len(record)))
+    spoken = language.guess("\n".join(each[:share] for each in record))
     if spoken is not None and spoken != answered:
         yield Problem(
             "wrong_language", f"answered in {answered!r}, the inputs are in {spoken!r}", hard=True
         )
 
 
-def _truth(text: str, told: Sequence[str], *, request: LLMRequest) -> Iterator[Problem]:
+def _truth(text: str, record: Sequence[str], *, request: LLMRequest) -> Iterator[Problem]:
     """Yield a problem where a prohibition is turned round, or an order of the record is obeyed.
 
-    ``told`` is the prose of the inputs.
+    ``record`` is the prose of the inputs.
     """
     claimed = prose(text)
-    if inverted("\n".join(told), claimed):
+    if inverted("\n".join(record), claimed):
         yield Problem("inverted", "a prohibition of the record is turned round", hard=True)
     if obeys((source.text for source in request.inputs), claimed):
         yield Problem("injected", "an order inside the record is obeyed", hard=True)

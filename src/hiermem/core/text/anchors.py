@@ -184,7 +184,7 @@ class Source:
 
     def read(self) -> None:
         """Read what judging any output needs, ahead of the output."""
-        _ = self._required, self.told, self._prose
+        _ = self._required, self.prose_of_inputs, self._prose
 
     @cached_property
     def _required(self) -> list[_Anchor]:
@@ -195,7 +195,7 @@ class Source:
         return "\n".join((*self._inputs, *self._beside))
 
     @cached_property
-    def told(self) -> tuple[str, ...]:
+    def prose_of_inputs(self) -> tuple[str, ...]:
         """Return the prose of each input."""
         return tuple(map(prose, self._inputs))
 
@@ -204,7 +204,9 @@ class Source:
         # A code block that one text leaves open goes on in the next.
         if any(map(leaves_open, self._inputs)):
             return prose(self._seen)
-        return "\n".join((*self.told, *([prose("\n".join(self._beside))] if self._beside else ())))
+        return "\n".join(
+            (*self.prose_of_inputs, *([prose("\n".join(self._beside))] if self._beside else ()))
+        )
 
     @cached_property
     def _support(self) -> Support:
