@@ -284,7 +284,7 @@ class AsyncSession:
             level=level,
             strategy=strategy,
             shared=Shared(
-                journal_budget=resources.journal_budget,
+                journal_budget=handle.journal_budget,
                 in_flight=handle.in_flight,
                 compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
             ),
