@@ -218,6 +218,7 @@ SPACE_CALLS = {
 }  # fmt: skip
 MEMORY_CALLS = {
     "backup": {"path": (5, None, "", b"x", "a\0b")},
+    "for_tenant": {"tenant": NOT_A_NAME},
     "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
     "session": {
         "session_id": NOT_A_NAME,

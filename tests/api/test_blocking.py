@@ -143,6 +143,7 @@ GRAPH: dict[str, Call] = {
 MEMORY: dict[str, Call] = {
     "session": (lambda m: m.session("s", title="Kestrel"), Session),
     "space": (lambda m: m.space("x"), Space),
+    "for_tenant": (lambda m: m.for_tenant("other"), Memory),
     "import_chats": (
         lambda m: m.import_chats([Conversation("c", None, (said(0),), format="text")]),
         ImportReport,

@@ -455,7 +455,7 @@ class Space(BlockingFacade[AsyncSpace]):
 
 
 class Worker(BlockingFacade[AsyncWorker]):
-    """A background worker over one tenant's sessions, blocking. ``Memory.worker`` makes it.
+    """A background worker over the sessions of a memory's tenants, blocking; see ``Memory.worker``.
 
     Use ``with``, or ``start()`` and ``stop()``. It works on its memory's own thread.
     """
