@@ -141,19 +141,17 @@ class Indexes:
 
     # -- storing ahead
 
-    def is_due(self, record: SessionRecord, *, made: int) -> bool:
-        """Return whether blocks are to be stored ahead after an update.
+    def is_due(self, record: SessionRecord) -> bool:
+        """Return whether an update is to store blocks: at first, then for each new full stride.
 
-        ``made`` counts the summaries that it made. Blocks are due at first, for each new full
-        stride, and for as many new summaries. After a change of the session's past, the next search
-        stores them, so that no update reads the session for it.
+        After a change of the session's past, the next search stores them, so that no update reads
+        the session for it.
         """
         known = self._stored.get(record.id)
         if known is None:
             return True
         epoch, full = known
-        is_more = full < record.messages // STRIDE or made >= STRIDE
-        return epoch == (record.created_at, record.epoch) and is_more
+        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
 
     async def store_ahead(self, record: SessionRecord) -> None:
         """Store the blocks of the newest full strides, back to one that is stored already.

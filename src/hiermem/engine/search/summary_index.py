@@ -123,15 +123,15 @@ async def _store(
 
 
 async def store_ahead(handle: Handle, record: SessionRecord) -> None:
-    """Store the postings of a session's messages and newest summaries, for its next search.
+    """Store the postings of a session's newest summaries, for its next search.
 
     Errors are logged: an index that is not kept costs time at the next search and nothing else.
     """
+    if not may_be_stored(record):
+        return
     try:
-        await handle.indexes.store_ahead(record)
-        if may_be_stored(record):
-            for level in range(1, len(state_from(record.state).ordinals) + 1):
-                await _store_level(handle, record, level)
+        for level in range(1, len(state_from(record.state).ordinals) + 1):
+            await _store_level(handle, record, level)
     except (StoreError, NotFoundError) as error:
         _log.info("an index was not kept: %s", type(error).__name__)
 

@@ -18,7 +18,7 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
-from hiermem.engine.search.ahead import store_index
+from hiermem.engine.search.ahead import with_index
 from hiermem.engine.summaries.shared import NodeBackoff, Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
@@ -112,7 +112,7 @@ class UpdatePool:
         handle = session_update.handle
         try:
             session_update.record = await handle.record(session_update.session_id)
-            done = await update(
+            updating: Awaitable[Any] = update(
                 handle.store,
                 session_update.session_id,
                 llm=self.llm,
@@ -138,11 +138,12 @@ class UpdatePool:
                 ),
                 **settings,
             )
+            if settings.get("dry_run"):
+                return await updating
+            done = await with_index(handle, session_update.session_id, updating)
         finally:
             self.slots.forget(session_update.key)
-        if not settings.get("dry_run"):
-            await store_index(handle, session_update.session_id, made=done.made)
-            await self.embed(session_update)
+        await self.embed(session_update)
         return done
 
     async def embed(self, session_update: SessionUpdate) -> None:
