@@ -251,6 +251,7 @@ MEMORY_CALLS = {
         "metadata": NOT_METADATA,
         "order_by": ("bogus", 5, None, ["created"]),
     },
+    "count_sessions": {"metadata": NOT_METADATA},
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {

@@ -262,6 +262,15 @@ class AsyncMemory:
             order_by=order_by,
         )
 
+    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+        """Return the number of this tenant's sessions.
+
+        With ``metadata``, these are the sessions whose metadata hold all of these pairs.
+        """
+        return await self._resources.opened().store.count_sessions(
+            metadata=None if metadata is None else arguments.metadata(metadata)
+        )
+
     async def import_chats(
         self,
         conversations: Iterable[Conversation],

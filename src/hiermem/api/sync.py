@@ -233,6 +233,7 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     spaces = blocking(AsyncMemory.spaces)
     sessions = blocking(AsyncMemory.sessions)
+    count_sessions = blocking(AsyncMemory.count_sessions)
     import_chats = blocking(AsyncMemory.import_chats)
     runs = blocking(AsyncMemory.runs)
     run = blocking(AsyncMemory.run)
