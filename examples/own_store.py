@@ -24,8 +24,9 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
-    "secret", "now", "session", "sessions", "forks", "messages", "versions", "events",
-    "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
+    "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
+    "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records",
+    "blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",

@@ -379,6 +379,13 @@ class TenantStore(Protocol):
         """
         ...
 
+    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+        """Return the number of sessions; with ``metadata``, of those that hold all of these pairs.
+
+        No record is read for it.
+        """
+        ...
+
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions that were forked from this one, in the order of their creation.
 

@@ -218,6 +218,7 @@ SPACE_CALLS = {
 }  # fmt: skip
 MEMORY_CALLS = {
     "backup": {"path": (5, None, "", b"x", "a\0b")},
+    "for_tenant": {"tenant": NOT_A_NAME},
     "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
     "session": {
         "session_id": NOT_A_NAME,
@@ -250,6 +251,7 @@ MEMORY_CALLS = {
         "metadata": NOT_METADATA,
         "order_by": ("bogus", 5, None, ["created"]),
     },
+    "count_sessions": {"metadata": NOT_METADATA},
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {

@@ -143,11 +143,13 @@ GRAPH: dict[str, Call] = {
 MEMORY: dict[str, Call] = {
     "session": (lambda m: m.session("s", title="Kestrel"), Session),
     "space": (lambda m: m.space("x"), Space),
+    "for_tenant": (lambda m: m.for_tenant("other"), Memory),
     "import_chats": (
         lambda m: m.import_chats([Conversation("c", None, (said(0),), format="text")]),
         ImportReport,
     ),
     "sessions": (lambda m: m.sessions(), list),
+    "count_sessions": (lambda m: m.count_sessions(), int),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),
@@ -220,6 +222,7 @@ if TYPE_CHECKING:
         assert_type(session.context().zoom("x"), ContextSelection)
         assert_type(memory.update_all(strategy="full"), BatchReport)
         assert_type(memory.update_all(dry_run=True), UpdatePlan)
+        assert_type(memory.count_sessions(metadata={"user": "ada"}), int)
         assert_type(memory.spaces(), list[str])
         assert_type(memory.reembed(), list[EmbeddingReport])
         assert_type(space.note("x", tags=["t"]), Note)

@@ -1,4 +1,4 @@
-"""The short calls that people try first: count, summary, delete, and parts named by a text."""
+"""The short calls that people try first: counts, summary, delete, and parts named by a text."""
 
 from __future__ import annotations
 
@@ -58,6 +58,23 @@ def test_delete_erases_the_session_and_its_share_in_forks(tmp_path):
         assert [record.id for record in memory.sessions()] == ["f"]
         assert session.append(Message.user("again")) == [0], "the name is free"
         assert memory.check().ok
+
+
+def test_sessions_are_counted_without_reading_them():
+    with Memory.open(":memory:") as memory:
+        assert memory.count_sessions() == 0
+        for number in range(7):
+            user = {"user": "ada" if number % 3 else "bela", "app": "web"}
+            memory.session(f"s{number}", metadata=user).append(Message.user("Hello"))
+        with memory.for_tenant("other") as other:
+            other.session("s0", metadata={"user": "ada"}).append(Message.user("Hello"))
+            assert other.count_sessions() == other.count_sessions(metadata={"user": "ada"}) == 1
+        for user in ("ada", "bela", "none"):
+            for wanted in ({"user": user}, {"user": user, "app": "web"}):
+                found = memory.count_sessions(metadata=wanted)
+                assert found == len(memory.sessions(metadata=wanted))
+        memory.erase_session("s0")
+        assert memory.count_sessions() == memory.count_sessions(metadata={}) == 6
 
 
 def test_a_model_may_be_given_by_its_name():

@@ -402,7 +402,7 @@ async def test_a_memory_closes_its_store_even_where_its_model_will_not_let_go(tm
     await memory.close()
     assert Clinging.asked == 1
     with pytest.raises(MemoryClosedError):
-        await memory._store.tenant("default").sessions()
+        await memory._resources.store.tenant("default").sessions()
 
 
 # ---------------------------------------------------------------------------------------------

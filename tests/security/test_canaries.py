@@ -239,7 +239,9 @@ async def test_errors_of_use_quote_nothing(kind, tmp_path, heard):
     session = memory.session("s", title=CANARY)
     await session.append(talk(30))
     await session.update()
-    other = AsyncMemory(store=memory._store, token_counter=ApproximateCounter(), config=CONFIG)
+    other = AsyncMemory(
+        store=memory._resources.store, token_counter=ApproximateCounter(), config=CONFIG
+    )
     uses = [
         lambda: session.context(50),
         lambda: session.context(50, allow_omission=True),

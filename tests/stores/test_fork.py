@@ -64,6 +64,7 @@ def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(tmp_path: Path) 
         session = memory.session("a")
         session.append(Message.user("from the parent"))
         worker = memory.worker()
+        other = memory.for_tenant("b")
         uses = {
             "append": lambda: session.append(Message.user("x")),
             "messages": session.messages,
@@ -71,6 +72,9 @@ def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(tmp_path: Path) 
             "context": lambda: session.context(2_000),
             "space": lambda: memory.space("p", rules="- a.md: x").notes(),
             "worker": worker.start,
+            "for_tenant": lambda: memory.for_tenant("c"),
+            "sessions of another tenant": other.sessions,
+            "close another tenant": other.close,
             "close": memory.close,
         }
         for name, use in uses.items():

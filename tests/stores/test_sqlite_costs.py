@@ -60,6 +60,8 @@ def list_of(connection, **how):
         lambda c: list_of(c, metadata={"all": "all"}, after="other-3"),
         lambda c: list_of(c, metadata={"all": "all", "few": "few"}),
         lambda c: list_of(c, metadata={"few": "few"}, order_by="last_activity"),
+        lambda c: reads.count_sessions(c, "t", metadata={"few": "few"}),
+        lambda c: reads.count_sessions(c, "t", metadata={"all": "all", "few": "few"}),
         lambda c: reads.versions(c, "t", "s", 5),
     ],
     ids=[
@@ -75,6 +77,8 @@ def list_of(connection, **how):
         "filtered",
         "filtered twice",
         "filtered active",
+        "count filtered",
+        "count filtered twice",
         "versions",
     ],
 )

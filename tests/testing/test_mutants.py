@@ -649,6 +649,23 @@ class ListsWithAnyPair(Lists):
 
 
 @mutant
+class CountsOnePage(MemoryTenant):
+    """Counts the sessions that a page can hold."""
+
+    async def count_sessions(self, *, metadata=None):
+        return len(await self.sessions(metadata=metadata))
+
+
+@mutant
+class CountsByOnePair(MemoryTenant):
+    """Counts the sessions that hold the last of the pairs."""
+
+    async def count_sessions(self, *, metadata=None):
+        last = dict(list((metadata or {}).items())[-1:])
+        return await super().count_sessions(metadata=last)
+
+
+@mutant
 class FoldsMetadata(Lists):
     """Compares metadata without regard to case."""
 

@@ -37,7 +37,6 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
@@ -88,7 +87,7 @@ class AsyncMemory:
     ) -> None:
         from hiermem.api.defaults import as_llm, as_prompts
 
-        self._store = arguments.store_of(store)
+        store = arguments.store_of(store)
         model = as_llm(llm)
         settled = arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens)
         templates = as_prompts(prompts, settled)
@@ -111,12 +110,12 @@ class AsyncMemory:
             ),
         )
         self._resources = Resources(
+            store=store,
             handle=handle,
             llm=model,
             fallback=as_llm(None),
             prompts=templates,
             manager=ContextWindowManager.over(handle),
-            journal_budget=JournalBudget(handle.store, handle.update_policy),
             bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
         )
         self._graph = AsyncGraph(self._resources.opened)
@@ -158,6 +157,25 @@ class AsyncMemory:
     def tenant(self) -> str:
         """The tenant that this memory was opened for."""
         return self._handle.store.tenant
+
+    def for_tenant(self, tenant: str) -> AsyncMemory:
+        """Return a memory of another tenant of the same store. Does no I/O.
+
+        It shares this memory's store, models, policies and prompts, and with them every limit but
+        the caps of sessions and tenants, which each tenant has for itself; indexes of all tenants
+        together keep to ``SearchPolicy.cache_bytes``. It costs neither a thread nor a file
+        descriptor. Closing it leaves this memory open; closing this memory closes it too. Workers
+        of this memory work for that tenant from now on, even after it was closed.
+
+        Called on such a memory, the result belongs to the memory that opened the store.
+
+        Raises MemoryClosedError, and ForkedProcessError in a process that was forked since.
+        """
+        resources = self._resources.for_tenant(check_name(tenant, what="tenant"))
+        memory = AsyncMemory.__new__(AsyncMemory)
+        memory._resources = resources  # noqa: SLF001 - a constructor of this very class
+        memory._graph = AsyncGraph(resources.opened)  # noqa: SLF001
+        return memory
 
     @property
     def manager(self) -> ContextWindowManager:
@@ -242,6 +260,15 @@ class AsyncMemory:
             limit=limit,
             metadata=None if metadata is None else arguments.metadata(metadata),
             order_by=order_by,
+        )
+
+    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+        """Return the number of this tenant's sessions.
+
+        With ``metadata``, these are the sessions whose metadata hold all of these pairs.
+        """
+        return await self._resources.opened().store.count_sessions(
+            metadata=None if metadata is None else arguments.metadata(metadata)
         )
 
     async def import_chats(
@@ -342,7 +369,6 @@ class AsyncMemory:
             llm=resources.llm,
             fallback=resources.fallback,
             prompts=resources.prompts,
-            journal_budget=resources.journal_budget,
             strategy=strategy,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -359,7 +385,10 @@ class AsyncMemory:
         deadline: float | None = None,
         poll: float = 1.0,
     ) -> AsyncWorker:
-        """Return a background worker that updates this tenant's sessions. Does no I/O.
+        """Return a background worker that updates the sessions of this tenant. Does no I/O.
+
+        The worker of a memory that opened its store works for all tenants that it was asked for by
+        ``for_tenant``, too, and shares the slots between them.
 
         ``async with`` or ``start()`` starts the worker; it stops with this memory at the latest.
         ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are caps on all its
@@ -375,7 +404,7 @@ class AsyncMemory:
             llm=resources.llm,
             fallback=resources.fallback,
             prompts=resources.prompts,
-            journal_budget=resources.journal_budget,
+            handles=None if resources.parent is not None else resources.handles,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
@@ -456,7 +485,7 @@ class AsyncMemory:
         ReadOnlyError, and StoreError where the copy cannot be written; then nothing is left of it.
         """
         handle = self._resources.opened()
-        return await copying.backup(self._store, path, tenant=handle.store)
+        return await copying.backup(self._resources.store, path, tenant=handle.store)
 
     async def check(self) -> CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
@@ -470,7 +499,8 @@ class AsyncMemory:
         """Wait up to the drain time for background work, then close the store.
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
-        nothing.
+        nothing. Memories of other tenants that ``for_tenant`` made of this one are closed with it;
+        closing one of those leaves the store open.
 
         Raises ForkedProcessError in a process that was forked since: nothing here is that
         process's own.
@@ -480,10 +510,12 @@ class AsyncMemory:
         if resources.closed:
             return
         await resources.end()
+        if self._is_child:
+            return
         try:
             await resources.disconnect()
         finally:
-            await self._store.close()
+            await resources.store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -500,6 +532,11 @@ class AsyncMemory:
     @property
     def _handle(self) -> Handle:
         return self._resources.handle
+
+    @property
+    def _is_child(self) -> bool:
+        """Whether ``for_tenant`` made this memory: then store, models and threads are another's."""
+        return self._resources.parent is not None
 
 
 class _Opening:

@@ -5,42 +5,68 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet
 
 from hiermem.config import BankPolicy
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.context.manager import ContextWindowManager
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess
-from hiermem.protocols import LLM
+from hiermem.protocols import LLM, Store
 
 _log = logging.getLogger("hiermem.memory")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Resources:
     """The collaborators and background tasks of one memory, shared by its sessions and spaces.
 
     Tasks and workers that were started here end with ``end``. Once ``closed`` is set, ``opened``
-    refuses to return the handle.
+    refuses to return the handle. ``parent`` is set in a memory that ``for_tenant`` made: there the
+    store and the models are those of the parent, which closes them. ``handles`` are those of the
+    parent's tenant and of all ``children``.
     """
 
+    store: Store
     handle: Handle
     llm: LLM
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str]
     manager: ContextWindowManager
-    journal_budget: JournalBudget
     bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])
     home: HomeProcess = field(default_factory=HomeProcess)
     closed: bool = False
+    parent: Resources | None = None
+    children: WeakSet[Resources] = field(default_factory=WeakSet["Resources"])
+    handles: Handles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.handles = (
+            Handles(self.handle, self.store) if self.parent is None else self.parent.handles
+        )
+
+    def for_tenant(self, tenant: str) -> Resources:
+        """Return the resources of another tenant's memory; they end with those of the parent."""
+        self.opened()
+        parent = self.parent or self
+        handle = parent.handles.add(tenant)
+        child = replace(
+            parent,
+            handle=handle,
+            manager=ContextWindowManager.over(handle),
+            background=set(),
+            workers=WeakSet(),
+            parent=parent,
+            children=WeakSet(),
+        )
+        parent.children.add(child)
+        return child
 
     def opened(self) -> Handle:
         """Return the handle.
@@ -80,9 +106,13 @@ class Resources:
     async def end(self) -> None:
         """Refuse further calls, stop the workers, and wait up to the drain time for the tasks.
 
-        Tasks that are not done by then are cancelled; their nodes stay pending.
+        Tasks that are not done by then are cancelled; their nodes stay pending. The children's end
+        in the same way, at the same time.
         """
         self.closed = True
+        await asyncio.gather(*(child.end() for child in list(self.children)), self._end_own())
+
+    async def _end_own(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in list(self.workers)))
         if self.background:
             drain = self.handle.update_policy.drain

@@ -7,7 +7,7 @@ made by ``hiermem.api.memory``; ``hiermem.api.sync`` derives the blocking ``Sess
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -48,7 +48,7 @@ from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.metrics import metrics as measure
-from hiermem.engine.search.ahead import share_index, store_index
+from hiermem.engine.search.ahead import share_index, with_index
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
@@ -271,7 +271,7 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
-        done = await run_update(
+        updating: Awaitable[Any] = run_update(
             handle.store,
             self._about.id,
             llm=resources.llm,
@@ -284,15 +284,15 @@ class AsyncSession:
             level=level,
             strategy=strategy,
             shared=Shared(
-                journal_budget=resources.journal_budget,
+                journal_budget=handle.journal_budget,
                 in_flight=handle.in_flight,
                 compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
             ),
             **settings,
         )
-        if not settings.get("dry_run"):
-            await store_index(handle, self._about.id, made=done.made)
-        return done
+        if settings.get("dry_run"):
+            return await updating
+        return await with_index(handle, self._about.id, updating)
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None

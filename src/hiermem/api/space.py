@@ -112,7 +112,6 @@ class AsyncSpace:
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
-            journal_budget=resources.journal_budget,
         )
 
     async def rules(self) -> str:

@@ -165,6 +165,24 @@ class Memory(BlockingFacade[AsyncMemory]):
         """The tenant that this memory was opened for."""
         return self._inner.tenant
 
+    def for_tenant(self, tenant: str) -> Memory:
+        """Return a memory of another tenant of the same store. Does no I/O.
+
+        It shares this memory's thread, store, models, policies and prompts, and with them every
+        limit but the caps of sessions and tenants, which each tenant has for itself; indexes of all
+        tenants together keep to ``SearchPolicy.cache_bytes``. It costs neither a thread nor a file
+        descriptor. Closing it leaves this memory open; closing this memory closes it too. Workers
+        of this memory work for that tenant from now on, even after it was closed.
+
+        Called on such a memory, the result belongs to the memory that opened the store.
+
+        Raises MemoryClosedError, and ForkedProcessError in a process that was forked since.
+        """
+        inner = self._thread.call(_called(lambda: self._inner.for_tenant(tenant)))
+        memory = Memory.__new__(Memory)
+        BlockingFacade.__init__(memory, self._thread, inner)
+        return memory
+
     @property
     def manager(self) -> ContextWindowManager:
         """The (asynchronous) context window manager over this memory's store."""
@@ -215,6 +233,7 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     spaces = blocking(AsyncMemory.spaces)
     sessions = blocking(AsyncMemory.sessions)
+    count_sessions = blocking(AsyncMemory.count_sessions)
     import_chats = blocking(AsyncMemory.import_chats)
     runs = blocking(AsyncMemory.runs)
     run = blocking(AsyncMemory.run)
@@ -228,7 +247,10 @@ class Memory(BlockingFacade[AsyncMemory]):
         deadline: float | None = None,
         poll: float = 1.0,
     ) -> Worker:
-        """Return a background worker that updates this tenant's sessions. Does no I/O.
+        """Return a background worker that updates the sessions of this tenant. Does no I/O.
+
+        The worker of a memory that opened its store works for all tenants that it was asked for by
+        ``for_tenant``, too, and shares the slots between them.
 
         ``with`` or ``start()`` starts the worker; it stops with this memory at the latest. It works
         on the memory's own thread. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after
@@ -255,7 +277,8 @@ class Memory(BlockingFacade[AsyncMemory]):
         """Wait up to the drain time for background work, then close the store.
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
-        nothing.
+        nothing. Memories of other tenants that ``for_tenant`` made of this one are closed with it;
+        closing one of those leaves the store open.
 
         Raises ForkedProcessError in a process that was forked since: nothing here is that
         process's own.
@@ -264,7 +287,8 @@ class Memory(BlockingFacade[AsyncMemory]):
             self._thread.call(self._inner.close())
         except MemoryClosedError:
             return
-        self._thread.close()
+        if not self._inner._is_child:  # noqa: SLF001 - the other half of this class
+            self._thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -432,7 +456,7 @@ class Space(BlockingFacade[AsyncSpace]):
 
 
 class Worker(BlockingFacade[AsyncWorker]):
-    """A background worker over one tenant's sessions, blocking. ``Memory.worker`` makes it.
+    """A background worker over the sessions of a memory's tenants, blocking; see ``Memory.worker``.
 
     Use ``with``, or ``start()`` and ``stop()``. It works on its memory's own thread.
     """

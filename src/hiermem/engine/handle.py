@@ -1,5 +1,7 @@
 """What every engine call of one tenant shares: the store, the counter, the clock, the key.
 
+Handles of several tenants of one memory share all that is not a tenant's own; see ``Handles``.
+
 A cache here only saves work. Its content is compared with the store's record by value, so that
 another process may write the same session at any time.
 """
@@ -8,27 +10,30 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.store_clock import StoreClock
+from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
-from hiermem.protocols import Embedder, TenantStore, TokenCounter
+from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
     from hiermem.engine.calls.embedder_client import EmbedderClient
-    from hiermem.engine.index import Indexes
+    from hiermem.engine.index import Indexes, SessionIndex
 
 T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
@@ -43,7 +48,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Handle:
     """One tenant's view of a store, with what decisions need."""
 
@@ -60,11 +65,28 @@ class Handle:
     #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
+    _index_cache: IndexCache[SessionIndex] | None = None
     _indexes: Indexes | None = None
     _embedder_client: EmbedderClient | None = None
     _key: bytes | None = None
     _store_clock: StoreClock | None = None
+    _journal_budget: JournalBudget | None = None
     _warned: set[str] = field(default_factory=set)
+
+    def for_tenant(self, store: TenantStore) -> Handle:
+        """Return the handle of another tenant, which shares all that is not a tenant's own."""
+        return replace(
+            self,
+            store=store,
+            in_flight=InFlight(),
+            _index_cache=self.index_cache,
+            _indexes=None,
+            _embedder_client=self.embedder_client,
+            _key=None,
+            _store_clock=self._time(),
+            _journal_budget=None,
+            _warned=set(),
+        )
 
     async def key(self) -> bytes:
         """Return the key that signs this tenant's fences."""
@@ -89,14 +111,27 @@ class Handle:
         return self._store_clock
 
     @property
+    def journal_budget(self) -> JournalBudget:
+        """The caps of this tenant and of its sessions, over all runs."""
+        if self._journal_budget is None:
+            self._journal_budget = JournalBudget(self.store, self.update_policy)
+        return self._journal_budget
+
+    @property
+    def index_cache(self) -> IndexCache[SessionIndex]:
+        """The indexes that are held in memory, of all tenants."""
+        if self._index_cache is None:
+            self._index_cache = IndexCache(self.search_policy.cache_bytes)
+        return self._index_cache
+
+    @property
     def indexes(self) -> Indexes:
         """The indexes of this tenant's sessions."""
         if self._indexes is None:
             # Its dependencies take a tenth of a second to load, and not every application searches.
             from hiermem.engine.index import Indexes
 
-            size = self.search_policy.cache_bytes
-            self._indexes = Indexes(self.store, self.counter, self.messages, max_bytes=size)
+            self._indexes = Indexes(self.store, self.counter, self.messages, self.index_cache)
         return self._indexes
 
     @property
@@ -110,6 +145,7 @@ class Handle:
 
     def forget(self, session_id: str | None = None) -> None:
         """Drop what is cached of one erased session, or of all."""
+        self.index_cache.drop(self.store.tenant, session_id)
         if self._indexes is not None:
             self._indexes.forget(session_id)
 
@@ -224,6 +260,39 @@ class Handle:
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
+
+
+class Handles(Mapping[str, Handle]):
+    """The handles of one memory's tenants by name: of its own, and of each that was added.
+
+    While a tenant's handle is used anywhere, all get the same one, so that two users of a tenant
+    count against one account. What nobody uses is not kept, except for the name.
+    """
+
+    def __init__(self, own: Handle, store: Store) -> None:
+        self._own, self._store = own, store
+        self._names = {own.store.tenant: None}
+        self._used: WeakValueDictionary[str, Handle] = WeakValueDictionary()
+        self._used[own.store.tenant] = own
+
+    def add(self, tenant: str) -> Handle:
+        """Add a tenant, where it is new, and return its handle."""
+        self._names[tenant] = None
+        return self[tenant]
+
+    def __getitem__(self, tenant: str) -> Handle:
+        if tenant not in self._names:
+            raise KeyError(tenant)
+        found = self._used.get(tenant)
+        if found is None:
+            found = self._used[tenant] = self._own.for_tenant(self._store.tenant(tenant))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 async def every_session(

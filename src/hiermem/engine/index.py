@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -26,6 +26,7 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.calls.token_count import LONG
+from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -96,29 +97,32 @@ class SessionIndex:
 
 
 class Indexes:
-    """The indexes of one tenant's sessions, at most ``max_bytes``; the last used ones stay."""
+    """The indexes of one tenant's sessions. ``cache`` holds those that are in memory."""
 
     def __init__(
-        self, store: TenantStore, counter: TokenCounter, read: Read, *, max_bytes: int
+        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
     ) -> None:
         self._store, self._counter, self._read = store, counter, read
-        self._max_bytes = max_bytes
-        self._indexes: OrderedDict[str, SessionIndex] = OrderedDict()
+        self._cache = cache
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: The strides of a session, in one of its epochs, that are known to be stored.
         self._stored: dict[str, tuple[object, int]] = {}
 
-    def lock(self, session_id: str) -> asyncio.Lock:
-        """Return the lock under which a session's index is read and changed."""
-        return self._locks.setdefault(session_id, asyncio.Lock())
+    @asynccontextmanager
+    async def lock(self, session_id: str) -> AsyncGenerator[None]:
+        """Hold the lock under which a session's index is read and changed."""
+        lock = self._locks.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            try:
+                yield
+            finally:
+                self._cache.measure(self._store.tenant, session_id)
 
     def forget(self, session_id: str | None = None) -> None:
-        """Drop one session's index, or all."""
+        """Forget which blocks of one session, or of all, are stored."""
         if session_id is None:
-            self._indexes.clear()
             self._stored.clear()
         else:
-            self._indexes.pop(session_id, None)
             self._stored.pop(session_id, None)
 
     async def get(self, record: SessionRecord) -> SessionIndex:
@@ -127,38 +131,27 @@ class Indexes:
         Raises SessionChangedError where the session was changed meanwhile: read the record, and try
         again.
         """
-        known = self._indexes.get(record.id)
+        known = self._cache.get(self._store.tenant, record.id)
         if known is None or not known.serves(record):
             known = await self._build(record)
         elif known.messages < record.messages:
             await self._extend(known, record)
-        self._cache(known)
+        self._cache.put(self._store.tenant, record.id, known)
         return known
-
-    def _cache(self, known: SessionIndex) -> None:
-        name = known.record.id
-        self._indexes[name] = known
-        self._indexes.move_to_end(name)
-        total = sum(each.nbytes for each in self._indexes.values())
-        while total > self._max_bytes and len(self._indexes) > 1:
-            _, dropped = self._indexes.popitem(last=False)
-            total -= dropped.nbytes
 
     # -- storing ahead
 
-    def is_due(self, record: SessionRecord, *, made: int) -> bool:
-        """Return whether blocks are to be stored ahead after an update.
+    def is_due(self, record: SessionRecord) -> bool:
+        """Return whether an update is to store blocks: at first, then for each new full stride.
 
-        ``made`` counts the summaries that it made. Blocks are due at first, for each new full
-        stride, and for as many new summaries. After a change of the session's past, the next search
-        stores them, so that no update reads the session for it.
+        After a change of the session's past, the next search stores them, so that no update reads
+        the session for it.
         """
         known = self._stored.get(record.id)
         if known is None:
             return True
         epoch, full = known
-        is_more = full < record.messages // STRIDE or made >= STRIDE
-        return epoch == (record.created_at, record.epoch) and is_more
+        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
 
     async def store_ahead(self, record: SessionRecord) -> None:
         """Store the blocks of the newest full strides, back to one that is stored already.

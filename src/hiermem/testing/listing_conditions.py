@@ -59,11 +59,13 @@ class ListingConditions(Conditions):
         for limit in (1, 2, 7, len(everything), 500):
             assert await _paged(tenant, limit) == everything
             assert await _paged(tenant, limit, order_by="last_activity") == everything[::-1]
+        assert await tenant.count_sessions() == len(everything)
         assert await _ids(tenant, limit=0) == []
         assert await _ids(tenant, limit=-1) == []
         for number in range(101 - len(everything)):
             await write(tenant, f"more-{number}")
         assert len(await _ids(tenant)) == 100
+        assert await tenant.count_sessions() == 101
 
     @condition
     async def test_a_page_begins_after_a_session_that_exists(self, tenant: TenantStore) -> None:
@@ -76,6 +78,7 @@ class ListingConditions(Conditions):
             begun = await _ids(tenant, order_by=order)
             assert await _ids(tenant, after="none", order_by=order) == begun
         await tenant.transact(deciding(delete=["b"]))
+        assert await tenant.count_sessions() == 3
         assert await _ids(tenant, after="b") == ["a", "c", "d"]
         # A session created under the old name is a new one, and the last.
         await write(tenant, "b")
@@ -123,6 +126,7 @@ class ListingConditions(Conditions):
             holding = [
                 id_ for id_, one in records.items() if wanted.items() <= one.metadata.items()
             ]
+            assert await tenant.count_sessions(metadata=wanted) == len(holding)
             active = sorted(holding, key=lambda id_: records[id_].last_activity, reverse=True)
             for limit in (1, 2, 99):
                 assert await _paged(tenant, limit, metadata=wanted) == holding
@@ -142,8 +146,9 @@ class ListingConditions(Conditions):
         assert await _ids(tenant, metadata={"app": "web"}) == ["s"]
         await write(tenant, "s", record={"metadata": {"user": "bela"}})
         assert (await tenant.sessions())[0].metadata == {"user": "bela"}
-        for gone in ({"app": "web"}, {"user": "ada"}):
+        for gone in ({"app": "web"}, {"user": "ada"}, {"user": "ada", "app": "web"}):
             assert await _ids(tenant, metadata=gone) == []
+            assert await tenant.count_sessions(metadata=gone) == 0
         await tenant.transact(deciding(delete=["s"]))
         await write(tenant, "s")
         assert await _ids(tenant, metadata={"user": "bela"}) == []
@@ -151,13 +156,15 @@ class ListingConditions(Conditions):
 
     @store_condition
     async def test_metadata_select_within_the_tenant(self, path: Path) -> None:
-        """Neither a filter nor an order returns a session of another tenant."""
-        labels = {"user": "ada"}
+        """Neither a filter nor an order returns a session of another tenant, nor a count."""
+        labels, pairs = {"user": "ada"}, {"user": "ada", "app": "web"}
         async with self.opened(path) as store:
             for name in HOSTILE_NAMES:
-                await write(store.tenant(name), f"of {name}", record={"metadata": labels})
+                await write(store.tenant(name), f"of {name}", record={"metadata": pairs})
             for name in HOSTILE_NAMES:
                 tenant = store.tenant(name)
+                for metadata in (None, labels, pairs):
+                    assert await tenant.count_sessions(metadata=metadata) == 1
                 for order in ("created", "last_activity"):
                     assert await _ids(tenant, order_by=order) == [f"of {name}"]
                     assert await _ids(tenant, metadata=labels, order_by=order) == [f"of {name}"]

@@ -347,10 +347,11 @@ async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
 
 async def _listed(
     after: str, metadata: dict[str, str], order_by: SessionOrder, handle: TenantStore
-) -> list[list[SessionRecord]]:
+) -> list[list[SessionRecord] | int]:
     return [
         await handle.sessions(after=after, limit=2, order_by=order_by),
         await handle.sessions(metadata=metadata, limit=2, order_by=order_by),
+        await handle.count_sessions(metadata=metadata),
     ]
 
 

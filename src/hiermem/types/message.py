@@ -76,12 +76,13 @@ class Message:
                     "ToolCall values"
                 )
             object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
-        if not all(isinstance(call, ToolCall) for call in self.tool_calls):
-            raise InvalidMessageError("tool_calls holds something that is not a ToolCall")
-        if self.tool_calls and self.role != "assistant":
-            raise InvalidMessageError(
-                f"a message of role {self.role!r} has tool_calls; only an assistant's may"
-            )
+        if self.tool_calls:
+            if not all(isinstance(call, ToolCall) for call in self.tool_calls):
+                raise InvalidMessageError("tool_calls holds something that is not a ToolCall")
+            if self.role != "assistant":
+                raise InvalidMessageError(
+                    f"a message of role {self.role!r} has tool_calls; only an assistant's may"
+                )
         if self.tool_call_id is not None and self.role != "tool":
             raise InvalidMessageError(
                 f"a message of role {self.role!r} has a tool_call_id; only a tool's may"

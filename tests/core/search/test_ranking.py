@@ -219,6 +219,35 @@ def test_a_grown_index_ranks_like_one_built_at_once(messages, cuts, asked):
     assert np.array_equal(score(grown, query), score(whole, query))
 
 
+def test_terms_are_found_alike_before_and_after_they_are_sorted():
+    """A first search does not sort a long index; later ones do, and it grows in between."""
+    words = [f"word{n}" for n in range(300)]
+    texts = [" ".join(words[(7 * n + k) % 300] for k in range(40)) for n in range(200)]
+    messages = session(texts)
+    numbers = [number(term) for word in words for term in terms(word)]
+
+    def plain(index, wanted):
+        units = index.units
+        rows = np.repeat(np.arange(len(units)), units.sizes)
+        held = np.isin(units.terms, wanted)
+        total = np.bincount(rows[held], units.counts[held], len(units))
+        return [(row, total[row]) for row in np.flatnonzero(total)]
+
+    def found(index, wanted):
+        rows, counts = index.find(wanted)
+        return list(zip(rows.tolist(), counts.tolist(), strict=True))
+
+    index = Index(collect(messages[:150], count))
+    assert not len(index._terms[0].rows)
+    for stop in (150, 160, 200):
+        if stop > 150:
+            index = index.extended(collect(messages[len(index.units.message) : stop], count))
+        for _ in range(2):
+            for wanted in [*([each] for each in numbers[:100]), numbers[:3], numbers, [1]]:
+                assert found(index, wanted) == plain(index, wanted)
+        assert len(index._terms[0].rows)
+
+
 @pytest.mark.parametrize(
     "asked",
     ["", "   ", '"', "a AND (", "NEAR/3 *", "'; DROP TABLE", "\x00", "😀😀", "word " * 10_000,

@@ -214,7 +214,7 @@ async def test_a_vector_worked_out_before_an_erasure_does_not_land_after_it():
         return found
 
     embedder.embed = late
-    other = memory_over(memory._store, embedder).session("s")
+    other = memory_over(memory._resources.store, embedder).session("s")
     report = await other.embed()
     assert report.left == 0
     assert 12 not in {hit.index for hit in await other.search("conveyance")}
@@ -609,7 +609,7 @@ async def test_only_what_both_say_now_is_taken_over(whose, how):
         await session.embed()
     await fork.embed()
     own = {stored.index: stored for stored in await fork.messages() if stored.state == "live"}
-    cold = memory_over(memory._store, Meanings())
+    cold = memory_over(memory._resources.store, Meanings())
     for place, word in ((edited, "conveyance"), (7, "medic")):
         if place in own and "zeppelin" not in own[place].message.content:
             assert (await cold.session("f").search(word))[0].index == place

@@ -5,6 +5,7 @@ The steps of SQLite's machine and the rows that are read are counted, not the ti
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -245,6 +246,24 @@ async def test_an_update_that_makes_many_summaries_stores_their_index():
     tenant.written.clear()
     assert (await session.update()).made >= STRIDE
     assert {kind for kind, _ in tenant.written} - {KIND}
+
+
+async def test_the_index_of_messages_is_stored_while_the_model_answers():
+    """Broken, an update ends later by the time that indexing its session takes."""
+    watched, seen = WatchedStore(MemoryStore()), []
+
+    async def model(request):
+        await asyncio.sleep(0.2)
+        seen.append([start for kind, start in watched.tenant("default").written if kind == KIND])
+        return "Ada and Jonas made remarks on the ferry, the harbour and the price."
+
+    counter = ApproximateCounter()
+    memory = AsyncMemory(store=watched, llm=model, token_counter=counter)
+    session = memory.session("s")
+    await session.append([Message.user(f"remark {n} " + 30 * "ferry ") for n in range(STRIDE)])
+    report = await session.update(1, max_calls=4)
+    assert report.stopped == "max_calls"
+    assert seen[-1] == [0]
 
 
 async def test_a_fork_takes_over_the_index_of_what_it_shares():

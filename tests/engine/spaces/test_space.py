@@ -391,7 +391,7 @@ async def test_nobody_rolls_back_under_a_consolidation():
 async def test_notes_that_were_set_aside_can_be_tried_again(memory):
     """A larger model may take what a smaller one could not."""
     parts = {"bank_policy": BankPolicy(safe_processing_tokens=3_000, output_tokens=256)}
-    small = AsyncMemory(store=memory._store, **parts)
+    small = AsyncMemory(store=memory._resources.store, **parts)
     space = small.space("x", rules=RULES)
     await space.note("word " * 9_000, agent="long")
     await space.note("short")

@@ -221,6 +221,15 @@ async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
         assert abs(plan.calls - report.calls) <= len(await fixture.nodes())
 
 
+async def test_a_dry_run_counts_every_part_of_windows_that_are_read_in_parts():
+    """Broken, a plan for a model with a small window names fewer calls than are paid for."""
+    fixture, llm = SessionFixture(), ScriptedLLM(context_window=1_300)
+    await fixture.say(messages(60, words=100))
+    plan = await fixture.update(llm, level=1, dry_run=True)
+    report = await fixture.update(llm, level=1)
+    assert plan.calls == report.calls == llm.calls > report.made
+
+
 class Wordy(ScriptedLLM):
     """Says as much as it may, and at times nothing fit or nothing at all."""
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+#: What names a session: its id, or its tenant and its id.
+K = TypeVar("K", bound=Hashable)
 
 #: The longest back-off after repeated failures, in seconds.
 BACK_OFF: Final = 3600.0
@@ -26,7 +29,7 @@ LEASED: Final = 4.0
 class Waiter:
     """A place in the queue: a node of ``level`` of ``session``, at ``ordinal`` in that level."""
 
-    session: str
+    session: Hashable
     level: int
     ordinal: int
     number: int
@@ -37,14 +40,14 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[int, Waiter] = {}
-        self._served: dict[str, int] = {}
+        self._served: dict[Hashable, int] = {}
         self._joined = 0
         self._served_count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, session: str, level: int, ordinal: int) -> Waiter:
+    def join(self, session: Hashable, level: int, ordinal: int) -> Waiter:
         """Get in line."""
         self._joined += 1
         waiter = Waiter(session, level, ordinal, self._joined)
@@ -60,7 +63,7 @@ class FairQueue:
         self.serve(first.session)
         return first
 
-    def serve(self, session: str) -> None:
+    def serve(self, session: Hashable) -> None:
         """Note that ``session`` was served."""
         self._served_count += 1
         self._served[session] = self._served_count
@@ -69,7 +72,7 @@ class FairQueue:
         """Leave the queue."""
         self._waiting.pop(waiter.number, None)
 
-    def forget(self, session: str) -> None:
+    def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""
         if not any(waiter.session == session for waiter in self._waiting.values()):
             self._served.pop(session, None)
@@ -80,7 +83,7 @@ class FairQueue:
 
 
 @dataclass(slots=True)
-class SessionQueue:
+class SessionQueue(Generic[K]):
     """The sessions that wait to be worked on.
 
     A session stands in the queue once. ``contested`` sessions, whose first nodes another worker
@@ -89,22 +92,18 @@ class SessionQueue:
     """
 
     worker: str
-    _heap: list[tuple[tuple[int, bool, int, int], str]] = field(
-        default_factory=list[tuple[tuple[int, bool, int, int], str]]
-    )
-    _ranks: dict[str, tuple[int, bool, int, int]] = field(
-        default_factory=dict[str, tuple[int, bool, int, int]]
-    )
-    _served: dict[str, int] = field(default_factory=dict[str, int])
+    _heap: list[tuple[tuple[int, bool, int, int], K]] = field(default_factory=list)
+    _ranks: dict[K, tuple[int, bool, int, int]] = field(default_factory=dict)
+    _served: dict[K, int] = field(default_factory=dict)
     _served_count: int = 0
 
     def __len__(self) -> int:
         return len(self._ranks)
 
-    def __contains__(self, session: str) -> bool:
+    def __contains__(self, session: K) -> bool:
         return session in self._ranks
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[K]:
         return iter(self._ranks)
 
     @property
@@ -113,14 +112,14 @@ class SessionQueue:
         self._tidy()
         return self._heap[0][0][:2] if self._heap else None
 
-    def put(self, session: str, level: int, *, contested: bool = False) -> None:
+    def put(self, session: K, level: int, *, contested: bool = False) -> None:
         """Queue a session, or change what it waits for."""
         served = self._served.get(session, 0)
         rank = (level, contested, served, shard_order(self.worker, session))
         self._ranks[session] = rank
         heapq.heappush(self._heap, (rank, session))
 
-    def take(self) -> str | None:
+    def take(self) -> K | None:
         """Take out the first in line; None where the queue is empty."""
         self._tidy()
         if not self._heap:
@@ -131,7 +130,7 @@ class SessionQueue:
         self._served[session] = self._served_count
         return session
 
-    def drop(self, session: str) -> None:
+    def drop(self, session: K) -> None:
         """Remove a session that has nothing to wait for any more, and forget it."""
         self._ranks.pop(session, None)
         self._served.pop(session, None)
@@ -156,19 +155,19 @@ class BackoffEntry:
     leased: bool = False
 
 
-class Backoff:
+class Backoff(Generic[K]):
     """The sessions with unfinished nodes for which nothing can be done for a while."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, BackoffEntry] = {}
+        self._entries: dict[K, BackoffEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, session: str) -> bool:
+    def __contains__(self, session: K) -> bool:
         return session in self._entries
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[K]:
         return iter(tuple(self._entries))
 
     @property
@@ -176,13 +175,13 @@ class Backoff:
         """Whether any of them waits for another worker."""
         return any(entry.leased for entry in self._entries.values())
 
-    def get(self, session: str) -> BackoffEntry | None:
+    def get(self, session: K) -> BackoffEntry | None:
         """Return a session's entry, or None."""
         return self._entries.get(session)
 
     def put(
         self,
-        session: str,
+        session: K,
         now: float,
         *,
         version: int | None = None,
@@ -196,12 +195,12 @@ class Backoff:
         pause = back_off(times, first=first, most=min(most, LEASED) if leased else most)
         self._entries[session] = BackoffEntry(now + pause, times, version, leased)
 
-    def drop(self, session: str) -> None:
+    def drop(self, session: K) -> None:
         """Remove a session; its next back-off counts as the first."""
         self._entries.pop(session, None)
 
 
-def shard_order(worker: str, session: str) -> int:
+def shard_order(worker: str, session: Hashable) -> int:
     """Return a number that orders sessions differently for each worker, the same in any process."""
     digest = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

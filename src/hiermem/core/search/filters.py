@@ -54,8 +54,11 @@ class Filters:
         """Return whether anything of that level may be returned; 0 is messages."""
         return self.levels is None or number in self.levels
 
-    def summary(self, node: Node, revision: Revision) -> bool:
-        """Return whether a summary may be returned: it covers something that the filters allow."""
+    def summary(self, node: Node, revision: Revision | None) -> bool:
+        """Return whether a summary may be returned: it covers something that the filters allow.
+
+        ``revision`` matters only if ``by_window`` is true.
+        """
         if self.roles is not None or not self.level(node.level):
             return False
         if self.span is not None and not (
@@ -68,7 +71,7 @@ class Filters:
             return False
         if self.threads is not None and node.thread not in self.threads:
             return False
-        return self._bears(revision)
+        return not self.by_window or (revision is not None and self._bears(revision))
 
     def _bears(self, revision: Revision) -> bool:
         return all(

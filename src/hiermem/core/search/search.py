@@ -115,7 +115,10 @@ def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> li
 def summary_hits(
     asked: ScoredQuery, level: int, filters: Filters, limit: int
 ) -> list[tuple[Summary, float]]:
-    """Return the summaries of a level that are hits, best first, each with its score."""
+    """Return the summaries of a level that are hits, best first, each with its score.
+
+    Their texts may be still to be read.
+    """
     row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
@@ -126,7 +129,7 @@ def summary_hits(
         if len(found) >= limit:
             break
         summary = row.summaries[place]
-        if summary.revision is not None and filters.summary(summary.node, summary.revision):
+        if filters.summary(summary.node, summary.revision):
             found.append((summary, _SUMMARY_WEIGHT * float(scores[place])))
     return found
 

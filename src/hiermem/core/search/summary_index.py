@@ -22,8 +22,33 @@ from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The postings of one text: the units from ``low`` to ``high`` of a block's."""
+
+    block: Postings
+    low: int
+    high: int
+
+    @property
+    def units(self) -> int:
+        """The number of units."""
+        return self.high - self.low
+
+    def postings(self) -> Postings:
+        """Return the postings of the text alone."""
+        block, units = self.block, slice(self.low, self.high)
+        if self.units == len(block):
+            return block
+        columns = {name: getattr(block, name)[units] for name in postings.COLUMNS}
+        begin = int(block.sizes[: self.low].sum(dtype=np.int64))
+        held = slice(begin, begin + int(block.sizes[units].sum(dtype=np.int64)))
+        return replace(block, **columns, terms=block.terms[held], counts=block.counts[held])
+
+
 #: The postings of texts, by node id and revision number.
-SummaryPostings: TypeAlias = Mapping[tuple[str, int], Postings]
+SummaryPostings: TypeAlias = Mapping[tuple[str, int], Part]
 
 #: The weight of a summary's score in the score of a unit below it.
 BOOST: Final = 0.1
@@ -33,16 +58,19 @@ _BOOSTERS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SummaryLevel:
-    """The made summaries of one level, by ordinal, with the index of their texts."""
+    """The made summaries of one level, by ordinal, with the index of their texts.
+
+    A summary whose postings were stored has no text here: only a hit needs it.
+    """
 
     summaries: tuple[Summary, ...]
     index: Index
 
     @classmethod
-    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> SummaryLevel:
+    def of(cls, summaries: Sequence[Summary], parts: Sequence[Part]) -> SummaryLevel:
         """Build a level of summaries with the postings of each."""
-        index = Index(join(parts))
-        places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        index = Index(_joined(parts))
+        places = np.repeat(np.arange(len(parts)), [part.units for part in parts])
         # A summary counts as a whole: one window each, however many passages it has.
         index.levels = (Level(places, np.bincount(places, index.length, len(parts))),)
         return cls(tuple(summaries), index)
@@ -71,43 +99,60 @@ class SummaryIndex:
         return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
     def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
-        """Return those of ``summaries`` whose text was not read yet."""
-        return [each for each in summaries if _name(each) not in self.parts]
+        """Return those of ``summaries`` whose postings are not here."""
+        return [each for each in summaries if name_of(each) not in self.parts]
 
     def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
         """Return an index of exactly these summaries, which are made, by level and ordinal.
 
-        ``kept`` are postings that were stored before.
+        ``kept`` are postings that were stored before. A summary without any has its text.
         """
-        read = {**kept, **self.parts}
-        parts = {_name(each): read.get(_name(each)) or _read(each) for each in summaries}
-        by_level: dict[int, list[Summary]] = {}
+        parts: dict[tuple[str, int], Part] = {}
+        by_level: dict[int, tuple[list[Summary], list[tuple[str, int]]]] = {}
         for each in summaries:
-            by_level.setdefault(each.level, []).append(each)
+            name = name_of(each)
+            parts[name] = self.parts.get(name) or kept.get(name) or _read(each)
+            held, names = by_level.setdefault(each.level, ([], []))
+            held.append(each)
+            names.append(name)
         levels = {}
-        for level, held in by_level.items():
+        for level, (held, names) in by_level.items():
             known = self.levels.get(level)
-            same = known is not None and list(map(_name, known.summaries)) == list(map(_name, held))
+            same = known is not None and list(map(name_of, known.summaries)) == names
             if known and same:
                 levels[level] = SummaryLevel(tuple(held), known.index)
             else:
-                levels[level] = SummaryLevel.of(held, [parts[_name(each)] for each in held])
+                levels[level] = SummaryLevel.of(held, [parts[name] for name in names])
         return SummaryIndex(levels, parts)
 
 
 def postings_of(summaries: Iterable[Summary]) -> SummaryPostings:
     """Read the texts of summaries into postings."""
-    return {_name(each): _read(each) for each in summaries}
+    return {name_of(each): _read(each) for each in summaries}
 
 
-def _name(summary: Summary) -> tuple[str, int]:
-    return summary.id, summary.node.revision
+def name_of(summary: Summary) -> tuple[str, int]:
+    """Return the node id and the revision number of a summary's text."""
+    return summary.node.id, summary.node.revision
 
 
-def _read(summary: Summary) -> Postings:
+def _read(summary: Summary) -> Part:
     message = Message.assistant(summary.text, created_at=summary.created_at)
     stored = StoredMessage(index=summary.node.ordinal, message=message, tokens=0, size=0, hash="")
-    return collect([stored], _roughly)
+    read = collect([stored], _roughly)
+    return Part(read, 0, len(read))
+
+
+def _joined(parts: Iterable[Part]) -> Postings:
+    """Join texts; those that follow each other in one block are taken from it together."""
+    rows: list[Part] = []
+    for part in parts:
+        last = rows[-1] if rows else None
+        if last is not None and last.block is part.block and last.high == part.low:
+            rows[-1] = Part(last.block, last.low, part.high)
+        else:
+            rows.append(part)
+    return join([row.postings() for row in rows])
 
 
 def _roughly(text: str) -> int:
@@ -123,10 +168,10 @@ _MAGIC: Final = b"hmR1"
 
 def pack(parts: SummaryPostings) -> bytes:
     """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
-    sizes = [[*name, len(part)] for name, part in parts.items()]
+    sizes = [[*name, part.units] for name, part in parts.items()]
     names = json.dumps(sizes, separators=(",", ":")).encode()
     return (
-        _MAGIC + len(names).to_bytes(4, "little") + names + postings.pack(join([*parts.values()]))
+        _MAGIC + len(names).to_bytes(4, "little") + names + postings.pack(_joined(parts.values()))
     )
 
 
@@ -142,20 +187,12 @@ def unpack(data: bytes) -> SummaryPostings:
     whole = postings.unpack(data[8 + size :])
     if whole is None or sum(many for *_, many in names) != len(whole):
         return {}
-    found: dict[tuple[str, int], Postings] = {}
-    ends = np.append(0, np.cumsum(whole.sizes, dtype=np.int64))
+    found: dict[tuple[str, int], Part] = {}
     low = 0
     for node, number, many in names:
-        found[node, number] = _cut(whole, low, low + many, ends)
+        found[node, number] = Part(whole, low, low + many)
         low += many
     return found
-
-
-def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
-    """Return the units from ``low`` to ``high`` as postings of their own."""
-    columns = {name: getattr(whole, name)[low:high] for name in postings.COLUMNS}
-    held = slice(int(ends[low]), int(ends[high]))
-    return replace(whole, **columns, terms=whole.terms[held], counts=whole.counts[held])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -106,6 +106,29 @@ def from_stretch(
     return Inputs(tuple(sources), tuple(outputs), (), tokens, trust, overlap)
 
 
+def without_texts(span: Span, messages: Iterable[StoredMessage]) -> Inputs | None:
+    """Return the inputs of the messages of ``span`` without their texts: hashes and tokens.
+
+    They are those of ``from_stretch``, found in a fraction of the time. Returns None where they
+    depend on the texts, because a message is held only in part or contains renderings, and where no
+    message has a text.
+    """
+    if span.start_char or span.stop_char is not None:
+        return None
+    outputs: list[str] = []
+    tokens, has_text = 0, False
+    for stored in messages:
+        if stored.state != "live":
+            continue
+        if stored.echoes:
+            return None
+        outputs.append(stored.hash)
+        if body(stored.message).strip():
+            tokens += stored.tokens
+            has_text = True
+    return Inputs((), tuple(outputs), (), tokens, "conversation") if has_text else None
+
+
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
     """Return the inputs of a node of level 2 or more from its children and their texts.
 

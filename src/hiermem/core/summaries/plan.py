@@ -270,13 +270,20 @@ def in_parts(
     """
     parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
     measure = count if config.unit == "tokens" else len
-    # Where all messages together are within the limit, no single one is over it.
-    over = config.unit == "chars" or inputs.tokens > config.hard_limit
-    if level == 1 and over and any(measure(s.text) > config.hard_limit for s in inputs.sources):
+    over = level == 1 and may_have_long_message(inputs.tokens, config)
+    if over and any(measure(s.text) > config.hard_limit for s in inputs.sources):
         parts = partition(inputs.sources, config.hard_limit, count=measure)
     if room is None:
         return parts
     return tuple(small for part in parts for small in partition(part, room, count=count))
+
+
+def may_have_long_message(tokens: int, config: HierarchyConfig) -> bool:
+    """Return whether one of the messages that have ``tokens`` may be over the hard limit.
+
+    Where all messages together are within the limit, no single one is over it.
+    """
+    return config.unit == "chars" or tokens > config.hard_limit
 
 
 def anchor_limit(target: int) -> int:

@@ -170,7 +170,8 @@ def day(created_at: datetime) -> str:
     >>> day(datetime(2024, 3, 15, 9, 30, tzinfo=UTC))
     '2024-03-15'
     """
-    return created_at.astimezone(UTC).date().isoformat()
+    at = created_at if created_at.tzinfo is UTC else created_at.astimezone(UTC)
+    return at.date().isoformat()
 
 
 # ---------------------------------------------------------------------------------------------

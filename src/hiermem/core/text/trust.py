@@ -27,5 +27,5 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    ranks = [_ORDER.index(trust) for trust in trusts]
-    return _ORDER[min(ranks)] if ranks else "conversation"
+    found = set(trusts)
+    return next((trust for trust in _ORDER if trust in found), "conversation")

@@ -7,7 +7,7 @@ level and session by session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from hiermem.core.calls.fairness import FairQueue, Waiter
 from hiermem.types import Node
@@ -27,17 +27,17 @@ class SlotPool:
         """The number of slots in use."""
         return self._size - self._free
 
-    def for_session(self, session_id: str) -> SessionSlots:
-        """Return one session's access to the pool."""
-        return SessionSlots(self, session_id)
+    def for_session(self, session: Hashable) -> SessionSlots:
+        """Return one session's access to the pool; ``session`` is whatever names it there."""
+        return SessionSlots(self, session)
 
-    async def acquire(self, session_id: str, level: int, ordinal: int) -> None:
+    async def acquire(self, session: Hashable, level: int, ordinal: int) -> None:
         """Wait for a slot, in line."""
         if self._free and not len(self._queue):
             self._free -= 1
-            self._queue.serve(session_id)
+            self._queue.serve(session)
             return
-        waiter = self._queue.join(session_id, level, ordinal)
+        waiter = self._queue.join(session, level, ordinal)
         future = asyncio.get_running_loop().create_future()
         self._futures[waiter.number] = future
         try:
@@ -63,9 +63,9 @@ class SlotPool:
             self._free -= 1
             future.set_result(None)
 
-    def forget(self, session_id: str) -> None:
+    def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""
-        self._queue.forget(session_id)
+        self._queue.forget(session)
 
 
 class SessionSlots:
@@ -75,8 +75,8 @@ class SessionSlots:
     is called when that changes, before the session gets in line.
     """
 
-    def __init__(self, pool: SlotPool, session_id: str) -> None:
-        self._pool, self._session_id = pool, session_id
+    def __init__(self, pool: SlotPool, session: Hashable) -> None:
+        self._pool, self._session = pool, session
         self.acquired = 0
         self.level = 1
         self.on_level: Callable[[], object] = bool
@@ -91,7 +91,7 @@ class SessionSlots:
         if self.level != level:
             self.level = level
             self.on_level()
-        await self._pool.acquire(self._session_id, level, ordinal)
+        await self._pool.acquire(self._session, level, ordinal)
         self.acquired += 1
 
     def release(self) -> None:

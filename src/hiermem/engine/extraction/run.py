@@ -30,7 +30,7 @@ from hiermem.core.extraction.plan import ChunkAgenda, ExtractionProgress, Extrac
 from hiermem.core.extraction.record import detail, failure_detail
 from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run import ClaimLostError
 from hiermem.engine.calls.slots import SlotPool
@@ -64,7 +64,6 @@ async def extract(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    journal_budget: JournalBudget | None = None,
 ) -> ExtractionReport:
     """Extract the session as it is now and store the result; return what was done.
 
@@ -75,16 +74,15 @@ async def extract(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    journal_budget = journal_budget or JournalBudget(handle.store, handle.update_policy)
     budget = Budget(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=deadline,
-        parents=journal_budget.parents_of(session_id),
+        parents=handle.journal_budget.parents_of(session_id),
     )
     run = await _open_run(
         handle, session_id, llm, for_model(options or ExtractionOptions(), llm),
-        budget=budget, journal_budget=journal_budget, prompts=prompts, sleep=sleep,
+        budget=budget, prompts=prompts, sleep=sleep,
     )  # fmt: skip
     return await _Extraction(run, await split(run), on_progress).execute()
 
@@ -96,7 +94,6 @@ async def _open_run(
     options: ExtractionOptions,
     *,
     budget: Budget,
-    journal_budget: JournalBudget,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> ExtractionRun:
@@ -122,7 +119,7 @@ async def _open_run(
         lease=options.lease,
         now=handle.store_now,
         sleep=sleep,
-        journal_budget=journal_budget,
+        journal_budget=handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=options.lease),
         llm=llm,
         counter=handle.counter,

@@ -5,11 +5,14 @@ This module is imported with every session, so it loads the index only where one
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Final
 
+from hiermem.core.summaries.plan import UpdateReport
 from hiermem.engine.handle import Handle
-from hiermem.errors import StoreError
+from hiermem.errors import NotFoundError, StoreError
 from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.search")
@@ -18,16 +21,53 @@ _log = logging.getLogger("hiermem.search")
 _LONG: Final = 256
 
 
-async def store_index(handle: Handle, session_id: str, *, made: int) -> None:
-    """Store what an index of the session lacks after an update that made ``made`` summaries."""
+async def with_index(
+    handle: Handle, session_id: str, update: Awaitable[UpdateReport]
+) -> UpdateReport:
+    """Run an update, and store what an index of the session lacks: of messages at the same time.
+
+    If a cap ends the update, the rest is left to the next one, or to a search.
+    """
+    messages = asyncio.create_task(_store_messages(handle, session_id))
+    try:
+        report = await update
+        if report.stopped is None:
+            stored = await messages
+            if stored or report.made >= _LONG:
+                await _store_summaries(handle, session_id)
+        return report
+    finally:
+        messages.cancel()
+        await asyncio.gather(messages, return_exceptions=True)
+
+
+async def _store_messages(handle: Handle, session_id: str) -> bool:
+    """Store what is due of the index of a session's messages; return whether anything was due."""
+    record = await _long_session(handle, session_id)
+    if record is None or not handle.indexes.is_due(record):
+        return False
+    try:
+        await handle.indexes.store_ahead(record)
+    except (StoreError, NotFoundError) as error:
+        _log.info("an index was not stored: %s", type(error).__name__)
+    return True
+
+
+async def _store_summaries(handle: Handle, session_id: str) -> None:
+    """Store the index of a session's newest summaries."""
+    record = await _long_session(handle, session_id)
+    if record is not None:
+        from hiermem.engine.search.summary_index import store_ahead
+
+        await store_ahead(handle, record)
+
+
+async def _long_session(handle: Handle, session_id: str) -> SessionRecord | None:
+    """Return the record of a session whose index is worth storing."""
     record = await handle.store.session(session_id)
     if record is None or record.messages < _LONG or record.counter != handle.counter.name:
-        return
-    if not handle.indexes.is_due(record, made=made):
-        return
-    from hiermem.engine.search.summary_index import store_ahead
-
-    await store_ahead(handle, record)
+        return None
+    return record
 
 
 async def share_index(handle: Handle, source: SessionRecord, fork_id: str) -> None:

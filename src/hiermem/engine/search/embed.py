@@ -27,7 +27,7 @@ from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, spoken
-from hiermem.core.search.summary_index import SummaryLevel
+from hiermem.core.search.summary_index import SummaryLevel, name_of
 from hiermem.core.search.summary_vectors import SummaryVectors
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
@@ -35,7 +35,7 @@ from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, SessionIndex
 from hiermem.engine.search.fork_vectors import ForkSource
-from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh
+from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.engine.search.vectors import (
     EMBEDDED_STATE,
     agree,
@@ -283,18 +283,20 @@ class _EmbeddingPass:
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
-            wanted = {_name(each): each for each in summaries}
+            wanted = {name_of(each): each for each in summaries}
             if wanted.keys() <= seen.vectors_of:
                 continue
             held: dict[tuple[str, int], Array] = {}
             for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
                 held |= summary_vectors.unpack(block.data, dimension=identity.dimension)
             missing = [each for name, each in wanted.items() if name not in held]
+            missing = await with_texts(self._handle, record, missing)
+            missing = [each for each in missing if each.revision is not None]
             if missing:
                 taken = await self._source.summaries(level, start, missing)
                 held |= taken
                 made = await self._summary_vectors(
-                    row, [each for each in missing if _name(each) not in taken]
+                    row, [each for each in missing if name_of(each) not in taken]
                 )
                 if made is None:
                     return False
@@ -324,7 +326,7 @@ class _EmbeddingPass:
             return None
         ends = np.cumsum(many)
         return {
-            _name(each): summary_vectors.mean(made[end - count : end])
+            name_of(each): summary_vectors.mean(made[end - count : end])
             for each, end, count in zip(missing, ends.tolist(), many, strict=True)
             if count
         }
@@ -346,10 +348,6 @@ class _EmbeddingPass:
         await self.run.begin()
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
-
-
-def _name(summary: Summary) -> tuple[str, int]:
-    return summary.id, summary.node.revision
 
 
 # ---------------------------------------------------------------------------------------------

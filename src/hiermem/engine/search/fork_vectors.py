@@ -15,6 +15,7 @@ from hiermem.core.search import summary_vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
+from hiermem.core.search.summary_index import name_of
 from hiermem.core.text.measure import body, speaker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE
@@ -93,7 +94,7 @@ class ForkSource:
         kind, kept = self._identity.kind_of(level), dict[tuple[str, int], Array]()
         for block in await read_blocks(self._handle, source.id, kind, start, start + 1):
             kept |= summary_vectors.unpack(block.data, dimension=self._identity.dimension)
-        names = [(each.id, each.node.revision) for each in wanted]
+        names = [name_of(each) for each in wanted]
         shared = [name for name in names if name in kept]
         if not shared:
             return {}

@@ -16,6 +16,7 @@ from hiermem.core.search.summary_index import SummaryIndex, SummaryLevel
 from hiermem.core.summaries.inputs import Inputs, from_children, from_stretch
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import SessionIndex
+from hiermem.engine.search.summary_index import with_texts
 from hiermem.types import SessionRecord, Summary
 
 
@@ -24,7 +25,10 @@ async def labelled(handle: Handle, held: SessionIndex, record: SessionRecord) ->
     rows: dict[int, SummaryLevel] = {}
     below: Mapping[str, Summary] = {}
     for level, row in sorted(held.summary_index.levels.items()):
-        summaries = [await _labelled(handle, held, record, each, below) for each in row.summaries]
+        summaries = [
+            await _labelled(handle, held, record, each, below)
+            for each in await with_texts(handle, record, row.summaries)
+        ]
         rows[level] = replace(row, summaries=tuple(summaries))
         below = {each.id: each for each in summaries}
     if any(

@@ -28,7 +28,7 @@ from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import KIND, SessionIndex
 from hiermem.engine.search.labels import labelled
-from hiermem.engine.search.summary_index import kind_of, refresh
+from hiermem.engine.search.summary_index import kind_of, refresh, with_texts
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
@@ -266,13 +266,17 @@ async def _hits(
         for unit, span in zip(units, spans, strict=True)
         if span.start in read
     ]
-    for level in sorted(asked.summary_index.levels):
-        found += [
-            _summary_hit(asked, summary, score)
-            for summary, score in core_search.summary_hits(
-                asked, level, question.filters, many(level)
-            )
-        ]
+    chosen = [
+        each
+        for level in sorted(asked.summary_index.levels)
+        for each in core_search.summary_hits(asked, level, question.filters, many(level))
+    ]
+    summaries = await with_texts(handle, record, [summary for summary, _ in chosen])
+    found += [
+        _summary_hit(asked, summary, score)
+        for summary, (_, score) in zip(summaries, chosen, strict=True)
+        if summary.revision is not None
+    ]
     return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
 
 

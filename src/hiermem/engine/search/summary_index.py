@@ -12,10 +12,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
-from hiermem.core.search.postings import Postings
-from hiermem.core.search.summary_index import SummaryPostings, pack, postings_of, unpack
+from hiermem.core.search.summary_index import (
+    Part,
+    SummaryPostings,
+    name_of,
+    pack,
+    postings_of,
+    unpack,
+)
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -63,12 +70,15 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
         nodes += await handle.store.tree(record.id, record.tree).level(level, 0)
-    summaries = await _with_texts(handle, held, record, [node for node in nodes if node.revision])
+    summaries = _indexed(held, record, [node for node in nodes if node.revision])
     missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
+        summaries = await _readable(handle, record, summaries, missing)
         held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
         kept = await _read_stored(handle, record, {each.level for each in missing})
+        lacking = [each for each in missing if name_of(each) not in kept]
+        summaries = await _readable(handle, record, summaries, lacking)
         held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
         if may_be_stored(record):
             await _store(handle, held, record, kept)
@@ -80,7 +90,7 @@ async def _read_stored(
     handle: Handle, record: SessionRecord, levels: Iterable[int]
 ) -> SummaryPostings:
     """Read the stored postings of summaries."""
-    found: dict[tuple[str, int], Postings] = {}
+    found: dict[tuple[str, int], Part] = {}
     for level in sorted(levels):
         try:
             blocks = await handle.store.blocks(record.id, kind_of(level))
@@ -98,7 +108,7 @@ async def _store(
     blocks: list[Block] = []
     for level, row in held.summary_index.levels.items():
         for start, summaries in by_stretch(row.summaries):
-            names = [(each.id, each.node.revision) for each in summaries]
+            names = [name_of(each) for each in summaries]
             if not all(name in kept for name in names):
                 data = pack({name: held.summary_index.parts[name] for name in names})
                 stop = max(each.span.stop for each in summaries)
@@ -113,15 +123,15 @@ async def _store(
 
 
 async def store_ahead(handle: Handle, record: SessionRecord) -> None:
-    """Store the postings of a session's messages and newest summaries, for its next search.
+    """Store the postings of a session's newest summaries, for its next search.
 
     Errors are logged: an index that is not kept costs time at the next search and nothing else.
     """
+    if not may_be_stored(record):
+        return
     try:
-        await handle.indexes.store_ahead(record)
-        if may_be_stored(record):
-            for level in range(1, len(state_from(record.state).ordinals) + 1):
-                await _store_level(handle, record, level)
+        for level in range(1, len(state_from(record.state).ordinals) + 1):
+            await _store_level(handle, record, level)
     except (StoreError, NotFoundError) as error:
         _log.info("an index was not kept: %s", type(error).__name__)
 
@@ -150,7 +160,7 @@ async def _store_stretch(
     handle: Handle, record: SessionRecord, level: int, start: int, nodes: Sequence[Node]
 ) -> bool:
     """Store the postings of the summaries that begin in one stretch; return whether any lacked."""
-    kept: dict[tuple[str, int], Postings] = {}
+    kept: dict[tuple[str, int], Part] = {}
     for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
         kept |= unpack(block.data)
     names = [(node.id, node.revision) for node in nodes if node.revision]
@@ -194,20 +204,44 @@ def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]
     return sorted(found.items())
 
 
-async def _with_texts(
-    handle: Handle, held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]
-) -> list[Summary]:
-    """Return the summaries of ``nodes`` with their texts; indexed ones are not read again."""
+def _indexed(held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]) -> list[Summary]:
+    """Return the summaries of ``nodes``, with those texts that the index in memory has read."""
     known = {
-        (each.id, each.node.revision): each.revision
+        name_of(each): each.revision
         for row in held.summary_index.levels.values()
         for each in row.summaries
     }
-    wanted = [(node.id, node.revision) for node in nodes if (node.id, node.revision) not in known]
-    read = await handle.store.tree(record.id, record.tree).revisions(wanted) if wanted else []
-    known |= {(revision.node_id, revision.number): revision for revision in read}
     return [
-        Summary(record.id, node, revision, record.closed)
+        Summary(record.id, node, known.get((node.id, node.revision)), record.closed)
         for node in nodes
-        if (revision := known.get((node.id, node.revision))) is not None
+    ]
+
+
+async def _readable(
+    handle: Handle,
+    record: SessionRecord,
+    summaries: Sequence[Summary],
+    lacking: Sequence[Summary],
+) -> list[Summary]:
+    """Return ``summaries`` with the texts of those ``lacking``, without those that have none."""
+    read = {name_of(each): each for each in await with_texts(handle, record, lacking)}
+    wanted = (read.get(name_of(each), each) for each in summaries)
+    return [each for each in wanted if name_of(each) not in read or each.revision is not None]
+
+
+async def with_texts(
+    handle: Handle, record: SessionRecord, summaries: Sequence[Summary]
+) -> list[Summary]:
+    """Return the summaries with their texts, which an index does not read.
+
+    A summary whose text is not in the store any more has still none.
+    """
+    wanted = [name_of(each) for each in summaries if each.revision is None]
+    if not wanted:
+        return list(summaries)
+    read = await handle.store.tree(record.id, record.tree).revisions(wanted)
+    texts = {(revision.node_id, revision.number): revision for revision in read}
+    return [
+        replace(each, revision=texts.get(name_of(each))) if each.revision is None else each
+        for each in summaries
     ]

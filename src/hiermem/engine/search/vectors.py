@@ -20,7 +20,7 @@ from hiermem.core.search.embedding_state import EMBEDDER, EmbeddedState, Identit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Dense
-from hiermem.core.search.summary_index import SummaryLevel
+from hiermem.core.search.summary_index import SummaryLevel, name_of
 from hiermem.core.search.vectors import Vectors
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, SessionIndex
@@ -156,7 +156,7 @@ async def _load(
     names: dict[int, list[tuple[str, int]]] = {}
     summaries: dict[int, Array] = {}
     for level, row in held.summary_index.levels.items():
-        names[level] = [(each.id, each.node.revision) for each in row.summaries]
+        names[level] = [name_of(each) for each in row.summaries]
         summaries[level] = await _summary_vectors(handle, record, identity, row, known)
     return LoadedVectors(units, summaries, names)
 
@@ -189,14 +189,14 @@ async def _summary_vectors(
     if known is not None and level in known.summaries:
         kept = dict(zip(known.names[level], known.summaries[level], strict=True))
         kept = {name: vector for name, vector in kept.items() if not np.isnan(vector[0])}
-    lacking = [each for each in row.summaries if (each.id, each.node.revision) not in kept]
+    lacking = [each for each in row.summaries if name_of(each) not in kept]
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
         kind = identity.kind_of(level)
         for block in await read_blocks(handle, record.id, kind, starts[0], starts[-1] + 1):
             kept |= summary_vectors.unpack(block.data, dimension=identity.dimension)
     for place, each in enumerate(row.summaries):
-        vector = kept.get((each.id, each.node.revision))
+        vector = kept.get(name_of(each))
         if vector is not None:
             table[place] = vector
     return table

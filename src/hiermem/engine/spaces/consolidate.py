@@ -43,7 +43,7 @@ from hiermem.core.spaces.result import ConsolidationTally
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.run import CallState, ClaimLostError
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.spaces.consolidation_run import ConsolidationRun, open_run
@@ -73,7 +73,6 @@ async def consolidate(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    journal_budget: JournalBudget | None = None,
 ) -> ConsolidationResult:
     """Consolidate the oldest notes of a space; return what was done.
 
@@ -86,21 +85,19 @@ async def consolidate(
     impossible, and what the store raises. A model's failure is in the result.
     """
     rules = await space.rules()
-    journal_budget = journal_budget or JournalBudget(space.handle.store, space.handle.update_policy)
     run_id = uuid.uuid4().hex
     lease = None if dry_run else space.lease(run_id)
     budget = Budget(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=deadline,
-        parents=journal_budget.parents_of(subject_of(space.name)),
+        parents=space.handle.journal_budget.parents_of(subject_of(space.name)),
     )
     run = open_run(
         space,
         llm,
         run_id=run_id,
         budget=budget,
-        journal_budget=journal_budget,
         lease=lease,
         prompts=prompts,
         sleep=sleep,

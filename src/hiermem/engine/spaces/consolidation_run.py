@@ -18,7 +18,7 @@ from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch
 from hiermem.core.spaces.erased import ended as end_of_run
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run import Run
@@ -101,7 +101,6 @@ def open_run(
     *,
     run_id: str,
     budget: Budget,
-    journal_budget: JournalBudget,
     lease: Lease | None,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
@@ -123,7 +122,7 @@ def open_run(
         now=handle.store_now,
         sleep=sleep,
         run_id=run_id,
-        journal_budget=journal_budget,
+        journal_budget=space.handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
         counter=handle.counter,

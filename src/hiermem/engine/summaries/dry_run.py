@@ -17,7 +17,13 @@ from typing import Final
 from hiermem.core.calls.run_report import answering_time
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.agenda import PAGE
-from hiermem.core.summaries.inputs import Inputs, from_children, most_parts
+from hiermem.core.summaries.inputs import (
+    Inputs,
+    from_children,
+    from_messages,
+    most_parts,
+    without_texts,
+)
 from hiermem.core.summaries.retries import PROMPTS
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.calls.token_count import LONG, tokens_of
@@ -33,7 +39,7 @@ from hiermem.engine.summaries.run import (
     read_serving,
     read_windows_at_once,
 )
-from hiermem.types import Node, Revision
+from hiermem.types import Node, Revision, StoredMessage
 
 #: How many of the newest runs, and of one's calls, are read to learn how fast a model answers.
 _RUNS: Final = 20
@@ -100,8 +106,11 @@ class _UpdatePlanner:
         self._max_tokens: dict[str, int] = {}
         self.requests: set[str] = set()
         self._dirtied: dict[int, dict[str, Node]] = {}
-        #: What was read of a page of windows at once: their inputs, and texts by input hash.
+        #: What was read of a page of windows at once: their inputs, and texts by input hash. The
+        #: inputs of the windows ``_without_texts`` are one part each, whatever their texts are;
+        #: their messages are kept for the requests that are rendered.
         self._inputs: dict[str, Inputs] = {}
+        self._without_texts: dict[str, Sequence[StoredMessage]] = {}
         self._found: dict[str, Revision | None] = {}
         self._left_alone = LeftAlone(run)
         self._sizes = RequestSizes(run)
@@ -121,14 +130,42 @@ class _UpdatePlanner:
     async def read_ahead(self, windows: Sequence[Node]) -> None:
         """Read what a page of windows is made from, and look up the texts made from the same."""
         run, level_plan = self._run, self._run.plan(1)
-        self._inputs = await read_windows_at_once(run, windows)
-        wanted = dict.fromkeys(
-            plan.node_hash(node, self._inputs[node.id], level_plan.strategy)
-            for node in windows
-            if node.id in self._inputs and self._inputs[node.id].sources and not node.verbatim
-        )
+        self._inputs, self._without_texts = {}, {}
+        wanted: dict[str, None] = {}
+        for node, messages in await read_windows_at_once(run, windows):
+            inputs = self._read_without_texts(node, messages)
+            if inputs is None:
+                inputs = from_messages(node, messages, count=run.counter.count)
+            else:
+                self._without_texts[node.id] = messages
+            self._inputs[node.id] = inputs
+            if not self._is_verbatim(node, inputs):
+                wanted[plan.node_hash(node, inputs, level_plan.strategy)] = None
         found = await asyncio.gather(*map(run.store.reusable, wanted))
         self._found = dict(zip(wanted, found, strict=True))
+
+    def _read_without_texts(self, node: Node, messages: Sequence[StoredMessage]) -> Inputs | None:
+        """Return the inputs of a window without their texts; None where those matter to the plan.
+
+        They do where the text is copied, or where the model may be asked for it in parts.
+        """
+        if node.verbatim or self._run.llm.context_window is not None:
+            return None
+        inputs = without_texts(node.span, messages)
+        if inputs is None or plan.may_have_long_message(inputs.tokens, self._run.config):
+            return None
+        return inputs
+
+    def _with_texts(self, node: Node, inputs: Inputs) -> Inputs:
+        """Return the inputs with their texts."""
+        messages = self._without_texts.get(node.id)
+        if messages is None:
+            return inputs
+        return from_messages(node, messages, count=self._run.counter.count)
+
+    def _is_verbatim(self, node: Node, inputs: Inputs) -> bool:
+        """Return whether a node's text is copied from its inputs, without a call."""
+        return node.verbatim or not (inputs.sources or node.id in self._without_texts)
 
     async def plan_outdated(self, node: Node) -> None:
         """Plan a node that will be marked dirty, unless it is planned already."""
@@ -160,7 +197,7 @@ class _UpdatePlanner:
     async def _plan_ready(self, node: Node, inputs: Inputs, serving: Revision | None) -> None:
         """Plan a node whose inputs exist."""
         run, level_plan = self._run, self._run.plan(node.level)
-        if node.verbatim or not inputs.sources:
+        if self._is_verbatim(node, inputs):
             self.tally.kept(node)
             revision = verbatim_revision(node, inputs, level_plan, count=run.counter.count)
             self._record_text(node, revision)
@@ -191,6 +228,8 @@ class _UpdatePlanner:
         windows = await self._window_requests(node, self._room(node))
         tokens_in = inputs.tokens
         if not run.is_deterministic and not self._is_counted(node, wanted):
+            if self._sizes.is_rendered(node):
+                inputs = self._with_texts(node, inputs)
             tokens_in = await self._sizes.of_inputs(node, inputs, length, calls, of=len(parts))
         self._outputs[node.id] = self._count_call(
             node,

@@ -58,10 +58,15 @@ class RequestSizes:
             self._labels[key] = max(0, whole - frame - texts)
         return requests * frame + self._labels[key] + tokens
 
+    def is_rendered(self, node: Node) -> bool:
+        """Return whether the record of a node's request is rendered, or its size estimated."""
+        _, counted = self._seen.get(node.level, (0, 0))
+        return self._characters <= _COUNTED or not counted or not node.ordinal % _SAMPLED
+
     async def _record(self, node: Node, inputs: Inputs, length: Lengths, frame: int) -> int:
         """Return the tokens of a record as rendered, or an estimate after those counted so far."""
         rendered, counted = self._seen.get(node.level, (0, 0))
-        if self._characters > _COUNTED and counted and node.ordinal % _SAMPLED:
+        if not self.is_rendered(node):
             return round(inputs.tokens * rendered / counted)
         self._characters += sum(len(source.text) for source in inputs.sources)
         whole = await self._whole(node, inputs.sources, length, overlap=inputs.overlap)

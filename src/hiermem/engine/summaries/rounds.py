@@ -154,7 +154,7 @@ class UpdateRounds:
         """Take the next node, reading pages of nodes as they are needed."""
         while True:
             node = self._agenda.next()
-            if node is not None and self._run.shared.is_backed_off(self._run.session_id, node):
+            if node is not None and self._run.shared.is_backed_off(node):
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
@@ -181,7 +181,7 @@ class UpdateRounds:
 
     def _leave_alone(self, node: Node) -> None:
         """Pass over a node whose stand-in serves on: it is no work of this run."""
-        self._run.shared.record_outcome(self._run.session_id, node)
+        self._run.shared.record_outcome(node)
         self._tried.add(node.id)
         self._leave_out(node)
         self._agenda.settle(node.id)
@@ -247,7 +247,7 @@ class UpdateRounds:
         """Tell the agenda the outcome of one node, and count it."""
         node, kind = outcome.node, outcome.kind
         if is_committed and outcome.after is not None:
-            self._run.shared.record_outcome(self._run.session_id, outcome.after)
+            self._run.shared.record_outcome(outcome.after)
         if kind == "refused":
             self._agenda.fail(node.id)
         elif kind == "leased":

@@ -33,7 +33,7 @@ from hiermem.engine.calls.run import Run
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
-from hiermem.types import Node, Revision, SessionRecord
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
@@ -241,13 +241,15 @@ async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
     return None
 
 
-async def read_windows_at_once(run: UpdateRun, windows: Sequence[Node]) -> dict[str, Inputs]:
-    """Read what several windows are made from, by id; those left out are to be read one by one.
+async def read_windows_at_once(
+    run: UpdateRun, windows: Sequence[Node]
+) -> list[tuple[Node, list[StoredMessage]]]:
+    """Read the messages of several windows; those left out are to be read one by one.
 
     ``windows`` are in order. Neighbours are read together, unless other threads' messages between
     them would be most of what is read.
     """
-    found: dict[str, Inputs] = {}
+    found: list[tuple[Node, list[StoredMessage]]] = []
     if run.config.overlap:
         return found
     row = list(windows)
@@ -268,12 +270,8 @@ async def read_windows_at_once(run: UpdateRun, windows: Sequence[Node]) -> dict[
             continue
         for node in several:
             span = node.span
-            own = [
-                stored
-                for stored in messages[span.start - first : span.stop - first]
-                if stored.thread == node.thread
-            ]
-            found[node.id] = from_messages(node, own, count=run.counter.count)
+            own = messages[span.start - first : span.stop - first]
+            found.append((node, [stored for stored in own if stored.thread == node.thread]))
     return found
 
 

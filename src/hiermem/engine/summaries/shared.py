@@ -32,7 +32,7 @@ class _BackedOffNode:
 
 
 class NodeBackoff:
-    """The nodes without a fit text, each with the time before which it is not retried.
+    """The nodes of a session without a fit text, and the time before which each is not retried.
 
     Without it a background worker would ask for the same text again at once. The back-off ends
     early where the node's text or inputs change.
@@ -40,14 +40,14 @@ class NodeBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._entries: dict[tuple[str, str], _BackedOffNode] = {}
+        self._entries: dict[str, _BackedOffNode] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def is_backed_off(self, session_id: str, node: Node) -> bool:
+    def is_backed_off(self, node: Node) -> bool:
         """Return whether ``node`` must not be retried yet."""
-        entry = self._entries.get((session_id, node.id))
+        entry = self._entries.get(node.id)
         if entry is None:
             return False
         same = (node.revision, node.dirty, node.forced, node.span) == (
@@ -55,26 +55,20 @@ class NodeBackoff:
         )  # fmt: skip
         return same and self._clock() < entry.until
 
-    def record_outcome(self, session_id: str, node: Node) -> None:
+    def record_outcome(self, node: Node) -> None:
         """Record the outcome of ``node``: it backs off where it failed or has only the stand-in."""
-        key = (session_id, node.id)
         if node.status != "failed" and not node.degraded:
-            self._entries.pop(key, None)
+            self._entries.pop(node.id, None)
             return
-        before = self._entries.get(key)
+        before = self._entries.get(node.id)
         failures = before.failures + 1 if before else 1
         until = self._clock() + back_off(failures, first=_FIRST_REST)
-        self._entries[key] = _BackedOffNode(node, failures, until)
-
-    def forget(self, session_id: str) -> None:
-        """Drop what is remembered of a session that has no more work."""
-        for key in [key for key in self._entries if key[0] == session_id]:
-            del self._entries[key]
+        self._entries[node.id] = _BackedOffNode(node, failures, until)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a run shares with others.
+    """What a run of one session shares with others.
 
     ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
     are charged to the budgets ``parents`` as well, and to the ``journal_budget``. Nodes in
@@ -100,14 +94,14 @@ class Shared:
         """Return the run's slots: the common ones, or ``size`` of its own."""
         return self.slots or SlotPool(size).for_session(session_id)
 
-    def is_backed_off(self, session_id: str, node: Node) -> bool:
+    def is_backed_off(self, node: Node) -> bool:
         """Return whether ``node`` must not be retried yet."""
-        return self.node_backoff is not None and self.node_backoff.is_backed_off(session_id, node)
+        return self.node_backoff is not None and self.node_backoff.is_backed_off(node)
 
-    def record_outcome(self, session_id: str, node: Node) -> None:
+    def record_outcome(self, node: Node) -> None:
         """Record the outcome of ``node``."""
         if self.node_backoff is not None:
-            self.node_backoff.record_outcome(session_id, node)
+            self.node_backoff.record_outcome(node)
 
 
 def with_caps(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:

@@ -10,35 +10,46 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
+from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
-from hiermem.engine.search.ahead import store_index
+from hiermem.engine.search.ahead import with_index
 from hiermem.engine.summaries.shared import NodeBackoff, Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
+#: What names a session among those of several tenants: its tenant and its id.
+SessionKey: TypeAlias = tuple[str, str]
+
 
 @dataclass(slots=True, eq=False)
 class SessionUpdate:
-    """One session's update within a pool.
+    """One session's update within a pool; ``handle`` is its tenant's.
 
-    ``record`` is the session's record when the update began. ``embedded`` tells whether the session
-    has all its vectors now, None where none were looked for.
+    Nodes in ``node_backoff`` are skipped. ``record`` is the session's record when the update began.
+    ``embedded`` tells whether the session has all its vectors now, None where none were looked for.
     """
 
+    handle: Handle
     session_id: str
     slots: SessionSlots
     budget: Budget
+    node_backoff: NodeBackoff | None = None
     task: asyncio.Task[Any] | None = None
     record: SessionRecord | None = None
     embedded: bool | None = None
     ending: bool = False
+
+    @property
+    def key(self) -> SessionKey:
+        """The tenant and the id of the session."""
+        return self.handle.store.tenant, self.session_id
 
     def end(self, why: str) -> None:
         """Begin no further call; calls in flight are finished and committed."""
@@ -48,33 +59,28 @@ class SessionUpdate:
 
 @dataclass(slots=True)
 class UpdatePool:
-    """What updates of several sessions share.
+    """What updates of several sessions share, whichever tenant of a memory they belong to.
 
     ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
     nodes that another process holds. ``planned`` are the requests that the dry runs have counted,
     each once.
     """
 
-    handle: Handle
+    policy: UpdatePolicy
     llm: LLM
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str] | None
     budget: Budget
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    journal_budget: JournalBudget | None = None
-    node_backoff: NodeBackoff | None = None
     waits_for_leases: bool = True
     slots: SlotPool = field(init=False)
     rate_limiter: RateLimiter = field(init=False)
     planned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        policy = self.handle.update_policy
-        self.slots = SlotPool(policy.concurrency)
-        self.rate_limiter = rate_limiter(self.llm, policy, clock=self.clock, sleep=self.sleep)
-        if self.journal_budget is None:
-            self.journal_budget = JournalBudget(self.handle.store, policy)
+        self.slots = SlotPool(self.policy.concurrency)
+        self.rate_limiter = rate_limiter(self.llm, self.policy, clock=self.clock, sleep=self.sleep)
 
     @property
     def places(self) -> int:
@@ -82,12 +88,15 @@ class UpdatePool:
 
         Each of them has work for one slot. Two more keep the slots busy while sessions change.
         """
-        return self.handle.update_policy.concurrency + 2
+        return self.policy.concurrency + 2
 
-    def begin(self, session_id: str) -> SessionUpdate:
+    def begin(
+        self, handle: Handle, session_id: str, *, node_backoff: NodeBackoff | None = None
+    ) -> SessionUpdate:
         """Prepare the update of one session."""
+        slots = self.slots.for_session((handle.store.tenant, session_id))
         budget = Budget(clock=self.clock, parents=(self.budget,))
-        return SessionUpdate(session_id, self.slots.for_session(session_id), budget)
+        return SessionUpdate(handle, session_id, slots, budget, node_backoff)
 
     async def work(
         self,
@@ -100,10 +109,10 @@ class UpdatePool:
         A full re-pack is made under this handle's configuration, anything else under the session's
         own. Raises what the update raises, and CounterMismatchError.
         """
-        handle = self.handle
+        handle = session_update.handle
         try:
             session_update.record = await handle.record(session_update.session_id)
-            done = await update(
+            updating: Awaitable[Any] = update(
                 handle.store,
                 session_update.session_id,
                 llm=self.llm,
@@ -119,8 +128,8 @@ class UpdatePool:
                     slots=session_update.slots,
                     rate_limiter=self.rate_limiter,
                     parents=(session_update.budget,),
-                    journal_budget=self.journal_budget,
-                    node_backoff=self.node_backoff,
+                    journal_budget=handle.journal_budget,
+                    node_backoff=session_update.node_backoff,
                     waits_for_leases=self.waits_for_leases,
                     in_flight=handle.in_flight,
                     planned=self.planned,
@@ -129,11 +138,12 @@ class UpdatePool:
                 ),
                 **settings,
             )
+            if settings.get("dry_run"):
+                return await updating
+            done = await with_index(handle, session_update.session_id, updating)
         finally:
-            self.slots.forget(session_update.session_id)
-        if not settings.get("dry_run"):
-            await store_index(handle, session_update.session_id, made=done.made)
-            await self.embed(session_update)
+            self.slots.forget(session_update.key)
+        await self.embed(session_update)
         return done
 
     async def embed(self, session_update: SessionUpdate) -> None:
@@ -141,14 +151,14 @@ class UpdatePool:
 
         Failures are logged and noted in the session update.
         """
-        if self.handle.embedder is None:
+        if session_update.handle.embedder is None:
             return
         from hiermem.engine.search.embed import quietly
 
         try:
             over = session_update.budget.stop_reason
             session_update.embedded = await quietly(
-                self.handle, session_update.session_id, stopped=over
+                session_update.handle, session_update.session_id, stopped=over
             )
         finally:
-            self.slots.forget(session_update.session_id)
+            self.slots.forget(session_update.key)

@@ -55,7 +55,7 @@ async def backlog(store: TenantStore) -> AsyncIterator[str]:
 
 
 async def probe(
-    store: TenantStore, session_id: str, *, node_backoff: NodeBackoff, now: datetime
+    store: TenantStore, session_id: str, *, node_backoff: NodeBackoff | None, now: datetime
 ) -> ProbeResult:
     """Find the lowest level at which something can be made."""
     leased, tree = False, store.tree(session_id)
@@ -64,7 +64,7 @@ async def probe(
         while True:
             page = await tree.unfinished(level, after, PAGE)
             for node in page:
-                if node_backoff.is_backed_off(session_id, node):
+                if node_backoff is not None and node_backoff.is_backed_off(node):
                     continue
                 if standing(node, now=now) == "leased":
                     leased = True
@@ -103,12 +103,11 @@ async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
     return await lacks(handle, record)
 
 
-async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
+async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) -> bool:
     """Return whether a session has texts of an outdated strategy that the policy replaces.
 
     This may read all nodes of the session.
     """
-    handle = pool.handle
     if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
         return False
     try:

@@ -11,17 +11,17 @@ no update: ``engine.worker.worker`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.handle import every_session, state_from
+from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
+from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
 from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord
@@ -45,7 +45,7 @@ _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circui
 
 
 class SessionScheduler:
-    """One worker's view of its tenant's sessions.
+    """One worker's view of the sessions of its tenants, whose ``handles`` it finds by name.
 
     ``taken`` holds the sessions that have their turn. ``on_found`` is called during a look when the
     queue may have got one more session, so that nobody waits for the end of the look. ``begun``
@@ -56,28 +56,28 @@ class SessionScheduler:
     def __init__(
         self,
         pool: UpdatePool,
-        node_backoff: NodeBackoff,
+        handles: Mapping[str, Handle],
         clock: Callable[[], float],
         *,
         name: str,
-        taken: Container[str],
+        taken: Container[SessionKey],
         on_found: Callable[[], None],
     ) -> None:
-        self._pool, self._node_backoff, self._clock = pool, node_backoff, clock
-        self._handle, self._store = pool.handle, pool.handle.store
+        self._pool, self._handles, self._clock = pool, handles, clock
         self._taken, self._on_found = taken, on_found
-        self.queue = SessionQueue(name)
-        self.backoff = Backoff()
+        self.queue = SessionQueue[SessionKey](name)
+        self.backoff = Backoff[SessionKey]()
         self.begun = self.finished = self.left = 0
         #: The sessions whose turn is for vectors alone, and those for which some could not be made.
-        self._bare: set[str] = set()
-        self._embedded = Backoff()
-        self._grown: dict[str, int] = {}
+        self._bare: set[SessionKey] = set()
+        self._embedded = Backoff[SessionKey]()
+        self._grown: dict[SessionKey, int] = {}
         #: The (tree, hash of the configuration) under which all texts of a session were found to
         #: have the current strategy; texts made later under them have it too.
-        self._followed: dict[str, tuple[int, int]] = {}
+        self._followed: dict[SessionKey, tuple[int, int]] = {}
         #: The versions of sessions in which no window is closed by time any more.
-        self._ticked: dict[str, int] = {}
+        self._ticked: dict[SessionKey, int] = {}
+        self._node_backoffs: dict[SessionKey, NodeBackoff] = {}
         self._next_sweep = 0.0
 
     # -- looking
@@ -89,27 +89,31 @@ class SessionScheduler:
     async def look(self) -> None:
         """Go through the backlog once, and queue the sessions that can be worked on."""
         self.begun += 1
-        number, seen = self.begun, set[str]()
-        async for session_id in backlog(self._store):
-            seen.add(session_id)
-            if session_id in self._taken or session_id in self.queue:
-                continue
-            if await self._is_due(session_id):
-                await self._consider(session_id)
-                self._on_found()
+        number, seen = self.begun, set[SessionKey]()
+        for tenant in self._handles:
+            handle = self._handles[tenant]
+            async for session_id in backlog(handle.store):
+                key = tenant, session_id
+                seen.add(key)
+                if key in self._taken or key in self.queue:
+                    continue
+                if await self._is_due(handle, session_id):
+                    await self._consider(handle, session_id)
+                    self._on_found()
         if self._clock() >= self._next_sweep:
             begun = self._clock()
-            await self._sweep()
+            for tenant in self._handles:
+                await self._sweep(self._handles[tenant])
             now = self._clock()
             self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
-        for session_id in self.backoff:
-            if session_id not in seen:
-                self.backoff.drop(session_id)
-                self._node_backoff.forget(session_id)
+        for key in self.backoff:
+            if key not in seen:
+                self.backoff.drop(key)
+                self._node_backoffs.pop(key, None)
         self.finished, self.left = number, len(seen)
 
-    async def _sweep(self) -> None:
-        """Queue the sessions with work that no backlog shows.
+    async def _sweep(self, handle: Handle) -> None:
+        """Queue the sessions of a tenant with work that no backlog shows.
 
         Such work is a window that its age or a silence closes; a provisional text that is out of
         date; a text of an outdated strategy, where the policy follows the strategy; and missing
@@ -117,131 +121,145 @@ class SessionScheduler:
         session's tree is searched for outdated texts once, and again only after a re-pack or under
         another configuration.
         """
-        async for record in every_session(self._store):
-            known = record.id in self._taken or record.id in self.queue
-            if known:
+        async for record in every_session(handle.store):
+            key = handle.store.tenant, record.id
+            if key in self._taken or key in self.queue:
                 continue
-            if self._is_idle(record) and await tick_if_idle(self._handle, record.id):
-                await self._consider(record.id)
+            if self._is_idle(handle, record) and await tick_if_idle(handle, record.id):
+                await self._consider(handle, record.id)
                 self._on_found()
                 continue
-            if record.id in self.backoff:
+            if key in self.backoff:
                 continue
-            if has_provisional(record) and self._grown.get(record.id) != record.version:
-                self.queue.put(record.id, _GROWTH)
-            elif self._followed.get(record.id) != _shape(record):
-                if await has_outdated(self._pool, record):
-                    self.queue.put(record.id, _GROWTH)
+            if has_provisional(record) and self._grown.get(key) != record.version:
+                self.queue.put(key, _GROWTH)
+            elif self._followed.get(key) != _shape(record):
+                if await has_outdated(self._pool, handle, record):
+                    self.queue.put(key, _GROWTH)
                     self._on_found()
                     continue
-                self._followed[record.id] = _shape(record)
-            await self._look_for_vectors(record)
+                self._followed[key] = _shape(record)
+            await self._look_for_vectors(handle, record)
 
-    def _is_idle(self, record: SessionRecord) -> bool:
+    def _is_idle(self, handle: Handle, record: SessionRecord) -> bool:
         """Return whether a session may have been idle for long enough to close a window."""
-        version = self._ticked.get(record.id)
+        key = handle.store.tenant, record.id
+        version = self._ticked.get(key)
         if version == record.version or record.closed or not record.state:
             return False
         try:
             config = config_from(record.config)
-            idle = self._handle.store_now() - record.last_activity
+            idle = handle.store_now() - record.last_activity
             found = idle_tick(state_from(record.state), config, idle)
         except HiermemError:
             return False
         times = [time for time in (config.max_age, config.flush_after) if time is not None]
         if found is None and (not config.enabled or all(idle > time for time in times)):
             # No tick will be due before the session changes.
-            self._ticked[record.id] = record.version
+            self._ticked[key] = record.version
         return found is not None
 
-    async def _look_for_vectors(self, record: SessionRecord) -> None:
+    async def _look_for_vectors(self, handle: Handle, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
-        entry = self._embedded.get(record.id)
+        key = handle.store.tenant, record.id
+        entry = self._embedded.get(key)
         if entry is not None and self._clock() < entry.until:
             return
-        if record.id not in self.queue and await lacks_vectors(self._handle, record):
-            self._bare.add(record.id)
-            self.queue.put(record.id, _VECTORS)
+        if key not in self.queue and await lacks_vectors(handle, record):
+            self._bare.add(key)
+            self.queue.put(key, _VECTORS)
             self._on_found()
 
-    async def _is_due(self, session_id: str) -> bool:
+    async def _is_due(self, handle: Handle, session_id: str) -> bool:
         """Return whether to look at a session: not during its back-off, unless it changed."""
-        entry = self.backoff.get(session_id)
+        key = handle.store.tenant, session_id
+        entry = self.backoff.get(key)
         if entry is None or self._clock() >= entry.until:
             return True
         if entry.version is None:
             return False
-        record = await self._store.session(session_id)
+        record = await handle.store.session(session_id)
         if record is not None and record.version == entry.version:
             return False
-        self.backoff.drop(session_id)
+        self.backoff.drop(key)
         return True
 
-    async def _consider(self, session_id: str) -> None:
+    async def _consider(self, handle: Handle, session_id: str) -> None:
         """Queue a session that has something to make; otherwise let it back off."""
+        key = handle.store.tenant, session_id
+        node_backoff = self._node_backoffs.get(key)
         found = await probe(
-            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.store_now()
+            handle.store, session_id, node_backoff=node_backoff, now=handle.store_now()
         )
         if found.level is not None:
-            self.queue.put(session_id, found.level, contested=found.leased)
+            self.queue.put(key, found.level, contested=found.leased)
             return
-        record = await self._store.session(session_id)
+        record = await handle.store.session(session_id)
         version = record.version if record else None
-        self.backoff.put(session_id, self._clock(), version=version, leased=found.leased)
+        self.backoff.put(key, self._clock(), version=version, leased=found.leased)
+
+    # -- a turn
+
+    def begin_next(self) -> SessionUpdate | None:
+        """Take the first session out of the queue and prepare its turn; None where none waits."""
+        key = self.queue.take()
+        if key is None:
+            return None
+        tenant, session_id = key
+        node_backoff = self._node_backoffs.setdefault(key, NodeBackoff(self._clock))
+        return self._pool.begin(self._handles[tenant], session_id, node_backoff=node_backoff)
 
     # -- after a turn
 
-    def is_bare(self, session_id: str) -> bool:
+    def is_bare(self, key: SessionKey) -> bool:
         """Return whether the session's present turn is for vectors alone; the next one is not."""
-        found = session_id in self._bare
-        self._bare.discard(session_id)
+        found = key in self._bare
+        self._bare.discard(key)
         return found
 
     def settle(self, session_update: SessionUpdate, report: UpdateReport) -> None:
         """Decide when a session has its next turn, by the result of this one."""
-        session_id, stopped = session_update.session_id, report.stopped
+        key, stopped = session_update.key, report.stopped
         if session_update.record is not None:
-            self._grown[session_id] = session_update.record.version
+            self._grown[key] = session_update.record.version
             # An update marks outdated texts before it makes anything.
-            self._followed[session_id] = _shape(session_update.record)
+            self._followed[key] = _shape(session_update.record)
         if stopped in _NOT_ITS_OWN:
             return
         if stopped == "turn":
-            self.queue.put(session_id, session_update.slots.level)
+            self.queue.put(key, session_update.slots.level)
         elif stopped in ("session_calls", "session_tokens"):
-            self.backoff.put(session_id, self._clock(), first=LONG_BACKOFF, most=LONG_BACKOFF)
+            self.backoff.put(key, self._clock(), first=LONG_BACKOFF, most=LONG_BACKOFF)
         elif report.by_level:
-            self.backoff.drop(session_id)
+            self.backoff.drop(key)
         elif stopped is None:
             # Most likely another worker was faster; the next look finds out.
-            before = self.backoff.get(session_id)
+            before = self.backoff.get(key)
             leased = before is None or before.times < _SURE
             version = session_update.record.version if session_update.record else None
-            self.backoff.put(session_id, self._clock(), version=version, leased=leased)
+            self.backoff.put(key, self._clock(), version=version, leased=leased)
 
     def settle_vectors(self, session_update: SessionUpdate) -> None:
         """Let a session that still lacks vectors back off, longer each time."""
         if session_update.embedded:
-            self._embedded.drop(session_update.session_id)
+            self._embedded.drop(session_update.key)
         elif session_update.embedded is not None:
-            self._embedded.put(
-                session_update.session_id, self._clock(), first=_SWEEP, most=BACK_OFF
-            )
+            self._embedded.put(session_update.key, self._clock(), first=_SWEEP, most=BACK_OFF)
 
-    def trouble(self, session_id: str) -> None:
+    def trouble(self, key: SessionKey) -> None:
         """Let a session back off whose turn ended in an error, longer each time."""
-        self.backoff.put(session_id, self._clock(), first=TROUBLE, most=LONG_BACKOFF)
+        self.backoff.put(key, self._clock(), first=TROUBLE, most=LONG_BACKOFF)
 
-    def forget(self, session_id: str) -> None:
+    def forget(self, key: SessionKey) -> None:
         """Drop all that is remembered of a session that is gone."""
-        self.queue.drop(session_id)
-        self.backoff.drop(session_id)
-        self._embedded.drop(session_id)
-        self._bare.discard(session_id)
-        self._grown.pop(session_id, None)
-        self._followed.pop(session_id, None)
-        self._ticked.pop(session_id, None)
-        self._node_backoff.forget(session_id)
+        self.queue.drop(key)
+        self.backoff.drop(key)
+        self._embedded.drop(key)
+        self._bare.discard(key)
+        self._grown.pop(key, None)
+        self._followed.pop(key, None)
+        self._ticked.pop(key, None)
+        self._node_backoffs.pop(key, None)
 
 
 def _shape(record: SessionRecord) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from hiermem.core.summaries.reports import (
     resume,
 )
 from hiermem.core.summaries.status import waiting
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, every_session
@@ -58,7 +58,6 @@ async def update_all(
     llm: LLM,
     fallback: LLM,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
-    journal_budget: JournalBudget | None = None,
     strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
     max_calls: int | None = None,
@@ -79,7 +78,7 @@ async def update_all(
     An error of a single session is in the report; raises what the store raises otherwise.
     """
     pool = UpdatePool(
-        handle,
+        handle.update_policy,
         llm,
         fallback,
         prompts,
@@ -91,18 +90,23 @@ async def update_all(
         ),
         clock,
         sleep=sleep,
-        journal_budget=journal_budget,
     )
     sessions = await _sessions(handle, strategy)
     if dry_run:
-        return await _plan(pool, sessions, strategy)
+        return await _plan(pool, handle, sessions, strategy)
     purpose = _purpose(handle, llm, strategy)
     begin = 0
     if strategy == "full":
         runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = resume(runs, purpose=purpose, sessions=sessions)
     batch = _Batch(
-        pool, sessions, begin=begin, strategy=strategy, purpose=purpose, on_progress=on_progress
+        pool,
+        handle,
+        sessions,
+        begin=begin,
+        strategy=strategy,
+        purpose=purpose,
+        on_progress=on_progress,
     )
     return await batch.run()
 
@@ -119,12 +123,14 @@ async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
     ]
 
 
-async def _plan(pool: UpdatePool, sessions: Sequence[str], strategy: UpdateStrategy) -> UpdatePlan:
+async def _plan(
+    pool: UpdatePool, handle: Handle, sessions: Sequence[str], strategy: UpdateStrategy
+) -> UpdatePlan:
     """Add up what the sessions' updates would do; a session that cannot be planned adds nothing."""
     total = UpdatePlan()
     for session_id in sessions:
         try:
-            plan = await pool.work(pool.begin(session_id), strategy, dry_run=True)
+            plan = await pool.work(pool.begin(handle, session_id), strategy, dry_run=True)
         except StoreError as error:
             if not isinstance(error, StoreCorruptError):
                 raise
@@ -147,6 +153,7 @@ class _Batch:
     def __init__(
         self,
         pool: UpdatePool,
+        handle: Handle,
         sessions: Sequence[str],
         *,
         begin: int,
@@ -154,7 +161,8 @@ class _Batch:
         purpose: str,
         on_progress: BatchWatcher | None,
     ) -> None:
-        self._pool, self._sessions, self._begin = pool, sessions, begin
+        self._pool, self._handle = pool, handle
+        self._sessions, self._begin = sessions, begin
         self._strategy: UpdateStrategy = strategy
         self._purpose, self._on_progress = purpose, on_progress
         self._next = begin
@@ -162,16 +170,14 @@ class _Batch:
         self._done: set[int] = set()
         self._stopped: str | None = None
         self._run = JournalledRun(
-            store=pool.handle.store,
-            tree=pool.handle.store.tree(BATCH_SUBJECT),
+            store=handle.store,
+            tree=handle.store.tree(BATCH_SUBJECT),
             kind="update",
             subject=BATCH_SUBJECT,
-            lease=pool.handle.update_policy.lease,
-            now=pool.handle.store_now,
+            lease=handle.update_policy.lease,
+            now=handle.store_now,
             detail=self._detail,
-            compare_clocks=partial(
-                pool.handle.compare_clocks, lease=pool.handle.update_policy.lease
-            ),
+            compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
         )
         self._total = BatchReport(sessions=len(sessions), resumed=begin)
 
@@ -220,7 +226,7 @@ class _Batch:
         watching = {} if self._on_progress is None else {"on_progress": watch}
         try:
             report: UpdateReport = await self._pool.work(
-                self._pool.begin(session_id), self._strategy, **watching
+                self._pool.begin(self._handle, session_id), self._strategy, **watching
             )
         except NotFoundError:
             # The session was erased meanwhile: nothing is left to do.
@@ -243,7 +249,7 @@ class _Batch:
 
     async def _is_complete(self, session_id: str) -> bool:
         """Return whether nothing of a session is left to be made."""
-        store = self._pool.handle.store
+        store = self._handle.store
         record = await store.session(session_id)
         if record is None or has_provisional(record):
             return record is None

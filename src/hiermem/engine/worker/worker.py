@@ -1,4 +1,4 @@
-"""Works in the background: makes what has to be made in any session of a tenant, as it comes up.
+"""Works in the background: makes what has to be made in any session, as it comes up.
 
 ::
 
@@ -25,10 +25,9 @@ from hiermem.core.calls.fairness import LONGEST, back_off
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
+from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import LONG_BACKOFF, TROUBLE, SessionScheduler
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
@@ -43,11 +42,12 @@ _LOOK: Final = 0.02
 
 
 class AsyncWorker:
-    """A background worker over one tenant's sessions.
+    """A background worker over the sessions of a memory's tenants.
 
     Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
     (seconds after the start) cap all its work; ``poll`` is the interval between two looks for work,
-    in seconds. A worker may be started once.
+    in seconds. A worker may be started once. ``handles`` are those of the tenants by name, of which
+    there may be more later; without them, it works for the tenant of ``handle``.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class AsyncWorker:
         llm: LLM,
         fallback: LLM,
         prompts: Mapping[str, PromptTemplate | str] | None = None,
-        journal_budget: JournalBudget | None = None,
+        handles: Mapping[str, Handle] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -71,24 +71,21 @@ class AsyncWorker:
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
         self._limits = (max_calls, max_tokens, deadline)
         self._state: WorkerState = "new"
-        node_backoff = NodeBackoff(clock)
         self._pool = UpdatePool(
-            handle,
+            handle.update_policy,
             llm,
             fallback,
             prompts,
             self._budget(),
             clock,
             sleep=sleep,
-            journal_budget=journal_budget,
-            node_backoff=node_backoff,
             waits_for_leases=False,
         )
         self._quantum = _QUANTUM[0 if llm.remote else 1]
-        self._updates: dict[str, SessionUpdate] = {}
+        self._updates: dict[SessionKey, SessionUpdate] = {}
         self._scheduler = SessionScheduler(
             self._pool,
-            node_backoff,
+            {handle.store.tenant: handle} if handles is None else handles,
             clock,
             name=name or uuid.uuid4().hex,
             taken=self._updates,
@@ -283,12 +280,11 @@ class AsyncWorker:
         if self._state != "running" or self._halted() is not None:
             return
         while len(self._updates) < self._pool.places:
-            session_id = self._scheduler.queue.take()
-            if session_id is None:
+            session_update = self._scheduler.begin_next()
+            if session_update is None:
                 return
-            session_update = self._pool.begin(session_id)
             session_update.slots.on_level = self._fill
-            self._updates[session_id] = session_update
+            self._updates[session_update.key] = session_update
             session_update.task = asyncio.get_running_loop().create_task(self._run(session_update))
         queue = self._scheduler.queue
         head = queue.head
@@ -308,15 +304,15 @@ class AsyncWorker:
     async def _run(self, session_update: SessionUpdate) -> None:
         """Run one session's turn, and decide its next one."""
         try:
-            if self._scheduler.is_bare(session_update.session_id):
+            if self._scheduler.is_bare(session_update.key):
                 await self._pool.embed(session_update)
                 return
             report: UpdateReport = await self._pool.work(session_update)
         except NotFoundError:
-            self._scheduler.forget(session_update.session_id)
+            self._scheduler.forget(session_update.key)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._record_error(error)
-            self._scheduler.trouble(session_update.session_id)
+            self._scheduler.trouble(session_update.key)
         else:
             self._record_report(report)
             self._scheduler.settle(session_update, report)
@@ -324,7 +320,7 @@ class AsyncWorker:
             self._scheduler.settle_vectors(session_update)
             self._turns += 1
             self._news = self._scheduler.begun
-            self._updates.pop(session_update.session_id, None)
+            self._updates.pop(session_update.key, None)
             self._wake.set()
 
     def _record_report(self, report: UpdateReport) -> None:

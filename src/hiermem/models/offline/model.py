@@ -33,17 +33,18 @@ class ExtractiveLLM:
 
     def __init__(self, weights: Weights = Weights()) -> None:
         self._weights = weights
-
-    @property
-    def name(self) -> str:
-        """Return ``extractive-2``, followed by the weights that are not the default ones."""
         usual = Weights()
         changed = [
             f"{field}={value!r}"
             for field in Weights.__slots__
-            if (value := getattr(self._weights, field)) != getattr(usual, field)
+            if (value := getattr(weights, field)) != getattr(usual, field)
         ]
-        return "extractive-2" + (f"({','.join(changed)})" if changed else "")
+        self._name = "extractive-2" + (f"({','.join(changed)})" if changed else "")
+
+    @property
+    def name(self) -> str:
+        """Return ``extractive-2``, followed by the weights that are not the default ones."""
+        return self._name
 
     @property
     def context_window(self) -> int | None:

@@ -153,6 +153,10 @@ class MemoryTenant:
             self._kept(), after=after, limit=limit, metadata=metadata or {}, order_by=order_by
         )
 
+    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+        """Return the number of sessions that hold all of ``metadata``."""
+        return reads.count_sessions(self._kept(), metadata=metadata or {})
+
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions that were forked from this one, in the order of their creation."""
         return reads.forks(self._kept(), session_id)

@@ -92,6 +92,12 @@ def sessions(
     return held[: max(limit, 0)]
 
 
+def count_sessions(kept: TenantData, *, metadata: Mapping[str, str]) -> int:
+    """Return the number of sessions that hold all of ``metadata``."""
+    wanted = metadata.items()
+    return sum(wanted <= session.record.metadata.items() for session in kept.sessions.values())
+
+
 def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
     """Return the sessions that were forked from this one, in the order of their creation."""
     return [

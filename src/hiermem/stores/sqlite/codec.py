@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
@@ -35,9 +36,17 @@ _KINDS: dict[str, tuple[type, ...]] = {
 OPTIONAL_TEXT = _KINDS["S"]
 
 
-def shape(letters: str) -> tuple[tuple[type, ...], ...]:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The allowed types of each column; ``seen`` are the rows of types that were found to fit."""
+
+    columns: tuple[tuple[type, ...], ...]
+    seen: set[tuple[type, ...]] = field(default_factory=set)
+
+
+def shape(letters: str) -> Shape:
     """Return the allowed types of each column; ``letters`` has one letter per column."""
-    return tuple(_KINDS[letter] for letter in letters)
+    return Shape(tuple(_KINDS[letter] for letter in letters))
 
 
 def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], what: str) -> list[T]:
@@ -112,11 +121,15 @@ def read_zoned_time(micros: int, zone: int | None) -> datetime:
     )
 
 
-def check(row: Sequence[Any], shape: tuple[tuple[type, ...], ...]) -> None:
+def check(row: Sequence[Any], shape: Shape) -> None:
     """Raise TypeError or ValueError if ``row`` does not have the types of ``shape``."""
-    for value, kinds in zip(row, shape, strict=True):
-        if type(value) not in kinds:
+    types = tuple(map(type, row))
+    if types in shape.seen:
+        return
+    for found, kinds in zip(types, shape.columns, strict=True):
+        if found not in kinds:
             raise TypeError
+    shape.seen.add(types)
 
 
 def texts(packed: str) -> tuple[str, ...]:

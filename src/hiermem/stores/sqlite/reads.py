@@ -72,6 +72,12 @@ HOLDING = (
     "SELECT min(session) FROM session_metadata INDEXED BY session_metadata_held "
     "WHERE tenant = ? AND key = ? AND value = ? AND session >= ?"
 )
+#: Counted in the indexes alone.
+COUNT = "SELECT count(*) FROM sessions INDEXED BY sessions_created WHERE tenant = ?"
+COUNT_HOLDING = (
+    "SELECT count(*) FROM session_metadata INDEXED BY session_metadata_held "
+    "WHERE tenant = ? AND key = ? AND value = ?"
+)
 _OWNED = ("sessions", "runs", "attempts", "views", "records")
 _NEXT_TENANT = "SELECT min(name) FROM ({})".format(
     " UNION ALL ".join(
@@ -176,6 +182,18 @@ def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
     """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
     source = _NUMBERED if filtered else _LISTED[order_by]
     return [f"SELECT {rows.SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
+
+
+def count_sessions(
+    connection: sqlite3.Connection, tenant: str, *, metadata: Mapping[str, str]
+) -> int:
+    """Return the number of sessions that hold all of ``metadata``."""
+    if len(metadata) > 1:
+        with one_state(connection):
+            return sum(1 for _ in _holding(connection, tenant, metadata, 0))
+    pair = next(iter(metadata.items()), ())
+    found = connection.execute(COUNT_HOLDING if pair else COUNT, (tenant, *pair)).fetchone()
+    return int(found[0])
 
 
 def _holding(

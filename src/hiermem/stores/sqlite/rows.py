@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from hiermem.stores.sqlite.codec import (
     OPTIONAL_TEXT,
+    Shape,
     check,
     mapping,
     pack,
@@ -172,11 +173,11 @@ def _part(part: Part) -> list[Any]:
             return ["json", data]
 
 
-_PARTS: dict[str, tuple[Callable[..., Part], tuple[tuple[type, ...], ...]]] = {
+_PARTS: dict[str, tuple[Callable[..., Part], Shape]] = {
     "text": (TextPart, shape("s")),
     "image": (ImagePart, shape("sS")),
     "file": (FilePart, shape("sSS")),
-    "json": (JsonPart, ((dict,),)),
+    "json": (JsonPart, Shape(((dict,),))),
 }
 
 

@@ -84,6 +84,12 @@ class SQLiteTenant:
             order_by=order_by,
         )
 
+    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+        """Return the number of sessions that hold all of ``metadata``."""
+        return await self._store.read(
+            reads.count_sessions, self._name, metadata=dict(metadata or {})
+        )
+
     async def forks(self, session_id: str) -> list[SessionRecord]:
         """Return the sessions forked from this session, in the order of their creation."""
         return await self._store.read(reads.forks, self._name, session_id)
