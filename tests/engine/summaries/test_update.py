@@ -979,7 +979,7 @@ async def test_p7_a_constant_answer_is_never_memory_and_a_plain_function_is():
 async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted():
     store = MemoryStore()
     fixture = await told(SessionFixture(store), 60)
-    plan = FaultPlan({40: "die"})
+    plan = FaultPlan({55: "die"})
     with pytest.raises(DiedError):
         await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
     # No time has passed: the dead run still seems alive, and its leases are waited out.

@@ -71,18 +71,23 @@ class _CostBound:
 
 
 async def call(
-    run: Run[N], state: CallState[N], request: LLMRequest, *, until: float | None = None
+    run: Run[N],
+    state: CallState[N],
+    request: LLMRequest,
+    *,
+    counted: int | None,
+    until: float | None = None,
 ) -> LLMResponse:
     """Make one call: reserve, wait for the rate limit, claim and journal, call, settle.
 
     It may take the run's ``call_timeout`` times the request's ``patience``, and ends by ``until``,
-    a time of the event loop. Raises SpendLimitError where a cap would
-    be exceeded, where the deadline cuts the call off, and where the circuit breaker is open;
-    ClaimLostError; and the ModelError that the call ended in.
+    a time of the event loop. ``counted`` is what ``prompt_tokens`` returned. Raises SpendLimitError
+    where a cap would be exceeded, where the deadline cuts the call off, and where the circuit
+    breaker is open; ClaimLostError; and the ModelError that the call ended in.
     """
     budget = run.budget
     margin = calibration_for(run.llm, request.counter).margin
-    bound = await _cost_bound(run, state, request, margin=margin)
+    bound = _cost_bound(run, state, request, counted=counted, margin=margin)
     request = replace(request, margin=margin)
     with run.mark_waiting():
         reservation = await budget.reserve(bound.tokens)
@@ -129,19 +134,22 @@ async def call(
     raise sent.failure(failed, request)
 
 
-async def _cost_bound(
-    run: Run[N], state: CallState[N], request: LLMRequest, *, margin: float
+async def prompt_tokens(run: Run[N], request: LLMRequest) -> int | None:
+    """Return the tokens of a prompt by our own counter; None where there is none to be counted."""
+    if not (request.messages or run.llm.remote or run.budget.counts_tokens):
+        return None
+    texts = [message.content for message in request.messages]
+    return await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
+
+
+def _cost_bound(
+    run: Run[N], state: CallState[N], request: LLMRequest, *, counted: int | None, margin: float
 ) -> _CostBound:
-    """Work out the most that a call may take. Long prompts are counted off the event loop.
+    """Return the most that a call may take.
 
     Where a model has no prompt, as the offline one, its inputs stand for it.
     """
-    counted: int | None = None
-    tokens_in = state.input_tokens
-    if request.messages or run.llm.remote or run.budget.counts_tokens:
-        texts = [message.content for message in request.messages]
-        counted = await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
-        tokens_in = counted
+    tokens_in = state.input_tokens if counted is None else counted
     overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
     return _CostBound(
         math.ceil(tokens_in * margin),

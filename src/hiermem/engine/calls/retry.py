@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
 from hiermem.core.calls.timeouts import REPEATS, patience
-from hiermem.engine.calls.call import call
+from hiermem.engine.calls.call import call, prompt_tokens
 from hiermem.engine.calls.rate_limit import sleep_unless
 from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.errors import ModelError, ModelTimeoutError, TransientModelError
@@ -38,6 +38,8 @@ async def ask(
     has the node, and the last ModelError.
     """
     budget = run.budget
+    # Counted before a slot is taken, which other calls wait for.
+    counted = await prompt_tokens(run, request)
     until = None if within is None else asyncio.get_running_loop().time() + within
 
     async def pause(seconds: float) -> None:
@@ -61,7 +63,7 @@ async def ask(
                 await run.slots.acquire(state.node)
             try:
                 patient = replace(request, patience=patience(len(late)))
-                return await call(run, state, patient, until=until)
+                return await call(run, state, patient, counted=counted, until=until)
             except ModelTimeoutError as error:
                 late.append(error)
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Final
 
 from hiermem.core.summaries.plan import UpdateReport
@@ -19,6 +20,8 @@ _log = logging.getLogger("hiermem.search")
 
 #: A search indexes fewer messages as fast as it reads what was kept; it keeps blocks of so many.
 _LONG: Final = 256
+#: Seconds after which an update that still runs has sent its first calls.
+_HEAD_START: Final = 0.1
 
 
 async def with_index(
@@ -28,21 +31,29 @@ async def with_index(
 
     If a cap ends the update, the rest is left to the next one, or to a search.
     """
-    messages = asyncio.create_task(_store_messages(handle, session_id))
+    ended = asyncio.Event()
+    index = asyncio.create_task(_store_messages(handle, session_id, ended))
     try:
         report = await update
+        ended.set()
         if report.stopped is None:
-            stored = await messages
+            stored = await index
             if stored or report.made >= _LONG:
                 await _store_summaries(handle, session_id)
         return report
     finally:
-        messages.cancel()
-        await asyncio.gather(messages, return_exceptions=True)
+        index.cancel()
+        await asyncio.gather(index, return_exceptions=True)
 
 
-async def _store_messages(handle: Handle, session_id: str) -> bool:
-    """Store what is due of the index of a session's messages; return whether anything was due."""
+async def _store_messages(handle: Handle, session_id: str, ended: asyncio.Event) -> bool:
+    """Store what is due of the index of a session's messages; return whether anything was due.
+
+    The update's first calls are sent before, unless it has ended.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEAD_START):
+            await ended.wait()
     record = await _long_session(handle, session_id)
     if record is None or not handle.indexes.is_due(record):
         return False

@@ -101,12 +101,12 @@ class UpdateRun(Run[Node]):
     def concurrent_nodes(self) -> int:
         """The number of nodes that are worked on at once.
 
-        Two more than calls may be in flight read their inputs meanwhile. The stand-in only
-        computes, so more than two do not help.
+        As many again as calls may be in flight read their inputs meanwhile, since a row of calls
+        may end at one time. The stand-in only computes, so more than two do not help.
         """
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
-        return self.policy.concurrency + 2
+        return 2 * self.policy.concurrency
 
     async def may_call(self, item: Node) -> None:
         """Wait while as many answers of a remote model as calls may be in flight are not stored.
