@@ -40,12 +40,12 @@ def note_line(number: int, note: Note) -> str:
 
 def file_shown(name: str, text: str) -> str:
     """Write a file that is shown whole."""
-    return "\n" + marked(f"file {name}", text.rstrip("\n"))
+    return "\n" + marked("file", text.rstrip("\n"), name=name)
 
 
 def outline_shown(name: str, text: str) -> str:
     """Write a file that is shown by its headings."""
-    return "\n" + marked(f"outline of {name}", text)
+    return "\n" + marked("outline", text, name=name)
 
 
 def request(
@@ -87,9 +87,9 @@ def repair(
     named = [f"\n- {each}" for each in wrong]
     for shown in range(len(named), -1, -1):
         asked = (
-            f"An earlier answer to this request could not be used:{''.join(named[:shown])}\n"
-            "Answer again with one JSON object of the schema, complete, and nothing before or "
-            "after it."
+            f"An earlier answer could not be used:{''.join(named[:shown])}\n"
+            "Answer again with one complete JSON object that has the fields named above, and "
+            "nothing before or after it."
         )
         repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
         if limit is None or tokens(repaired, count) <= limit:
