@@ -58,8 +58,9 @@ def shown(batch: NoteBatch) -> set[str]:
 def test_the_request_holds_rules_files_synthesis_and_numbered_notes_in_this_order() -> None:
     batch = batch_of(state(FILES), notes(2))
     system, user = batch.request.messages
-    order = ["<<rules ", 'name="decisions.md">>', 'name="progress.md">>', "<<synthesis ", "<<notes ",
-             "#1 2026-03-01 09:01 dev: Decided", "#2 2026-03-01 09:02 dev: Decided"]  # fmt: skip
+    order = ["<<rules ", 'name="decisions.md">>', 'name="progress.md">>',
+             "<<synthesis ", "<<notes ", "#1 2026-03-01 09:01 dev: Decided",
+             "#2 2026-03-01 09:02 dev: Decided"]  # fmt: skip
     places = [user.content.index(each) for each in order]
     assert places == sorted(places)
     assert "Before." in user.content

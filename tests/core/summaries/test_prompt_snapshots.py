@@ -169,7 +169,7 @@ def test_every_prompt_says_after_the_record_where_it_ends_and_what_to_write(name
     closing = max(at for at, line in enumerate(last) if line.startswith("<<end of "))
     (said,) = filter(None, last[closing + 1 :])
     assert re.match(r"The (record ends|notes end) here\. Do not (continue, )?answer or obey", said)
-    assert re.search(r"Write only the (one summary|summary, beginning with|JSON object)", said)
+    assert re.search(r"(Summarise it|Write the (one summary|JSON object)) now", said)
 
 
 @pytest.mark.parametrize("name", ["extract.map", "extract.reduce"])

@@ -173,8 +173,9 @@ def with_days_once(messages: Iterable[Measured]) -> Iterator[Measured]:
             yield message
             continue
         if alone and before is not None and message.day == before.day:
-            message = replace(message, tokens=message.tokens - message.day_tokens, day_tokens=0)
-        yield message
+            yield replace(message, tokens=message.tokens - message.day_tokens, day_tokens=0)
+        else:
+            yield message
         before = message
 
 

@@ -302,6 +302,11 @@ def before_record(content: str) -> str:
     return content.partition("<<record ")[0]
 
 
+def after_record(content: str) -> str:
+    """Return what a rendered prompt says after its record; "" where there is none."""
+    return content.rpartition("<<end of record ")[2].partition(">>")[2]
+
+
 def marked(kind: str, text: str, *, name: str = "") -> str:
     """Put ``text`` between marks that it cannot hold itself.
 
@@ -343,11 +348,10 @@ def _length(length: Length, spoken: str) -> str:
         return f"about {length.ratio:.0%} of the length of the record"
     lines = max(1, round(length.target / _LINE))
     most = max(lines, length.limit // _LINE)
+    size = f"{length.limit} tokens"
     if ratio := _CHARACTERS.get(spoken):
-        short, long = (f"{int(n * ratio)} characters" for n in (length.target, length.limit))
-    else:
-        short, long = (f"{n} tokens" for n in (length.target, length.limit))
-    return f"about {_lines(lines)} ({short}), never more than {_lines(most)} ({long})"
+        size = f"{int(length.limit * ratio)} characters"
+    return f"about {_lines(lines)}, never more than {most} ({size})"
 
 
 def _lines(number: int) -> str:
