@@ -104,8 +104,8 @@ def main() -> None:
     once = show("level 1, 10 messages", first, of_window)
     for level, style, number in ((2, "thematic", 5), (3, "executive", 3)):
         sources = children[:number]
-        told = facts(messages=10 * number, summaries=number)
-        asked = render(load(level, style), sources, facts=told, length=replace(length, ratio=0.3))
+        about = facts(messages=10 * number, summaries=number)
+        asked = render(load(level, style), sources, facts=about, length=replace(length, ratio=0.3))
         show(f"level {level}, {number} summaries", asked, [each.text for each in sources])
     problems = (
         Problem("truncated", "the answer was cut off at its token limit", hard=True),

@@ -179,7 +179,7 @@ def test_what_is_erased_or_our_own_is_covered_and_costs_nothing() -> None:
         stored(2, Message.assistant("   ", created_at=AT)),
         stored(3, Message.user(text, created_at=AT), echoes=((0, len(text)),)),
     ]
-    measured = [measure(each, count=count) for each in log]
+    measured = list(with_days_once([measure(each, count=count) for each in log]))
     assert [bool(m.tokens) for m in measured] == [True, False, False, False]
     [only] = plan("s", turns(measured), limit=None)
     assert only.span == Span(0, 4)
@@ -230,6 +230,27 @@ def test_what_a_message_counts_depends_on_no_later_message() -> None:
     other = stored(6, Message.user("Line 6.", created_at=AT, thread="b"))
     measured = [measure(each, count=counter.count) for each in (*log, other)]
     assert list(with_days_once(measured))[:6] == list(with_days_once(measured[:6]))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), min_size=1, max_size=12),
+       st.integers(0, 11))  # fmt: skip
+def test_an_erasure_changes_what_no_other_message_counts(
+    drawn: list[tuple[str, int]], chosen: int
+) -> None:
+    """Otherwise an erasure would move the chunks behind it, and each would be asked for again."""
+    counter = default_counter()
+    erased, day, before, after = chosen % len(drawn), AT, [], []
+    for n, (thread, later) in enumerate(drawn):
+        day += timedelta(days=later)
+        message = Message.user(f"Line {n}.", created_at=day, thread=thread)
+        before.append(stored(n, message))
+        after.append(stored(n, message, state="erased" if n == erased else "live"))
+    counted, again = (
+        [m.tokens for m in with_days_once([measure(each, count=counter.count) for each in log])]
+        for log in (before, after)
+    )
+    assert again[erased] < counted[erased]
+    assert again[:erased] + again[erased + 1 :] == counted[:erased] + counted[erased + 1 :]
 
 
 @pytest.mark.parametrize("room", [20, 60, 400])
