@@ -18,6 +18,7 @@ from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries.inputs import Count
+from hiermem.core.summaries.marks import marked
 from hiermem.core.summaries.prompt import (
     Facts,
     Length,
@@ -26,7 +27,6 @@ from hiermem.core.summaries.prompt import (
     fact_values,
     fill,
     language_of,
-    marked,
     said,
     stricter,
 )

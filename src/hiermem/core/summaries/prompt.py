@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from hiermem.core.summaries.marks import marked
 from hiermem.core.summaries.validate import Problem, ProblemKind
 from hiermem.core.text import language
 from hiermem.core.text.units import prose
@@ -56,7 +57,6 @@ _SAMPLE: Final = 6_000
 _ROLE_WORD: Final = re.compile(r"user|assistant|system|tool|[(\uff08:]", re.IGNORECASE)
 #: How many lost facts a second request names; more would crowd out the record itself.
 _MOST_NAMED: Final = 24
-_PIECE: Final = 2_000
 #: What is said of each problem to the model that made it.
 _WORDS: Final[Mapping[ProblemKind, str]] = {
     "empty": "It said nothing.",
@@ -295,32 +295,6 @@ def language_of(inputs: Sequence[SourceText]) -> str:
     share = max(200, _SAMPLE // len(inputs))
     sample = "\n".join(prose(source.text[:_SAMPLE])[:share] for source in inputs)
     return language.name(sample) or ""
-
-
-def before_record(content: str) -> str:
-    """Return what a rendered prompt says before its record."""
-    return content.partition("<<record ")[0]
-
-
-def after_record(content: str) -> str:
-    """Return what a rendered prompt says after its record; "" where there is none."""
-    return content.rpartition("<<end of record ")[2].partition(">>")[2]
-
-
-def marked(kind: str, text: str, *, name: str = "") -> str:
-    """Put ``text`` between marks that it cannot hold itself.
-
-    A ``name`` stands in quotes behind the hash, so that neither is taken for a part of the other.
-    """
-    data = text.encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256()
-    # hashlib releases the interpreter's lock for longer pieces, and reacquiring it from busy
-    # threads takes longer than the hashing.
-    for at in range(0, len(data), _PIECE):
-        digest.update(data[at : at + _PIECE])
-    mark = digest.hexdigest()[:12]
-    named = f" name={json.dumps(name, ensure_ascii=False)}" if name else ""
-    return f"<<{kind} {mark}{named}>>\n{text}\n<<end of {kind} {mark}>>"
 
 
 def _line(text: str) -> str:

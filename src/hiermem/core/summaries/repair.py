@@ -12,14 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
+from hiermem.core.summaries.copied import own_lines
 from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
-from hiermem.core.summaries.prompt import after_record
 from hiermem.core.text import language
 from hiermem.core.text.lexicon import words
-from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
+from hiermem.protocols import LLMRequest, LLMResponse
 
 #: The share of the requested length that a cut answer must still have.
 LEAST_LEFT: Final = 0.6
@@ -29,8 +28,6 @@ _FENCE: Final = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _TAGGED: Final = re.compile(r"\A<(summary|answer|output|result)>(.*?)(?:</\1>)?\Z", re.DOTALL)
-#: A line of this many words, in the order of the prompt, is copied.
-_COPIED: Final = 5
 #: An offer at the end of an answer is no longer than this.
 _REMARK: Final = 400
 #: What a reasoning model writes before its answer.
@@ -98,7 +95,7 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
         or response.finish_reason not in ("stop", "length")
     ):
         return response
-    text = _own_lines(unwrapped(response.text), request=request)
+    text = own_lines(unwrapped(response.text), request=request)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
     kept = _whole_lines(text, flagged=response.finish_reason == "length")
@@ -129,38 +126,6 @@ def unwrapped(text: str) -> str:
     if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
         text = body.rstrip().removesuffix("---").rstrip()
     return text
-
-
-def _own_lines(text: str, *, request: LLMRequest) -> str:
-    """Return an answer without the lines that were copied from the words of the prompt.
-
-    An answer that is mostly copied says nothing: what is left of it was written beside the subject.
-    """
-    asked = _prompt_words(request.messages)
-    copied = [line for line in text.splitlines() if _is_copied(line, asked, request=request)]
-    if not copied:
-        return text
-    left = [line for line in text.splitlines() if line not in copied]
-    said = sum(bool(line.strip()) and not _HEADING.match(line) for line in left)
-    return "\n".join(left).strip() if said >= len(copied) else ""
-
-
-def _is_copied(line: str, asked: str, *, request: LLMRequest) -> bool:
-    claimed = _words_of(line)
-    if claimed.count(" ") + 1 < _COPIED or f" {claimed} " not in asked:
-        return False
-    return not any(f" {claimed} " in f" {_words_of(each.text)} " for each in request.inputs)
-
-
-@lru_cache(maxsize=16)
-def _prompt_words(messages: tuple[ChatMessage, ...]) -> str:
-    """Return the words of a prompt without its record and what it says of it."""
-    said = [m.content if m.role == "system" else after_record(m.content) for m in messages]
-    return f" {_words_of(' '.join(said))} "
-
-
-def _words_of(text: str) -> str:
-    return " ".join(_WORD.findall(text.casefold()))
 
 
 def _whole_lines(text: str, *, flagged: bool) -> str:
