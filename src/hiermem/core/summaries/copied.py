@@ -1,7 +1,7 @@
 """Decides which lines of an answer were copied from the prompt, such as those of its example.
 
 Small models copy them, word for word or as variations. Such a line is nobody's statement, so it
-never becomes memory. What the record says too is no copy.
+never becomes memory. What the record says too is no copy. In JSON, each text counts as one line.
 """
 
 from __future__ import annotations
@@ -44,6 +44,28 @@ def own_lines(text: str, *, request: LLMRequest) -> str:
 def is_mostly_copied(text: str, *, request: LLMRequest) -> bool:
     """Return whether more lines of an answer were copied from the prompt than not."""
     return _is_mostly(_copied(text, request=request), text)
+
+
+def is_copied(text: str, *, request: LLMRequest) -> bool:
+    """Return whether a text of one statement was copied from the prompt."""
+    return bool(_copied(" ".join(text.split()), request=request))
+
+
+def is_copied_example(name: str, *, request: LLMRequest) -> bool:
+    """Return whether a short name is an example that the prompt gives in quotes."""
+    asked = (each.content for each in request.messages if each.role == "system")
+    if not any(f'"{name}"' in each for each in asked):
+        return False
+    stated = plain_text("\n".join(each.text for each in request.inputs))
+    return not any(part in stated for part in _WORD.findall(plain_text(name)))
+
+
+def quotes(text: str, *, prompt: str, said: Sequence[str]) -> bool:
+    """Return whether a line of ``text`` stands in ``prompt`` and in nothing that was ``said``."""
+    asked = f" {_words_of(prompt)} "
+    copied = [each for each in text.splitlines() if _is_in_order(each, asked)]
+    known = [f" {_words_of(each)} " for each in said] if copied else []
+    return any(not any(f" {_words_of(line)} " in each for each in known) for line in copied)
 
 
 def _is_mostly(copied: Sequence[str], text: str) -> bool:

@@ -16,7 +16,8 @@ def before_record(content: str) -> str:
 
 def after_record(content: str) -> str:
     """Return what a rendered prompt says after its record; "" where there is none."""
-    return content.rpartition("<<end of record ")[2].partition(">>")[2]
+    _, mark, rest = content.rpartition("<<end of record ")
+    return rest.partition(">>")[2] if mark else ""
 
 
 def marked(kind: str, text: str, *, name: str = "") -> str:
