@@ -5,15 +5,27 @@ prompt, the facts, marks, dates, speakers, numbers, and the JSON schema as it is
 those of small windows, where the frame weighs most. "Text" is what the request is about. No model
 is called and no data is needed.
 
-    python benchmarks/prompt_frame.py
+    python benchmarks/prompt_frame.py [--before REVISION]
+
+With a revision, the frame of its prompts stands beside; its source is read by git.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extraction
@@ -85,33 +97,45 @@ def tokens(texts: Iterable[str]) -> int:
     return sum(COUNT(text) for text in texts)
 
 
-def show(name: str, messages: Sequence[ChatMessage], texts: Iterable[str], *, more: int = 0) -> int:
-    """Print the frame of one request; ``more`` are the tokens of its schema."""
-    whole, text = request_tokens(messages, COUNT) + more, tokens(texts)
-    system = COUNT(messages[0].content)
-    print(f"{name:34}{system:9,}{more:9,}{whole - text:9,}{text:9,}{1 - text / whole:9.0%}")
-    return whole
+class Cost(NamedTuple):
+    """The tokens of one request: of its constant part, its schema, its frame and its text."""
+
+    system: int
+    schema: int
+    frame: int
+    text: int
+
+    @property
+    def whole(self) -> int:
+        """Return the tokens of the request."""
+        return self.frame + self.text
 
 
-def main() -> None:
-    """Print the frame of each kind of request."""
-    print(f"{'request':34}{'system':>9}{'schema':>9}{'frame':>9}{'text':>9}{'frame %':>9}")
+def cost(messages: Sequence[ChatMessage], texts: Iterable[str], *, schema: int = 0) -> Cost:
+    """Return what a request takes whose texts are ``texts``."""
+    whole, text = request_tokens(messages, COUNT) + schema, tokens(texts)
+    return Cost(COUNT(messages[0].content), schema, whole - text, text)
+
+
+def measured() -> dict[str, Cost]:
+    """Return what each kind of request takes."""
+    found: dict[str, Cost] = {}
     window, children = said(10), below(5)
     target = tokens(each.text for each in window) // 2
     length = Length(target, max(target * 3 // 2, target + 80), 0.5)
     first = render(load(1, "detailed"), window, facts=facts(messages=10), length=length)
     of_window = [each.text for each in window]
-    once = show("level 1, 10 messages", first, of_window)
+    found["level 1, 10 messages"] = cost(first, of_window)
     for level, style, number in ((2, "thematic", 5), (3, "executive", 3)):
         sources = children[:number]
         about = facts(messages=10 * number, summaries=number)
         asked = render(load(level, style), sources, facts=about, length=replace(length, ratio=0.3))
-        show(f"level {level}, {number} summaries", asked, [each.text for each in sources])
+        found[f"level {level}, {number} summaries"] = cost(asked, [each.text for each in sources])
     problems = (
         Problem("truncated", "the answer was cut off at its token limit", hard=True),
         Problem("missing_sections", "missing: Overview, Key points", hard=False),
     )
-    twice = show("level 1, second request", stricter(first, problems), of_window)
+    found["level 1, second request"] = cost(stricter(first, problems), of_window)
     record = said(100, days=8)
     template = load_named("extract.map")
     own = inspect.signature(extraction.render).parameters
@@ -119,11 +143,12 @@ def main() -> None:
     schema = extraction.schema_tokens(COUNT)
     asked = extraction.render(template, record, facts=facts(messages=100), **room)
     of_record = [each.text for each in record]
-    extracted = show("extraction, 100 messages", asked, of_record, more=schema)
-    none = request_tokens(extraction.render(template, (), facts=facts(messages=100), **room), COUNT)
+    found["extraction, 100 messages"] = cost(asked, of_record, schema=schema)
+    none = extraction.render(template, (), facts=facts(messages=100), **room)
+    found["extraction, no message"] = cost(none, (), schema=schema)
     error = InvalidAnswerError("the answer is not JSON", problem="not_json")
     mended = extraction.repair(asked, error, count=COUNT, limit=10**9)
-    repaired = show("extraction, second request", mended, of_record, more=schema)
+    found["extraction, second request"] = cost(mended, of_record, schema=schema)
     notes = tuple(
         Note(f"n{at}", line, BEGIN + timedelta(minutes=at), agent=PEOPLE[at % 2])
         for at, line in enumerate(LINES * 2)
@@ -141,14 +166,50 @@ def main() -> None:
     request = spaces.request(load_named("consolidate"), bank, counter=counter, max_tokens=8192)
     schema = COUNT(canonical_json(request.schema))
     taken = [bank.rules, FILE, *skeletons.values(), bank.synthesis, *(n.text for n in notes)]
-    whole = show("consolidation, 15 notes, 3 files", request.messages, taken, more=schema)
+    found["consolidation, 15 notes, 3 files"] = cost(request.messages, taken, schema=schema)
     wrong = ["the answer was cut off at its token limit; write less"]
     mended = spaces.repair(request.messages, wrong, count=COUNT, limit=None)
-    again = show("consolidation, second request", mended, taken, more=schema)
-    print(f"\na second request adds {twice - once} tokens to a summary, {repaired - extracted} to")
-    print(f"an extraction and {again - whole} to a consolidation")
-    beside = (extracted - extraction.schema_tokens(COUNT) - none - tokens(of_record)) / len(record)
-    print(f"an extraction's record has {beside:.1f} tokens a message besides its text")
+    found["consolidation, second request"] = cost(mended, taken, schema=schema)
+    return found
+
+
+def measured_at(revision: str) -> dict[str, Cost]:
+    """Return what each kind of request takes with the source of a revision."""
+    root = Path(__file__).resolve().parent.parent
+    packed = subprocess.run(
+        ["git", "archive", revision, "src"], cwd=root, check=True, capture_output=True
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        ran = subprocess.run(
+            [sys.executable, __file__, "--json"],
+            env=os.environ | {"PYTHONPATH": str(Path(folder, "src"))},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    return {name: Cost(*figures) for name, figures in json.loads(ran.stdout).items()}
+
+
+def main() -> None:
+    """Print the frame of each kind of request, with that of an earlier revision beside it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", metavar="REVISION", help="a revision to compare with")
+    parser.add_argument("--json", action="store_true", help="print the figures alone")
+    given = parser.parse_args()
+    now = measured()
+    if given.json:
+        print(json.dumps(now))
+        return
+    earlier = measured_at(given.before) if given.before else {}
+    columns = ("system", "schema", "text", "frame", "frame %", *(["before"] if earlier else []))
+    print(f"{'request':34}" + "".join(f"{each:>9}" for each in columns))
+    for name, held in now.items():
+        figures = (held.system, held.schema, held.text, held.frame)
+        share = f"{held.frame / held.whole:9.0%}"
+        before = f"{earlier[name].frame:9,}" if earlier else ""
+        print(f"{name:34}" + "".join(f"{each:9,}" for each in figures) + share + before)
 
 
 if __name__ == "__main__":
