@@ -187,7 +187,7 @@ def test_an_answer_that_is_mostly_copied_from_the_prompt_is_an_echo(share):
     own = ["how to do it, what to do it"] * int(len(rules) * (1 - share))
     response = repair(LLMResponse("\n".join([*rules, *own])), request=asked)
     problems = check(
-        response, request=asked, tokens=100, told=["I rent a van for the move."], input_tokens=400
+        response, request=asked, tokens=100, record=["I rent a van for the move."], input_tokens=400
     )
     assert "echo" in {each.kind for each in problems if each.hard}
 
