@@ -102,7 +102,7 @@ def test_what_is_refused_is_called_by_its_flag(db):
     assert "--limit is 100" in refused.stderr
     assert "--answer" in refused.stderr
     assert "_tokens" not in refused.stderr
-    failed = _run("extract", "--db", db, "--limit", 3250, "--answer", 1000, code=1)
+    failed = _run("extract", "--db", db, "--limit", 2960, "--answer", 1000, code=1)
     assert "oversized" in failed.stderr
     assert "--oversized slice" in failed.stderr
 

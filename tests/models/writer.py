@@ -17,10 +17,13 @@ from hiermem.tokens import default_counter
 _RECORD = re.compile(r"<<record (\w+)>>\n(.*?)\n?<<end of record \1>>", re.DOTALL)
 _DAY = re.compile(r"\[([^\]\n]{1,40})\]")
 _SAID = re.compile(
-    r"(?:#(?P<index>\d+) )?(?:(?P<date>\d{4}-\d\d-\d\d) )?"
-    r"(?P<who>[^\n]{0,200}?) \((?P<role>system|user|assistant|tool)\): ?(?P<text>.*)"
+    r"(?:#(?P<index>\d+) )?(?P<who>[^\s:][^\n:]{0,200}?)"
+    r"(?: \((?P<role>system|user|assistant|tool)\))?: ?(?P<text>.*)"
 )
-_TARGET = re.compile(r"about (\d+) tokens")
+_BELOW = re.compile(r"\((?:Summary|Part) \d+ of \d+(?:, (?P<date>[^)\n]{1,40}))?\)")
+_TARGET = re.compile(r"about (\d+) lines?,")
+#: The tokens of a line of one fact, as a model counts them.
+_LINE = 24
 _PERCENT = re.compile(r"about (\d+)% of the length")
 
 #: The date line of a day, and the beginning of a message.
@@ -34,7 +37,7 @@ def answer(messages: Sequence[tuple[str, str]], *, max_tokens: int, json: bool =
     counter = default_counter()
     target = max_tokens
     if told := _TARGET.search(prompt):
-        target = int(told[1])
+        target = int(told[1]) * _LINE
     elif told := _PERCENT.search(prompt):
         target = int(told[1]) * sum(counter.count(each.text) for each in inputs) // 100
     request = LLMRequest(
@@ -70,17 +73,23 @@ def record(prompt: str) -> tuple[SourceText, ...]:
             lines.clear()
 
     for line in found[2].split("\n"):
-        if _DAY.fullmatch(line):
+        if below := _BELOW.fullmatch(line):
+            close()
+            head = SourceText(None, "user", "", below["date"] or "", "")
+        elif head.date:
+            lines.append(line)
+        elif _DAY.fullmatch(line):
             close()
             day, head = line[1:-1], SourceText(None, "user", "", "", "")
         elif said := _SAID.fullmatch(line):
             close()
-            number = said["index"]
+            number, who = said["index"], said["who"]
+            named = who.casefold() if who.casefold() in ("assistant", "system", "tool") else "user"
             head = SourceText(
                 int(number) if number else len(sources),
-                said["role"],  # type: ignore[arg-type]
-                said["who"],
-                said["date"] or "",
+                said["role"] or named,  # type: ignore[arg-type]
+                who,
+                "",
                 "",
             )
             lines.append(said["text"])

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hiermem.types.json_schema import closed_schema
+
 __all__ = [
     "ENTITY_TYPES",
     "MOST_ALIASES",
@@ -208,13 +210,7 @@ def answer_schema() -> dict[str, Any]:
 @cache
 def _schema() -> str:
     """Return the schema as JSON. It is made once, since making it takes milliseconds."""
-    schema = Answer.model_json_schema()
-    for part in (schema, *schema.get("$defs", {}).values()):
-        # Providers that hold a model to a schema want each field listed, defaults or not.
-        part["required"] = list(part["properties"])
-        for field in part["properties"].values():
-            field.pop("default", None)
-    return json.dumps(schema)
+    return closed_schema(Answer)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -19,8 +19,9 @@ from hiermem.core.extraction.chunks import (
     plan,
     sources,
     turns,
+    with_days_once,
 )
-from hiermem.core.extraction.prompt import line
+from hiermem.core.extraction.prompt import dated, line
 from hiermem.core.text.measure import message_hash, message_size, message_tokens
 from hiermem.errors import UsageError
 from hiermem.tokens import ApproximateCounter, default_counter
@@ -178,7 +179,7 @@ def test_what_is_erased_or_our_own_is_covered_and_costs_nothing() -> None:
         stored(2, Message.assistant("   ", created_at=AT)),
         stored(3, Message.user(text, created_at=AT), echoes=((0, len(text)),)),
     ]
-    measured = [measure(each, count=count) for each in log]
+    measured = list(with_days_once([measure(each, count=count) for each in log]))
     assert [bool(m.tokens) for m in measured] == [True, False, False, False]
     [only] = plan("s", turns(measured), limit=None)
     assert only.span == Span(0, 4)
@@ -192,9 +193,64 @@ def test_what_a_chunk_costs_is_what_its_record_counts() -> None:
         for n in range(40)
     ]
     measured = [measure(each, count=counter.count) for each in log]
-    for c in plan("s", turns(measured), limit=150):
-        record = "".join(map(line, sources(log, c)))
+    first = True
+    for c in plan("s", turns(with_days_once(measured)), limit=150):
+        said = sources(log, c)
+        record = dated(said[0].date) * first + "".join(map(line, said))
         assert counter.count(record) == c.tokens <= 150
+        first = False
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans()), max_size=30),
+       st.integers(30, 200))  # fmt: skip
+def test_a_chunk_never_costs_more_than_was_counted_and_the_day_above_it(
+    drawn: list[tuple[str, int, bool]], limit: int
+) -> None:
+    """Where threads interleave, a chunk has other neighbours than the session, and other days."""
+    counter = default_counter()
+    day, log = AT, []
+    for n, (thread, later, answers) in enumerate(drawn):
+        day += timedelta(days=later)
+        make = Message.assistant if answers else Message.user
+        log.append(stored(n, make(f"Line {n}.", created_at=day, thread=thread)))
+    measured = list(with_days_once([measure(each, count=counter.count) for each in log]))
+    for c in plan("s", turns(measured), limit=limit):
+        said = sources(log, c)
+        lines, shown = [], ""
+        for each in said:
+            lines += [dated(each.date)] * (each.date != shown) + [line(each)]
+            shown = each.date
+        assert counter.count("".join(lines)) <= c.tokens + counter.count(dated(said[0].date))
+
+
+def test_what_a_message_counts_depends_on_no_later_message() -> None:
+    """Otherwise the first message of a second thread would move chunks that were paid for."""
+    counter = default_counter()
+    log = [stored(n, Message.user(f"Line {n}.", created_at=AT)) for n in range(6)]
+    other = stored(6, Message.user("Line 6.", created_at=AT, thread="b"))
+    measured = [measure(each, count=counter.count) for each in (*log, other)]
+    assert list(with_days_once(measured))[:6] == list(with_days_once(measured[:6]))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), min_size=1, max_size=12),
+       st.integers(0, 11))  # fmt: skip
+def test_an_erasure_changes_what_no_other_message_counts(
+    drawn: list[tuple[str, int]], chosen: int
+) -> None:
+    """Otherwise an erasure would move the chunks behind it, and each would be asked for again."""
+    counter = default_counter()
+    erased, day, before, after = chosen % len(drawn), AT, [], []
+    for n, (thread, later) in enumerate(drawn):
+        day += timedelta(days=later)
+        message = Message.user(f"Line {n}.", created_at=day, thread=thread)
+        before.append(stored(n, message))
+        after.append(stored(n, message, state="erased" if n == erased else "live"))
+    counted, again = (
+        [m.tokens for m in with_days_once([measure(each, count=counter.count) for each in log])]
+        for log in (before, after)
+    )
+    assert again[erased] < counted[erased]
+    assert again[:erased] + again[erased + 1 :] == counted[:erased] + counted[erased + 1 :]
 
 
 @pytest.mark.parametrize("room", [20, 60, 400])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction.prompt import (
     REPAIR_ROOM,
+    dated,
     introduced,
     join_request,
     join_room,
     line,
+    most_items,
     render,
     repair,
     request,
@@ -58,7 +61,37 @@ def test_a_text_cannot_pass_for_another_message_or_end_the_record() -> None:
 
 
 def test_each_line_bears_the_number_by_which_it_is_cited() -> None:
-    assert line(source(12, "one\ntwo")) == "#12 2024-03-15 Ada (user): one\n  two\n"
+    assert line(source(12, "one\ntwo")) == "#12 Ada: one\n  two\n"
+
+
+def test_a_day_is_written_once_above_its_messages() -> None:
+    days = ["2024-03-15", "2024-03-15", "2024-03-16", "", "2024-03-16"]
+    said = [SourceText(n, "user", "Ada", day, "x") for n, day in enumerate(days)]
+    user = render(TEMPLATE, said, facts=FACTS)[1].content
+    record = user.partition(">>\n")[2].partition("\n<<end")[0]
+    assert record.split("\n")[:-1] == [
+        "[2024-03-15]", "#0 Ada: x", "#1 Ada: x", "[2024-03-16]", "#2 Ada: x", "#3 Ada: x",
+        "[2024-03-16]", "#4 Ada: x",
+    ]  # fmt: skip
+
+
+@given(st.integers(1, 200_000), st.integers(0, 50_000))
+def test_what_is_asked_for_fits_the_answer(answer: int, more: int) -> None:
+    """An answer that is asked for more than it has room for is cut off, and nothing of it is used.
+
+    An entity takes 65 tokens, a relation 90, an open or strategic item 35, the rest 300.
+    """
+    most, larger = (
+        [int(figure) for figure in re.findall(r"\d+", most_items(size))]
+        for size in (answer, answer + more)
+    )
+    assert all(a <= b for a, b in zip(most, larger, strict=True))
+    assert all(3 <= each <= 80 for each in most)
+    if answer >= 2048:
+        entities, relations, deltas, strategy = most
+        assert 65 * entities + 90 * relations + 35 * (deltas + strategy) + 300 <= answer
+    user = render(TEMPLATE, [], facts=FACTS, answer=answer)[1].content
+    assert user.startswith(f"At most {most_items(answer)}:")
 
 
 @given(st.lists(st.text("ab \n.é漢", max_size=200), max_size=20), st.integers(1500, 9000))
@@ -74,7 +107,7 @@ def test_a_record_within_the_room_makes_a_request_within_the_limit(
     inputs, held = [], 0
     for number, text in enumerate(texts * 40):
         each = source(number, text)
-        cost = COUNTER.count(line(each))
+        cost = COUNTER.count(line(each)) + (0 if inputs else COUNTER.count(dated(each.date)))
         if held + cost > left:
             break
         inputs.append(each)
@@ -140,7 +173,7 @@ async def test_the_parts_of_a_joined_summary_are_nobody_who_speaks() -> None:
          "[2024-03-16]\nAda: The port is 8443 now.", "no day, no speaker"],
         facts=FACTS, counter=COUNTER, target=200, max_tokens=300,
     )  # fmt: skip
-    assert "(Part 2)\n[2024-03-16]" in made.messages[1].content
+    assert "(Part 2 of 3)\n[2024-03-16]" in made.messages[1].content
     said = (await ExtractiveLLM().complete(made)).text
     assert said == (
         "[2024-03-15]\nAda: The port is 8080.\nBob: It was 9090 before.\n"

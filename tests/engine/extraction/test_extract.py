@@ -587,7 +587,7 @@ async def test_a_changed_message_costs_its_own_chunk_and_no_other(store, how):
     """Broken, one erasure makes the next extraction pay for the whole session again."""
     llm = scripted()
     session = await said(store, llm, talk(12))
-    first = await session.extract(options(180))
+    first = await session.extract(options(150))
     assert len(first.chunks) == 6
     (theirs,) = [c for c in first.chunks if c.span.start <= 9 < c.span.stop]
     if how == "edit":
@@ -600,7 +600,7 @@ async def test_a_changed_message_costs_its_own_chunk_and_no_other(store, how):
         assert not any("w4x3 " in r.body for r in records)
         assert receipt.removed["records"] > 1, "what was made of all of them went too"
     before = len(llm.requests)
-    second = await session.extract(options(180))
+    second = await session.extract(options(150))
     asked = [r for r in llm.requests[before:] if r.task == "extract"]
     assert len(asked) == 1
     assert {source.index for source in asked[0].inputs} <= set(range(8, 12))

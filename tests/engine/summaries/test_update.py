@@ -473,7 +473,7 @@ async def test_a_soft_fault_earns_one_stricter_try_and_then_the_better_text_is_t
     llm = ScriptedLLM(script=lambda request: "The ferry leaves and Ada measured it.")
     report = await fixture.update(llm)
     assert (report.made, report.failed, llm.calls) == (1, 0, 2)
-    assert "missing sections" in llm.requests[1].messages[-1].content
+    assert "It had no heading" in llm.requests[1].messages[-1].content
     first, second = (request.messages for request in llm.requests)
     assert second[0] == first[0], "the constant part stays in the provider's cache"
     assert second[1].content.startswith(first[1].content)

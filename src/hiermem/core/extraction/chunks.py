@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.extraction.prompt import line
+from hiermem.core.extraction.prompt import dated, line
 from hiermem.core.summaries.inputs import Count, from_stretch
 from hiermem.core.text import hashes
-from hiermem.core.text.measure import body, slice_points
+from hiermem.core.text.measure import body, day, slice_points
 from hiermem.core.tree.turns import Arrival, Flag, Turns
 from hiermem.errors import UsageError
 from hiermem.protocols import SourceText, TokenCounter
@@ -42,8 +42,9 @@ _ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Measured:
     """A message as the chunker sees it.
 
-    ``tokens`` are those of its line in the record, ``hash`` its output hash; they are 0 and "" for
-    a message that is covered but not read (erased, quarantined, empty, or memory that came back).
+    ``tokens`` are those of its line in the record, and of the line with its day where that stands
+    above it; ``hash`` is its output hash. A message that is covered but not read (erased,
+    quarantined, empty, or memory that came back) has no line, and the hash is "".
     ``calls`` and ``result_of`` identify exchange groups.
     """
 
@@ -54,6 +55,8 @@ class Measured:
     hash: str
     calls: tuple[str, ...] = ()
     result_of: str | None = None
+    day: str = ""
+    day_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +143,37 @@ def measure(stored: StoredMessage, *, count: Count) -> Measured:
     """Measure a message as its line of the record."""
     source, found = _read(stored, Span(stored.index, stored.index + 1))
     message = stored.message
+    above = day(stored.created_at)
+    day_tokens = count(dated(above))
     return Measured(
         index=stored.index,
         thread=stored.thread,
         role=stored.role,
-        tokens=count(line(source)) if source else 0,
+        tokens=day_tokens + (count(line(source)) if source else 0),
         hash=found if source else "",
         calls=tuple(call.id for call in message.tool_calls),
         result_of=message.tool_call_id,
+        day=above,
+        day_tokens=day_tokens,
     )
+
+
+def with_days_once(messages: Iterable[Measured]) -> Iterator[Measured]:
+    """Yield messages, sorted by index, without the tokens of a day that stands above them already.
+
+    From the second thread on every message counts its day, because a chunk may separate it from
+    the message before. A message that is not read keeps the tokens of a day that it begins: no
+    append and no erasure changes what another message counts.
+    """
+    before: Measured | None = None
+    alone = True
+    for message in messages:
+        alone = alone and (before is None or message.thread == before.thread)
+        if alone and before is not None and message.day == before.day:
+            yield replace(message, tokens=message.tokens - message.day_tokens, day_tokens=0)
+        else:
+            yield message
+        before = message
 
 
 def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[MessagePiece, ...]:

@@ -1,7 +1,8 @@
 """Decides what follows from a model's answer to a chunk, and to a request to join summaries.
 
 An answer that cannot be used is asked for again, with the reason, while repairs are left. One that
-hit its length limit is not: the missing part was not written.
+hit its length limit is not: the missing part was not written. Items that were copied from the
+prompt are dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
 from hiermem.core.summaries import validate
 from hiermem.core.summaries.assess import MOST_ANCHORS, source_of
+from hiermem.core.summaries.copied import is_copied, is_copied_example, is_mostly_copied
 from hiermem.core.summaries.repair import repair
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse
@@ -31,7 +33,7 @@ def judge_chunk(
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
     try:
-        parsed = parse(response.text)
+        parsed = _own_items(parse(response.text), request=request)
     except InvalidAnswerError as error:
         reason = f"schema:{error.problem}"
         if not repairs:
@@ -42,6 +44,43 @@ def judge_chunk(
         again = partial(judge_chunk, request, repairs=repairs - 1, limit=limit)
         return Retry(replace(request, messages=messages), reason, again)
     return Accepted(parsed, response.model)
+
+
+def _own_items(parsed: ParsedAnswer, *, request: LLMRequest) -> ParsedAnswer:
+    """Return an answer without what was copied from the prompt.
+
+    Raises InvalidAnswerError where its summary, or more than half of its items, were copied.
+    """
+    answer = parsed.answer
+    copied = partial(is_copied, request=request)
+    entities = [e for e in answer.entities if not (copied(e.name) or copied(e.description))]
+    relations = [each for each in answer.relations if not copied(each.justification)]
+    deltas = [each for each in answer.deltas if not copied(each.text)]
+    strategy = [each for each in answer.strategy if not copied(each.text)]
+    features = [
+        each
+        for each in answer.features
+        if not (copied(each) or is_copied_example(each, request=request))
+    ]
+    items = len(answer.entities) + len(answer.relations) + len(answer.deltas) + len(answer.strategy)
+    own = len(entities) + len(relations) + len(deltas) + len(strategy)
+    if is_mostly_copied(answer.summary, request=request) or 2 * own < items:
+        raise InvalidAnswerError(
+            "the answer repeats this request instead of telling of the record", problem="copied"
+        )
+    if own == items and len(features) == len(answer.features):
+        return parsed
+    left = answer.model_copy(
+        update={
+            "entities": tuple(entities),
+            "relations": tuple(relations),
+            "deltas": tuple(deltas),
+            "strategy": tuple(strategy),
+            "features": tuple(features),
+        }
+    )
+    dropped = items - own + len(answer.features) - len(features)
+    return ParsedAnswer(left, parsed.dropped + dropped)
 
 
 def judge_joined(

@@ -18,13 +18,16 @@ from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries.inputs import Count
+from hiermem.core.summaries.marks import marked
 from hiermem.core.summaries.prompt import (
     Facts,
     Length,
     PromptTemplate,
+    day_line,
     fact_values,
     fill,
-    marked,
+    language_of,
+    said,
     stricter,
 )
 from hiermem.core.summaries.prompt import render as render_summary
@@ -38,13 +41,20 @@ from hiermem.types.trivector import answer_schema
 
 #: Tokens reserved for the addition of a repair.
 REPAIR_ROOM: Final = 160
-#: Tokens by which the two hashes around a record and the figures of its facts may differ.
-_SLACK: Final = 48
+#: Tokens by which the two hashes around a record and the figures of its facts may differ, and the
+#: date above its first message.
+_SLACK: Final = 64
 #: Tokens that a title may take, and the participants together.
 _TITLE: Final = 64
 _PEOPLE: Final = 128
 #: Of the latter, the tokens of "and 123 others".
 _OTHERS: Final = 8
+#: Tokens that the name of a language may take.
+_LANGUAGE: Final = 8
+#: The most items that an answer of ``_LONG_ANSWER`` tokens is asked for; shorter ones have fewer.
+_ITEMS: Final = (("entities", 60), ("relations", 80), ("deltas", 30), ("strategy items", 30))
+_FEWEST_ITEMS: Final = 3
+_LONG_ANSWER: Final = 16_384
 STYLE: Final = "extract"
 _WHY_CAP: Final = 400
 #: Facts of the largest size, but with a title and participants of one letter.
@@ -65,22 +75,49 @@ def line(source: SourceText) -> str:
     """Write one message as its line of the record, with its number.
 
     Each line is independent of the others and ends with a line end, so the cost of a record is the
-    sum of its lines. Further lines of one text are indented, so that none can pass for another
-    message.
+    sum of its lines and of those that date them (``dated``). Further lines of one text are
+    indented, so that none can pass for another message.
     """
     number = "" if source.index is None else f"#{source.index} "
-    date = f"{source.date} " if source.date else ""
-    who = " ".join(source.speaker.split())[:200]
-    text = source.text.replace("\n", "\n  ")
-    return f"{number}{date}{who} ({source.role}): {text}\n"
+    return f"{number}{said(source)}\n"
+
+
+def dated(date: str) -> str:
+    """Return the line that stands above the first message of a day; "" where there is no date."""
+    return f"{day_line(date)}\n" if date else ""
 
 
 def render(
-    template: PromptTemplate, inputs: Sequence[SourceText], *, facts: Facts
+    template: PromptTemplate,
+    inputs: Sequence[SourceText],
+    *,
+    facts: Facts,
+    answer: int = _LONG_ANSWER,
 ) -> tuple[ChatMessage, ...]:
-    """Fill the template for one chunk."""
-    record = "".join(map(line, inputs))
-    return fill(template, fact_values(facts) | {"record": marked("record", record)})
+    """Fill the template for one chunk, whose ``answer`` may have so many tokens."""
+    lines: list[str] = []
+    shown = ""
+    for source in inputs:
+        if source.date != shown:
+            lines.append(dated(source.date))
+            shown = source.date
+        lines.append(line(source))
+    values = fact_values(facts) | {
+        "language": language_of(inputs),
+        "most": most_items(answer),
+        "record": marked("record", "".join(lines)),
+    }
+    return fill(template, values)
+
+
+def most_items(answer: int) -> str:
+    """Return how many items an answer of so many tokens has room for, in words.
+
+    >>> most_items(4096)
+    '15 entities, 20 relations, 7 deltas, 7 strategy items'
+    """
+    share = min(answer, _LONG_ANSWER) / _LONG_ANSWER
+    return ", ".join(f"{max(_FEWEST_ITEMS, int(most * share))} {what}" for what, most in _ITEMS)
 
 
 def request(
@@ -95,7 +132,7 @@ def request(
     """Make the request for one chunk; ``max_tokens`` is the output reserve."""
     return LLMRequest(
         task="extract",
-        messages=render(template, inputs, facts=facts),
+        messages=render(template, inputs, facts=facts, answer=max_tokens),
         inputs=tuple(inputs),
         target_tokens=max_tokens,
         max_tokens=max_tokens,
@@ -140,8 +177,8 @@ def around(template: PromptTemplate, *, count: Count) -> int:
 
 
 def _facts_room(template: PromptTemplate) -> int:
-    title, people = (template.user.count(f"{{{{{it}}}}}") for it in ("title", "participants"))
-    return _TITLE * title + _PEOPLE * people
+    places = (("title", _TITLE), ("participants", _PEOPLE), ("language", _LANGUAGE))
+    return sum(room * template.user.count(f"{{{{{name}}}}}") for name, room in places)
 
 
 def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) -> int:
@@ -174,10 +211,10 @@ def repair(
     is. Nothing that the model wrote is repeated.
     """
     *before, last = messages
-    for why in (f" ({error.problem.replace('_', ' ')}): {str(error)[:_WHY_CAP]}.", "."):
+    for why in (f": {str(error)[:_WHY_CAP]}.", "."):
         asked = (
-            f"An earlier answer to this request could not be read{why} Answer again with one JSON "
-            "object of the schema, complete, and nothing before or after it."
+            f"An earlier answer could not be read{why} Answer again with one complete JSON object "
+            "that has the fields named above, and nothing before or after it."
         )
         repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
         if request_tokens(repaired, count) <= limit:
@@ -215,7 +252,7 @@ def join_request(
             index=None,
             role="user",
             # Only for a model that reads: nobody said it, so no unit has it as its speaker.
-            speaker=f"Part {number}",
+            speaker="Part",
             date="",
             text=text,
             units=tuple(lines_of(text, number)),

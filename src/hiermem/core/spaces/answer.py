@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, validated
+from hiermem.types.json_schema import closed_schema
 
 #: The most files of one answer, and the most edits of one file.
 MOST_FILES: Final = 128
@@ -102,13 +103,7 @@ def answer_schema() -> dict[str, Any]:
 @cache
 def _schema() -> str:
     """Return the schema as JSON. It is made once, since making it takes milliseconds."""
-    schema = BankAnswer.model_json_schema()
-    for part in (schema, *schema.get("$defs", {}).values()):
-        # Providers that hold a model to a schema want each field listed, defaults or not.
-        part["required"] = list(part["properties"])
-        for field in part["properties"].values():
-            field.pop("default", None)
-    return json.dumps(schema)
+    return closed_schema(BankAnswer)
 
 
 def read_answer(text: str) -> BankAnswer:

@@ -14,7 +14,8 @@ from typing import Final
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
 from hiermem.core.summaries.inputs import Count
-from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
+from hiermem.core.summaries.marks import marked
+from hiermem.core.summaries.prompt import PromptTemplate, fill
 from hiermem.core.text.measure import canonical_json, day
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types.bank import BankText, Note
@@ -40,12 +41,12 @@ def note_line(number: int, note: Note) -> str:
 
 def file_shown(name: str, text: str) -> str:
     """Write a file that is shown whole."""
-    return "\n" + marked(f"file {name}", text.rstrip("\n"))
+    return "\n" + marked("file", text.rstrip("\n"), name=name)
 
 
 def outline_shown(name: str, text: str) -> str:
     """Write a file that is shown by its headings."""
-    return "\n" + marked(f"outline of {name}", text)
+    return "\n" + marked("outline", text, name=name)
 
 
 def request(
@@ -87,9 +88,9 @@ def repair(
     named = [f"\n- {each}" for each in wrong]
     for shown in range(len(named), -1, -1):
         asked = (
-            f"An earlier answer to this request could not be used:{''.join(named[:shown])}\n"
-            "Answer again with one JSON object of the schema, complete, and nothing before or "
-            "after it."
+            f"An earlier answer could not be used:{''.join(named[:shown])}\n"
+            "Answer again with one complete JSON object that has the fields named above, and "
+            "nothing before or after it."
         )
         repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
         if limit is None or tokens(repaired, count) <= limit:

@@ -32,6 +32,7 @@ _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _POINT: Final = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
 _FENCE: Final = re.compile(r" {0,3}(?:```|~~~)")
 _MARKS: Final = re.compile(r"[*_`\[\]]+")
+_AND: Final = re.compile(r"(?:and|or)\s+", re.IGNORECASE)
 _CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
 
 
@@ -120,8 +121,7 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
         about = _about(lines[at].words, name)
         headings = _headings(lines, at) if lines[at].name == name else []
         if not headings and about:
-            parts = [_heading(part) for part in re.split(r"[,;]", about)]
-            headings = [part for part in parts if part]
+            headings = [each for each in map(_heading, _listed(about)) if each]
         once = {plain(heading): heading for heading in reversed(headings)}
         headings = list(reversed(once.values()))[:_MOST_HEADINGS]
         found.append(RuleFile(name, _title(name), about, tuple(headings)))
@@ -187,6 +187,21 @@ def _about(words: str, name: str) -> str:
     """Return what the line that defines a file says of it, after its name."""
     rest = words.partition(name)[2]
     return " ".join(_MARKS.sub("", rest).split()).strip(" :：-–—()|")[:400]  # noqa: RUF001
+
+
+def _listed(about: str) -> list[str]:
+    """Return the parts of a description that lists several; one that adds to the other stays.
+
+    >>> _listed("what works, what is left, and known issues"), _listed("what was decided, and why")
+    (['what works', 'what is left', 'known issues'], ['what was decided, and why'])
+    """
+    parts = [part.strip() for part in re.split(r"[,;]", about)]
+    joined = [_AND.match(part) for part in parts]
+    if len(parts) == 2 and joined[1]:
+        return [about]
+    return [
+        part[match.end() :] if match else part for part, match in zip(parts, joined, strict=True)
+    ]
 
 
 def _title(name: str) -> str:

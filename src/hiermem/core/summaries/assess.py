@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.core.summaries.prompt import before_record
+from hiermem.core.summaries.marks import before_record
 from hiermem.core.summaries.repair import repair
 from hiermem.core.summaries.validate import Problem, check_extract
 from hiermem.core.summaries.validate import check as problems_of

@@ -280,6 +280,7 @@ def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
 _ROLES: Final = "user|assistant|tool|system"
 #: A line of the record as prompts render it.
 _RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
+_DAY_LINE: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
 _NAMES: Final = (
     "user", "assistant", "human", "ai", "bot", "chatbot", "nutzer", "benutzer", "assistent",
     "utilisateur", "usuario", "asistente", "用户", "助手", "пользователь", "ассистент",
@@ -305,24 +306,35 @@ def _continues(answer: str, record: str, *, request: LLMRequest) -> bool:
     shaped = sum(_RECORD_LINE.match(line) is not None for line in lines)
     if shaped >= _FEWEST_TURNS or 2 * shaped > len(lines):
         return True
+    # A transcript is no summary, whether its lines stand in the record or not.
+    opening = re.compile(rf"\*{{0,2}}(?:{_labels(request)})\*{{0,2}} ?[:：]", re.IGNORECASE)
+    talk = sum(opening.match(each) is not None and _talks(each) for each in lines)
+    days = sum(_DAY_LINE.fullmatch(each.strip()) is not None for each in lines)
+    if talk >= _FEWEST_TURNS and 2 * talk > len(lines) - days:
+        return True
     turns = list(_turns(answer, request=request))
     if len(turns) < _FEWEST_TURNS:
         return False
-    invented = sum(
-        _TALK.search(_QUOTES.sub("", turn)) is not None and not _is_quoted(turn, record)
-        for turn in turns
-    )
+    invented = sum(_talks(turn) and not _is_quoted(turn, record) for turn in turns)
     return 2 * invented > len(turns)
+
+
+def _labels(request: LLMRequest) -> str:
+    """Return a pattern of the names that a turn may begin with."""
+    named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
+    names = [name for name in sorted(named) if name][:_SPEAKERS]
+    return "|".join(map(re.escape, (*names, *_NAMES)))
+
+
+def _talks(turn: str) -> bool:
+    return _TALK.search(_QUOTES.sub("", turn)) is not None
 
 
 def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
     """Yield what stands after each speaker's name and colon."""
-    named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
-    names = [name for name in sorted(named) if name][:_SPEAKERS]
-    label = "|".join(map(re.escape, (*names, *_NAMES)))
     opening = re.compile(
         r"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{0,8}"
-        rf"(?:{label})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
+        rf"(?:{_labels(request)})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
         re.IGNORECASE,
     )
     found = list(opening.finditer(answer))

@@ -1,7 +1,8 @@
 # ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides which part of an answer is the summary: without its wrapping, and cut to whole lines.
 
-A fence around the whole, an announcement before it and an offer after it are no part of a summary.
+A fence around the whole, an announcement before it and an offer after it are no part of a summary,
+nor are lines of the prompt, such as those of its example, which small models copy.
 Where an answer was cut off, its last, incomplete line is taken away; what is left is judged, and is
 kept where enough is left of the requested length.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from hiermem.core.summaries.copied import own_lines
 from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
 from hiermem.core.text import language
 from hiermem.core.text.lexicon import words
@@ -93,7 +95,7 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
         or response.finish_reason not in ("stop", "length")
     ):
         return response
-    text = unwrapped(response.text)
+    text = own_lines(unwrapped(response.text), request=request)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
     kept = _whole_lines(text, flagged=response.finish_reason == "length")

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.summaries import form
+from hiermem.core.summaries.copied import is_mostly_copied
 from hiermem.core.summaries.injected import obeys
+from hiermem.core.summaries.terms import plain_text, stands_in, terms
 from hiermem.core.text import language
 from hiermem.core.text.anchors import Fidelity
 from hiermem.core.text.denial import inverted
-from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -66,47 +67,19 @@ _FLOOR_TOKENS: Final = 80
 #: An answer of fewer tokens is read at a glance, with or without headings.
 _HEADED: Final = 200
 
-_TERM: Final = re.compile(r"\w+")
 #: The labels of speakers that have no name of their own.
 _GENERIC: Final = frozenset({"user", "assistant", "tool", "system"})
 #: The one who answers, where nobody else is called so.
 _ASSISTANT: Final = re.compile(
     r"\b(?:assistant|assistent|assistente|asistente|ассистент)\b|助手|助理", re.IGNORECASE
 )
-_UNSPACED: Final = re.compile(
-    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f]+"
-)
-#: Letters from here on (Hebrew, Arabic, Indic, ...) form words that are short or take prefixes.
-_COMPACT: Final = "\u0530"
-#: Letters of a word that are compared: endings differ between a conversation and its summary.
-_TERM_HEAD: Final = 5
 #: An answer of up to this many terms needs one term of the inputs; a longer answer needs two.
 _SHARED_TERMS: Final = 2
 _FEW_TERMS: Final = 6
-#: The most terms of an answer that are looked up, and the code points read for the inputs' script.
-_MOST_TERMS: Final = 400
+#: Code points of the inputs that are read for their script.
 _SCRIPT_SAMPLE: Final = 4000
 #: The number of a text's first words that are recognised as a quotation of the text.
 _OPENING: Final = 3
-#: Words of any conversation, and words of any remark about a summary.
-_CONTENTLESS: Final = words(
-    """
-    the and for that this with from have been were will would could should there their they them
-    then than what when where which while your about into only also just some more most very such
-    does done doing make made many much here these those each other over under after before
-    because being like not but you are was his her its our out all any can had has who how why now
-    new one two get got did let say said says
-    summary summaries summarise summarised summarize summarized summarization conversation
-    conversations message messages request requests response information context content provided
-    provide enough sorry unable cannot please assistant user users system tool text transcript
-    record overview following sure certainly error null none
-    aber alle auch dann dass diese dieser dieses doch eine einen einer eines haben hatte hier ihre
-    kann kein keine leider mehr nicht noch oder ohne schon sein sich sind über und wenn werden wird
-    wurde
-    avec cette dans elle leur mais nous pour sont tout tous vous plus comme como con esta este está
-    para pero por que porque del los las una todo muy más sobre
-    """
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +180,17 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
     """
     if input_tokens <= _SMALL_INPUT:
         return
-    stated = _plain(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
+    stated = plain_text(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
     found: list[str] = []
     shared = 0
-    for term in _terms(text):
+    for term in terms(text):
         found.append(term)
-        shared += _stands_in(term, stated)
+        shared += stands_in(term, stated)
         if shared == _SHARED_TERMS:
             return
     if shared and len(found) <= _FEW_TERMS:
         return
-    answer = " ".join(_plain(text).split())
+    answer = " ".join(plain_text(text).split())
     if any(opening in answer for opening in _openings(source.text for source in request.inputs)):
         return
     if found and not _same_script("".join(found), request=request):
@@ -225,54 +198,10 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
     yield Problem("unrelated", "the answer tells nothing of its inputs", hard=True)
 
 
-def _terms(text: str) -> Iterator[str]:
-    """Yield the terms of an answer that could only come from its inputs, each once.
-
-    They are the heads of words of four letters or more, of names of three, figures, and the pairs
-    of characters of scripts without spaces.
-    """
-    seen: set[str] = set()
-    for term in _candidates(text):
-        if term not in seen:
-            seen.add(term)
-            yield term
-        if len(seen) == _MOST_TERMS:
-            return
-
-
-def _candidates(text: str) -> Iterator[str]:
-    if not text.isascii():
-        for run in _UNSPACED.findall(text):
-            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
-        text = _UNSPACED.sub(" ", text)
-    for match in _TERM.finditer(text):
-        word = match.group()
-        plain = _plain(word)
-        figure = any(map(str.isdigit, word))
-        shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
-        if len(plain) >= shortest and plain not in _CONTENTLESS:
-            yield plain if figure else stem(plain)[:_TERM_HEAD]
-
-
-def _plain(text: str) -> str:
-    """Return ``text`` in the form that is compared: whole code points, without case."""
-    return unicodedata.normalize("NFC", text).casefold()
-
-
-def _stands_in(term: str, stated: str) -> bool:
-    """Whether a word of ``stated`` begins with ``term`` or, in a compact script, contains it."""
-    at = stated.find(term)
-    while at >= 0:
-        if term[0] >= _COMPACT or at == 0 or not stated[at - 1].isalnum():
-            return True
-        at = stated.find(term, at + 1)
-    return False
-
-
 def _openings(texts: Iterable[str]) -> Iterator[str]:
     """Yield the first words of each text, by which an answer may name its subject."""
     for text in texts:
-        opening = _plain(text[:200]).split()[:_OPENING]
+        opening = plain_text(text[:200]).split()[:_OPENING]
         if len(opening) == _OPENING:
             yield " ".join(opening)
 
@@ -316,9 +245,14 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
 
     An extracted answer is made of such stretches, and its units declare that.
     """
+    if response.units:
+        return
+    if is_mostly_copied(response.text, request=request):
+        yield Problem("echo", "the answer repeats the prompt", hard=True)
+        return
     words = response.text.split()
     answer = " ".join(words)
-    if response.units or len(answer) < _ECHO:
+    if len(answer) < _ECHO:
         return
     stated = [" ".join(source.text for source in request.inputs)]
     stated += [message.content for message in request.messages]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hiermem.core.text.lexicon import words
@@ -85,3 +85,42 @@ def _latin(spoken: Sequence[str]) -> str | None:
     if most < 6 or most < 2 * second or most < 0.1 * len(spoken):
         return None
     return code
+
+
+#: The names of the languages that ``guess`` returns, and of those that one script stands for.
+_NAMES: Final[Mapping[str, str]] = {
+    "en": "English",
+    "de": "German",
+    "fr": "French",
+    "es": "Spanish",
+    "pt": "Portuguese",
+    "it": "Italian",
+    "nl": "Dutch",
+    "ja": "Japanese",
+    "han": "Chinese",
+    "hangul": "Korean",
+    "greek": "Greek",
+    "hebrew": "Hebrew",
+    "thai": "Thai",
+}
+#: Letters of one language of the Cyrillic script; the first found decides.
+_CYRILLIC: Final = (("Ukrainian", "\u0457\u0454\u0491"), ("Russian", "\u044b\u044d"))
+#: Letters of Belarusian, Serbian and Macedonian; Belarusian has the Russian letters, too.
+_OTHER_CYRILLIC: Final = "\u045e\u0452\u0458\u0459\u045a\u045b\u045f"
+
+
+def name(text: str) -> str | None:
+    """Return the English name of the language of ``text``; None if unsure.
+
+    A script that several languages share, such as Arabic, names none of them.
+
+    >>> name("The meeting was moved to Friday, and they have agreed to pay for the room.")
+    'English'
+    """
+    found = guess(text)
+    if found != "cyrillic":
+        return _NAMES.get(found or "")
+    letters = set(text[:_SAMPLE].lower())
+    if letters & set(_OTHER_CYRILLIC):
+        return None
+    return next((each for each, telling in _CYRILLIC if letters & set(telling)), None)

@@ -52,7 +52,8 @@ async def split(run: ExtractionRun) -> SplitSession:
     for start in range(0, run.record.messages, PAGE):
         page = await run.messages(start, min(start + PAGE, run.record.messages))
         await asyncio.to_thread(weigh, page)
-    return await asyncio.to_thread(_split_messages, run, measured, large)
+    once = list(chunking.with_days_once(measured))
+    return await asyncio.to_thread(_split_messages, run, once, large)
 
 
 def _split_messages(
@@ -74,7 +75,7 @@ def _split_messages(
     facts = run.facts(
         first_at=record.created_at, last_at=record.created_at, messages=record.messages
     )
-    empty = extract_prompt.render(template, (), facts=facts)
+    empty = extract_prompt.render(template, (), facts=facts, answer=run.answer)
     tokens = sum(each.tokens for each in measured)
     return SplitSession(
         chunks=chunks,
