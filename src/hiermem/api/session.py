@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.api.resources import Resources
@@ -271,7 +271,7 @@ class AsyncSession:
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
-        updating: Awaitable[Any] = run_update(
+        updating = run_update(
             handle.store,
             self._about.id,
             llm=resources.llm,
@@ -292,7 +292,7 @@ class AsyncSession:
         )
         if settings.get("dry_run"):
             return await updating
-        return await with_index(handle, self._about.id, updating)
+        return await with_index(handle, self._about.id, cast("Awaitable[UpdateReport]", updating))
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None

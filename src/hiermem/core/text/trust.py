@@ -27,5 +27,4 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    found = set(trusts)
-    return next((trust for trust in _ORDER if trust in found), "conversation")
+    return min(trusts, key=_ORDER.index, default="conversation")

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from hiermem.config import UpdatePolicy
+from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
@@ -112,7 +113,7 @@ class UpdatePool:
         handle = session_update.handle
         try:
             session_update.record = await handle.record(session_update.session_id)
-            updating: Awaitable[Any] = update(
+            updating = update(
                 handle.store,
                 session_update.session_id,
                 llm=self.llm,
@@ -140,7 +141,9 @@ class UpdatePool:
             )
             if settings.get("dry_run"):
                 return await updating
-            done = await with_index(handle, session_update.session_id, updating)
+            done = await with_index(
+                handle, session_update.session_id, cast("Awaitable[UpdateReport]", updating)
+            )
         finally:
             self.slots.forget(session_update.key)
         await self.embed(session_update)
