@@ -27,4 +27,5 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    return min(trusts, key=_ORDER.index, default="conversation")
+    found = set(trusts) or {"conversation"}
+    return _ORDER[min(map(_ORDER.index, found))]
