@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from hiermem.core.search.stem import stem
+from hiermem.core.text.stemming import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import words
 from hiermem.core.summaries.inputs import Inputs

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from hiermem.core.search.spelling import slips
-from hiermem.core.search.stem import stem
+from hiermem.core.text.stemming import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms

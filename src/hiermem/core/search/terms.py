@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-from hiermem.core.search.stem import stem
+from hiermem.core.text.stemming import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 
 # Han with its extensions and signs, kana, Thai, Lao, Tibetan, Burmese, Khmer.

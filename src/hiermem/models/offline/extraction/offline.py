@@ -18,9 +18,9 @@ from typing import Final
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
 from hiermem.core.text.entity_words import GIVEN_NAMES
-from hiermem.models.offline.extraction.clause import OpenItem, clause
+from hiermem.models.offline.extraction.clause import clause
 from hiermem.models.offline.extraction.links import Link, links
-from hiermem.models.offline.extraction.open_items import open_ends
+from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
 from hiermem.models.offline.extraction.speech import (
     ROLE_LABELS,
     Sentence,
@@ -31,8 +31,7 @@ from hiermem.models.offline.extraction.speech import (
     sentences,
 )
 from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
-from hiermem.models.offline.extraction.things import collect
-from hiermem.models.offline.extraction.worth import Thing
+from hiermem.models.offline.extraction.things import Thing, collect
 from hiermem.protocols import SourceText
 from hiermem.types import Unit
 from hiermem.types.trivector import (

@@ -1,8 +1,8 @@
 """Decides what people state about the direction of the work: decisions, constraints and the like.
 
 A line is one clause that somebody said. Advice from an assistant decides nothing; a decision that
-it reports as its own, or as "ours", counts, and a change that it reports has an effect. The
-patterns (``signs``) are English.
+it reports as its own, or as "ours", counts, and a change that it reports has an effect. What
+somebody tries, wants, fears or asks decides nothing either. The patterns are English.
 """
 
 from __future__ import annotations
@@ -13,13 +13,64 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
-from hiermem.models.offline.extraction import signs
-from hiermem.models.offline.extraction.clause import clause, stems
+from hiermem.models.offline.extraction.clause import ASIDE, clause, stems
 from hiermem.models.offline.extraction.speech import Sentence
 from hiermem.types.trivector import StrategyKind
 
-#: Marks before quoted or drafted words, which are not the speaker's own.
-_QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
+_I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001
+_OBJECT: Final = r"(?! (?:it|this|these|those|them|him|her|furniture|between|in |whether))"
+_MONTHS: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_DATE: Final = rf"(?:{_MONTHS} \d|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS}|\d{{4}}-\d\d|q[1-4]\b" \
+    rf"|{_MONTHS} \d{{4}}|the end of |next (?:week|month|year)|(?:mon|tues|wednes|thurs|fri)day)"
+_CHANGED: Final = (
+    "reduced|improved|increased|decreased|dropped|boosted|raised|lowered|shortened|cut|grew|grown"
+    "|brought|sped up|rose|risen|fell|fallen|reduces|improves|increases|went (?:up|down)"
+)
+_FIGURE: Final = r"[$€£]?\d[\d.,]*\s?(?:%|[a-zA-Z]{1,10}\b)?"
+
+
+def _signs(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+#: What each kind is stated by, in the order in which they are asked.
+_SIGNS: Final[tuple[tuple[StrategyKind, re.Pattern[str]], ...]] = (
+    ("decision", _signs(
+        r"^(?:decision(?: \d+)?|decided|agreed) ?:|\b(?:board|team|council|committee|management"
+        r"|client) (?:unanimously )?(?:decided|agreed|approved)\b"
+        rf"|{_I}(?:decided|chosen|chose|opted|settled on|agreed (?:to|on|that)|switched (?:to|from)"
+        r"|migrated (?:to|from)|moved (?:from \S+ to|over to)|went with|committed to)\b"
+        rf"{_OBJECT}|\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are) (?:going to (?:go|stick) with"  # noqa: RUF001
+        r"|go with|going with|stick (?:to|with)|switching to)\b|\bdecision (?:is|was) to\b")),
+    ("preference", _signs(
+        r"^(?:please )?(?:always|never) (?!been\b|a\b|the\b)(?!\w+(?:ing|ed)\b)[a-z]+ \w"
+        rf"|{_I}(?:really |generally |usually )?prefer\b(?! to start)|\bmy preference is\b"
+        r"|\bfrom now on\b|\bi(?:['’]d| would) rather\b")),  # noqa: RUF001
+    ("impact", _signs(
+        rf"\b(?:{_CHANGED})\b[^.?]{{0,70}}?\b(?:by (?:about |around |over )?{_FIGURE}"
+        rf"|from {_FIGURE}[^.?]{{0,20}}? to {_FIGURE})"
+        rf"|\b(?:{_CHANGED})\b[^.?]{{0,40}} to {_FIGURE}")),
+    ("milestone", _signs(
+        rf"\bdeadline (?:of|is|on|for|to)\b[^.?]{{0,60}}?{_DATE}|{_DATE}[^.?]{{0,12}} deadline\b"
+        rf"|\b(?:due|scheduled|planned|targets?|targeted|rescheduled)\b[^.?]{{0,40}}? (?:on|by|for|from|to)"
+        rf" [^.?]{{0,12}}{_DATE}"
+        r"|\b(?:finish|complet|submit|deliver|publish|launch|releas|tagg|start|sign|defend|deploy"
+        rf"|go live|went live|goes live|reach|gather|finali[sz])\w*\b[^.?]{{0,60}}? (?:on|by|before|in) [^.?]{{0,12}}"
+        rf"{_DATE}|\bsprint \d[^.?]{{0,40}}{_DATE}")),
+    ("constraint", _signs(
+        r"\b(?:must not|mustn['’]t|(?:is|are) not allowed|cannot exceed|can['’]t exceed"  # noqa: RUF001
+        rf"|no more than {_FIGURE}|(?:is |are |be )?limited to {_FIGURE}|budget (?:is|of)"
+        rf"|has to be (?:under|below|within) {_FIGURE}|must (?:be|stay|remain|fit|run|work)\b"
+        rf"|(?:keep|stay|stays|loads?|remain)\b[^.?]{{0,40}} (?:under|below|within) {_FIGURE})")),
+)  # fmt: skip
+#: What makes a statement a wish, a fear, a plan or a quotation.
+_OPEN_BEFORE: Final = _signs(
+    r"\b(?:try(?:ing)? to|want(?:s|ed)? to|would like to|['’]d like to|hop(?:e|ing) to|need to"  # noqa: RUF001
+    r"|how to|how (?:can|could|do|should) (?:i|we)|aim(?:ing)? to|goal (?:is|of)|help me|ways? to"
+    r"|trying to decide|you|can|will|plan(?:ning)? to|could|would|should|might|whether|if|once|when|going to"
+    r"|can you|not|n['’]t)\b(?:(?!\b(?:i['’]ve|we['’]ve|i|we|which|that)\b)[^,;.])*$"  # noqa: RUF001
+    r"|[\"“‘:]\s*$|(?:^|\s)'$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +92,8 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
             continue
         kind, at = read
         text = clause(one.text, at)
+        if ASIDE.match(text):
+            continue
         terms = stems(text)
         near = any(len(terms & other) >= 0.75 * max(1, len(terms)) for other in seen[-40:])
         if len(terms) < 3 or near or is_back_channel(text):
@@ -50,27 +103,25 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
     return found
 
 
-def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
+def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
     """Return what kind of direction a sentence states, and where."""
     text = one.text
-    if not one.own or one.agent:
-        # What an assistant did itself has an effect; its advice has none yet.
-        decided = None if one.asks or signs.OFFER.search(text) else signs.WE_DECIDED.search(text)
-        if decided and not _QUOTED.search(text[: decided.start()]):
-            return "decision", decided.start()
-        fixed = signs.FIXED.search(text)
-        effect = fixed and (one.agent or re.search(r"\d", text))
-        return ("impact", fixed.start()) if fixed and effect else None
-    if one.asks and not signs.ASIDE.search(text):
+    if one.asks and not ASIDE.search(text):
         return None
-    if found := signs.DECIDED.search(text):
-        return "decision", found.start()
-    if found := signs.PREFERS.search(text):
-        return "preference", found.start()
-    if found := signs.IMPACT.search(text):
-        return "impact", found.start()
-    if (found := signs.MILESTONE.search(text)) and signs.DATED.search(text):
-        return "milestone", found.start()
-    if (found := signs.MUST.search(text)) and re.search(r"\d", text) and one.role == "user":
-        return "constraint", found.start()
+    advice = not one.own
+    for kind, sign in _SIGNS:
+        for found in sign.finditer(text):
+            before = text[: found.start()]
+            if _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
+                continue
+            if kind == "constraint" and not re.search(r"\d", text):
+                continue
+            # An assistant without a name decides only what it says "we" of; its advice has no
+            # effect yet, and its orders are no preference.
+            ours = kind == "decision" and re.search(r"\b(?:i|we)\b", found.group(), re.IGNORECASE)
+            if advice and not ours:
+                continue
+            if one.agent and kind == "preference":
+                continue
+            return kind, found.start()
     return None
