@@ -94,18 +94,21 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
     """Return the section for one note."""
     label = _LABEL.match(note.text)
     said = [note.category, label[1] if label else "", *note.tags]
+    is_known = False
     for each in filter(None, map(_key, said)):
         for found in places:
             if each - _SMALL == found.name:
                 return found
         for names, held in _CATEGORIES:
-            if each in names and (found := _best(held, places)) is not None:
-                return found
+            if each in names:
+                is_known = True
+                if (found := _best(held, places)) is not None:
+                    return found
     first = _key(_SENTENCE.split(note.text.strip(), maxsplit=1)[0])
     named = [
         each
         for each in places
-        if each.name and each.name <= first and not _is_of_kind(each)
+        if each.name and each.name <= first and not (is_known or _is_of_kind(each))
     ]
     # The longest name says most; of equals the first counts.
     found = max(named, key=lambda each: len(each.name), default=None)

@@ -36,7 +36,7 @@ ASIDE: Final = re.compile(
     r"[,;]?\s*(?:\b(?:and|but|so|or)\s+)?(?:\b(?:can|could|would|will) (?:you|anyone|someone"
     r"|I get)\b|\bplease\b|\bhere(?:['\u2019]s| is| are) (?:my|the|what|an?|some)\b"
     r"|\bany (?:tips|ideas|advice|thoughts|suggestions)\b|\b(?:do|did) you (?:think|know|have)\b"
-    r"|\bwhat do you think\b|\bhow (?:can|do|should) I\b).*$",
+    r"|\bwhat do you think\b|\b(?:how|what else) (?:can|do|could|should) I\b).*$",
     re.IGNORECASE | re.DOTALL,
 )
 _PARTICULAR: Final = (
@@ -46,7 +46,7 @@ _PARTICULAR: Final = (
 _ORDER: Final = re.compile(
     rf"^\W*to [a-z]+\b|(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next"
     rf"|finally|also|so|instead|carefully|simply|just),? )*"
-    rf"(?:(?:{'|'.join(sorted(_WORDS['orders']))})\b(?!['\u2019:-])"
+    rf"(?:(?:{'|'.join(sorted(_WORDS['orders']))})\b(?!['\u2019:-]|\.\w)"
     rf"|(?:{'|'.join(sorted(_WORDS['orders or names']))})(?={_PARTICULAR}))"
     r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
     r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"

@@ -30,6 +30,7 @@ _Kinds: TypeAlias = frozenset[EntityType]
 _Row: TypeAlias = tuple[re.Pattern[str], _Kinds, _Kinds, str, bool]
 _CODE: Final[_Kinds] = frozenset({"file", "function", "class", "identifier"})
 _TOOL: Final[_Kinds] = _CODE | {"technology"}
+_NAMED: Final[_Kinds] = _TOOL | {"concept"}
 _TOPIC: Final[_Kinds] = frozenset({"concept", "event"})
 _THING: Final[_Kinds] = _TOOL | _TOPIC | {"url"}
 _PERSON: Final[_Kinds] = frozenset({"person"})
@@ -67,20 +68,20 @@ _ROWS: Final[tuple[_Row, ...]] = (
      "replaces", True),
     (_between(rf"{_ADVERBS} (?:depends on|relies on|requires|needs|built (?:on|with)"
       rf"|built on top of|based on|powered by) {_DET}"), _THING, _THING, "depends_on", False),
-    (_between(rf"{_ADVERBS} (?:extends|inherits from|(?:a )?subclass of) {_DET}"), _CODE, _CODE,
-     "extends", False),
+    (_between(rf"{_ADVERBS} (?:extends|inherits from|(?:a )?subclass of) {_DET}"), _CODE | {"concept"},
+     _CODE | {"concept"}, "extends", False),
     (_between(rf"{_ADVERBS} (?:calls|invokes|imports|reads|writes(?: to)?) {_DET}"), _CODE, _THING,
      "uses", False),
-    (_between(rf"(?: function| method| class)? (?:in|inside|from) {_DET}"),
+    (_between(rf"(?: function| method| class)?(?: is)? (?:in|inside|from) {_DET}"),
      frozenset({"function", "class", "identifier"}), frozenset({"file", "class"}), "defined_in",
      False),
     (_between(rf"(?: \w+)? (?:with|on|using|alongside) {_DET}"), frozenset({"technology"}),
      frozenset({"technology", "concept"}), "used_with", False),
-    (_between(rf"(?: \w+){{0,2}} (?:(?:integrates|works)(?: \w+ly)?|is compatible) with {_DET}"), _TOOL,
-     _TOOL, "works_with", False),
+    (_between(rf"(?: \w+){{0,2}} (?:(?:integrates|works)(?: \w+ly)?|is compatible) with {_DET}"), _NAMED,
+     _NAMED, "works_with", False),
     (_between(rf"(?: (?:is|are) \w+| \w+){{0,2}} (?:using|via|with|through) {_DET}"), _TOPIC | _CODE,
      _TOOL | {"concept"}, "uses", False),
-    (_between(rf"{_ADVERBS} {_USES} {_DET}"), _THING | _WHO, _TOOL, "uses", False),
+    (_between(rf"{_ADVERBS} {_USES} {_DET}"), _THING | _WHO, _NAMED, "uses", False),
     (_between(rf" for {_DET}"), frozenset({"technology"}), _TOPIC | {"technology"}, "used_for",
      False),
     (_between(rf"{_ADVERBS} (?:works?|worked|working|employed) (?:at|for|by) (?:the )?"), _PERSON,
@@ -134,7 +135,7 @@ _SUPPOSED: Final = re.compile(
 #: The first person, its verb, and what may stand before the name; then whether the name has to be
 #: the whole object: "a Flask extension" is no Flask.
 _I: Final = r"\b(?:i|we)" + _ADVERBS + " "
-_WANT: Final = r"(?:trying|want|need|going|planning|hoping|plan|like|love) to "
+_WANT: Final = r"(?:trying|want|need|going|planning|hoping|plan) to "
 _MAKE: Final = (
     r"(?:implement|build|create|write|finish|complete|improve|design|add|optimi[sz]e|structure"
     r"|develop|finali[sz]e|refactor|update|prepare|deploy|document|organi[sz]e|integrate)"
@@ -164,7 +165,7 @@ _FIRST_PERSON: Final[tuple[_Said, ...]] = (
     (_said(r"us(?:e|ed|ing)|set(?:ting)? up|configured|installed|upgraded(?: to)?|integrated"
            r"|switched to|moved to|migrated to|running|adopted"), _TOOL | {"concept"}, "uses", False),
     (_said(rf"{_WANT}(?:use|integrate|set up|configure|install|initiali[sz]e|switch to|move to"
-           r"|migrate to|deploy (?:to|on|with)|try|use a library like)|working with"
+           r"|migrate to|deploy (?:to|on|with)|try)|working with"
            r"|thinking of using"), _TOOL | {"concept"}, "works_with", False),
     (_said(rf"{_MADE}|trying to {_MAKE}"), _THING - {"technology"}, "works_on", True),
     (_said("added"), frozenset({"technology"}), "uses", False),
@@ -189,7 +190,7 @@ _WHOLE: Final = re.compile(
     r"[\"”`)]*(?:\s*(?:[.,;:!?)(–—…]|-\s|$)"  # noqa: RUF001
     r"| (?:and|or|of|with|for|to|in|on|at|from|by|using|that|which|who|because|but|as|since|so|when"
     r"|while|via|today|yesterday|recently|last|this|next|now|too|again|before|after|during|through"
-    r"|where|if|is|was|v?\d)\b)"
+    r"|where|if|is|was|one|some|instead|once|twice|often|all|early|already|yet|v?\d)\b)"
 )
 _PRODUCT: Final = re.compile(r"[a-z\d][A-Z]")
 _LISTED: Final = re.compile(r"(?:,|,? and|,? plus) (?:the )?")
@@ -297,7 +298,7 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
         return (right, "uses", left) if re.fullmatch(r" (?:in|inside) (?:the )?", gap) else None
     for pattern, kinds, targets, relation, turned in _ROWS:
         if left.type in kinds and right.type in targets and pattern.match(gap):
-            if relation in ("uses", "used_with") and right.name.islower() and (
+            if relation in ("uses", "used_with", "works_with") and right.name.islower() and (
                 right.type == "concept"
             ):
                 continue

@@ -95,7 +95,7 @@ _WITH: Final = re.compile(
 _NO_PROMISE: Final = _signs(
     r"\b(?:if|whether|sign that|sure|hope|hoping|hopefully|guess|bet|maybe|worried|afraid"
     r"|wonder\w*|knows?|when|until|before|after|once|so|how|examples?:?)(?:,| that)?"
-    r"(?: if)?[\"“‘']?$|[\"“‘]$|\b(?:if|let me know|unless|in case) [^.;]{0,80}$"  # noqa: RUF001
+    r"(?: if)? [\"“‘']?$|[\"“‘]$|\b(?:if|let me know|unless|in case) [^.;]{0,80}$"  # noqa: RUF001
 )
 _NO_TASK: Final = _signs(
     r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$"
@@ -128,12 +128,13 @@ _CLOSES: Final = _signs(
 _SETTLES: Final = re.compile(
     rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?P<first>(?:{_DONE}|wrote|called|asked)\b"
     r"(?! (?:you|to)\b))|\b(?P<by>(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
-    rf" (?:{_DONE}|wrote|made|set up|created|called|asked|talked|told|checked|changed|moved))\b"
+    rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed))\b"
     rf"|\b(?:is|are|was|were|['’]s|has been|have been|got)(?: (?:now|then|all|already|also"  # noqa: RUF001
     rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b"
     r"|\b(?:closes|settles|answers)\b|\b(?:works now|now works)\b",
     re.IGNORECASE,
 )
+_STRONG: Final = _signs(r"\b(?:fixed|resolved|solved|finished|completed|implemented|deployed|merged)$")
 _BARE_DONE: Final = _signs(
     r"^\W*(?:(?:ok|okay|yes|yep|and|all|now|it|that|this|both|everything|s|m|is|are|was|['’]s)\W+)"  # noqa: RUF001
     rf"{{0,4}}(?:{_DONE})(?: (?:it|that|them))?(?:\W+(?:now|too|as well|already|today|just now"
@@ -191,8 +192,8 @@ _PASSES: Final = (
 class OpenItem:
     """One open item, or a statement that settles one (``open`` False).
 
-    ``report`` marks such a statement while it has settled nothing. ``labels`` are the numbers of
-    the item.
+    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is dropped unless
+    it settles something. ``labels`` are the numbers of the item.
     """
 
     kind: DeltaKind
@@ -202,6 +203,7 @@ class OpenItem:
     open: bool = True
     labels: frozenset[str] = frozenset()
     report: bool = False
+    slight: bool = False
 
 
 def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
@@ -288,7 +290,8 @@ def _read(
         ) else None
     done = _SETTLES.search(text) if one.own and not one.asks else None
     if done and not _NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
-        return _item("task", clause(text, done.start()), one.index, report=True)
+        found = _item("task", clause(text, done.start()), one.index, report=True)
+        return replace(found, slight=_STRONG.search(done.group()) is None)
     trouble = _TROUBLE.search(text) if one.own and not helped else None
     if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
         return _item("unresolved", clause(text, trouble.start()), one.index)
@@ -393,7 +396,7 @@ def _answered(item: OpenItem, later: Sequence[Sequence[Sentence]]) -> OpenItem:
     for one in itertools.chain.from_iterable(later):
         known = stems(one.text)
         knows = not (one.asks or _UNKNOWN.search(one.text) or _WILL_CHECK.search(one.text))
-        short = len(meant) < _ANSWERS and item.words <= known
+        short = len(meant) < _ANSWERS and bool(meant) and meant <= known
         if knows and (short or len(meant & known) >= max(_ANSWERS, _ANSWERED * len(meant))):
             return replace(item, open=False, messages=(*item.messages, one.index))
     return item
@@ -421,7 +424,7 @@ def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
                 if (held := result[place]) is not None:
                     messages = (*held.messages, *item.messages)
                     result[place] = replace(held, open=False, messages=messages)
-            if closed or not item.words:
+            if closed or not item.words or item.slight:
                 result[at] = None
     kept: list[OpenItem] = []
     for each in result:

@@ -26,7 +26,7 @@ _CHANGED: Final = (
     "reduced|improved|increased|decreased|dropped|boosted|raised|lowered|shortened|cut|grew|grown"
     "|brought|sped up|rose|risen|fell|fallen|reduces|improves|increases|went (?:up|down)"
 )
-_FIGURE: Final = r"[$€£]?\d[\d.,]*\s?(?:%|[a-zA-Z]{1,10}\b)?"
+_FIGURE: Final = r"[$€£]?\d[\d.,]*(?:\s?%|\s?(?!to\b)[a-zA-Z]{1,10}\b)?"
 
 
 def _signs(pattern: str) -> re.Pattern[str]:
@@ -63,14 +63,18 @@ _SIGNS: Final[tuple[tuple[StrategyKind, re.Pattern[str]], ...]] = (
         rf"|has to be (?:under|below|within) {_FIGURE}|must (?:be|stay|remain|fit|run|work)\b"
         rf"|(?:keep|stay|stays|loads?|remain)\b[^.?]{{0,40}} (?:under|below|within) {_FIGURE})")),
 )  # fmt: skip
+#: The fewest telling words of a line; a limit has its figure too.
+_LEAST: Final = (2, 1)
 #: What makes a statement a wish, a fear, a plan or a quotation.
 _OPEN_BEFORE: Final = _signs(
     r"\b(?:try(?:ing)? to|want(?:s|ed)? to|would like to|['’]d like to|hop(?:e|ing) to|need to"  # noqa: RUF001
     r"|how to|how (?:can|could|do|should) (?:i|we)|aim(?:ing)? to|goal (?:is|of)|help me|ways? to"
-    r"|trying to decide|you|can|will|plan(?:ning)? to|could|would|should|might|whether|if|once|when|going to"
+    r"|make sure(?: that)?(?: (?:i|we))?|trying to decide|plan(?:ning)? to|could|would|should|might|whether|if|once|when|going to"
     r"|can you|not|n['’]t)\b(?:(?!\b(?:i['’]ve|we['’]ve|i|we|which|that)\b)[^,;.])*$"  # noqa: RUF001
     r"|[\"“‘:]\s*$|(?:^|\s)'$"
 )
+#: What makes a statement one of what may be, or of somebody else; a date or a limit may be ahead.
+_ABLE: Final = _signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,11 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
             continue
         kind, at = read
         text = clause(one.text, at)
-        if ASIDE.match(text):
+        if ASIDE.match(text.removeprefix("Please ")):
             continue
         terms = stems(text)
         near = any(len(terms & other) >= 0.75 * max(1, len(terms)) for other in seen[-40:])
-        if len(terms) < 3 or near or is_back_channel(text):
+        if len(terms) < _LEAST[kind == "constraint"] or near or is_back_channel(text):
             continue
         seen.append(terms)
         found.append(StrategyLine(kind, text, (one.index,)))
@@ -112,7 +116,8 @@ def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
     for kind, sign in _SIGNS:
         for found in sign.finditer(text):
             before = text[: found.start()]
-            if _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
+            able = kind not in ("milestone", "constraint") and _ABLE.search(before)
+            if able or _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
                 continue
             if kind == "constraint" and not re.search(r"\d", text):
                 continue

@@ -192,24 +192,29 @@ def _kind_of(thing: Thing, said: Sequence[Sentence]) -> EntityType:
     name = thing.name
     ranked = [kind for kind, _ in thing.votes.most_common() if kind != "concept"]
     if not ranked:
-        last = name.lower().rsplit(" ", 1)[-1]
-        return "event" if " " in name and last in _WORDS["event ends"] else "concept"
+        if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
+            return "event"
+        return "place" if _is_visited(thing, said) else "concept"
     kind = ranked[0]
     # What stands beside a name is a hint at its kind, and no more.
     weak = thing.sure < _PLACE or (kind == "technology" and thing.sure <= _PLACE)
     if kind == "class" and (" " in name or name.isupper()):
         return "concept"
     if kind == "place" and thing.sure < _PLACE:
-        into = any(
-            _INTO.search(one.text[: at.start()])
-            for one in said
-            if one.index in thing.messages
-            for at in re.finditer(re.escape(name), one.text)
-        )
-        return "place" if into else "concept"
+        return "place" if _is_visited(thing, said) else "concept"
     if kind == "organisation" and name.lower().rsplit(" ", 1)[-1] not in ORGANISATION_ENDS:
         return "person" if thing.votes["person"] else kind
     return "concept" if weak and len(thing.proof) < 2 else kind
+
+
+def _is_visited(thing: Thing, said: Sequence[Sentence]) -> bool:
+    """Return whether a name stands behind words of living somewhere or going there."""
+    return any(
+        _INTO.search(one.text[: at.start()])
+        for one in said
+        if one.index in thing.messages
+        for at in re.finditer(re.escape(thing.name), one.text)
+    )
 
 
 def _telling(said: Sentence, mention: NameMention) -> float:
@@ -419,7 +424,7 @@ def _marked(
         placed = [
             (mention.start, mention.stop, by_name[name])
             for mention in found
-            if mention.sure > _LEAST and (name := normalise(mention.name)) in by_name
+            if (name := normalise(mention.name)) in by_name
         ]
         if phrases:
             placed += _placed_phrases(one.text, phrases, placed)

@@ -1,0 +1,200 @@
+"""How right the offline models are on labelled statements, printed by ``python labelled.py``.
+
+The statements and the rule for labelling them are in ``labels``. Of what a model finds, the share
+that is labelled is its precision; of what is labelled, the share that it finds is its recall.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hiermem.core.spaces.rules import read_rules
+from hiermem.models.offline.consolidation.offline import consolidate
+from hiermem.models.offline.consolidation.placing import place, places_of
+from hiermem.models.offline.extraction.offline import extract
+from hiermem.protocols import SourceText
+from hiermem.tokens import default_counter
+from hiermem.types.bank import BankText, Note
+from hiermem.types.trivector import Answer, EntityType
+
+LABELS = Path(__file__).with_name("labels")
+COUNT = default_counter().count
+KINDS: dict[str, EntityType] = {
+    "p": "person", "o": "organisation", "l": "place", "t": "technology", "f": "file", "k": "class",
+    "u": "function", "i": "identifier", "w": "url", "d": "date", "e": "event", "c": "concept",
+}  # fmt: skip
+MARKED = re.compile(r"\{([^{}]+):([a-z])\}")
+SAID = re.compile(r"(\w+): (.*)")
+DAY = re.compile(r"\[(\d{4}-\d\d-\d\d)\]")
+
+
+@dataclass
+class Score:
+    """What was found and what is labelled: right, wrong, missed, and the labelled items."""
+
+    items: int = 0
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(1, self.right + len(self.wrong))
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(1, self.right + len(self.missed))
+
+    def add(self, found: set[str], wanted: set[str]) -> None:
+        self.right += len(found & wanted)
+        self.wrong += sorted(found - wanted)
+        self.missed += sorted(wanted - found)
+
+
+def blocks(name: str) -> Iterator[list[str]]:
+    """Yield the groups of lines of a file, between its blank lines."""
+    for block in (LABELS / name).read_text("utf-8").split("\n\n"):
+        if lines := [line for line in block.splitlines() if line.strip()]:
+            yield lines
+
+
+def read(lines: list[str]) -> Answer:
+    """Extract from lines such as ``Ana: Hello.``, with the days that stand between them."""
+    day = "2025-03-01"
+    sources: list[SourceText] = []
+    for line in lines:
+        if date := DAY.fullmatch(line):
+            day = date[1]
+        elif one := SAID.match(line):
+            role = "assistant" if one[1] == "Assistant" else "user"
+            sources.append(SourceText(len(sources), role, one[1], day, one[2]))
+        else:
+            last = sources.pop()
+            sources.append(SourceText(last.index, last.role, last.speaker, day, f"{last.text}\n{line}"))
+    return extract(sources, max_tokens=16_000, count=COUNT)
+
+
+def statements() -> tuple[Score, Score]:
+    """Measure entities and relations."""
+    entities, relations = Score(), Score()
+    for lines in blocks("statements.txt"):
+        named: dict[str, str] = {}
+        told: set[str] = set()
+        said: list[str] = []
+        for line in lines:
+            text, _, after = line.partition(" => ")
+            named |= {name.lower(): KINDS[kind] for name, kind in MARKED.findall(text) if kind in KINDS}
+            told |= {each.strip().lower() for each in after.split(";") if each.strip()}
+            said.append(MARKED.sub(r"\1", text))
+            relations.items += max(1, after.count(";") + 1)
+            entities.items += len(MARKED.findall(text))
+        speakers = {one[1] for one in map(SAID.match, said) if one} - {"User", "Assistant"}
+        named |= {name.lower(): "person" for name in speakers}
+        answer = read(said)
+        introduced = {each.name.lower() for each in answer.entities if each.type == "person"}
+        named |= {n: "person" for n in introduced if f"i'm {n}" in " ".join(said).lower()}
+        entities.add(
+            {f"{each.type} {each.name.lower()}" for each in answer.entities},
+            {f"{kind} {name}" for name, kind in named.items()},
+        )
+        relations.add(
+            {
+                f"{each.source.name} {each.relation} {each.target.name}".lower()
+                for each in answer.relations
+            },
+            told,
+        )
+    return entities, relations
+
+
+def direction() -> tuple[Score, Score]:
+    """Measure open items and strategy."""
+    opened, strategy = Score(), Score()
+    for lines in blocks("direction.txt"):
+        answer = read([line for line in lines if line[:2] not in ("? ", "! ")])
+        for score, sign, found in (
+            (opened, "? ", [(each.kind, each.text) for each in answer.deltas if each.open]),
+            (strategy, "! ", [(each.kind, each.text) for each in answer.strategy]),
+        ):
+            wanted = [line[2:].partition(" ")[::2] for line in lines if line.startswith(sign)]
+            score.items += max(1, len(wanted))
+            met = {
+                (kind, words)
+                for kind, words in wanted
+                if any(kind == k and words.lower() in text.lower() for k, text in found)
+            }
+            score.right += len(met)
+            score.missed += [f"{kind} {words}" for kind, words in wanted if (kind, words) not in met]
+            score.wrong += [
+                f"{k} {text}"
+                for k, text in found
+                if not any(kind == k and words.lower() in text.lower() for kind, words in wanted)
+            ]
+    return opened, strategy
+
+
+def note(text: str, *, category: str = "", minute: int = 0) -> Note:
+    at = datetime(2026, 1, 1, 9, minute, tzinfo=UTC)
+    return Note(key=f"k{minute}", text=text, timestamp=at, category=category)
+
+
+def notes() -> tuple[Score, Score]:
+    """Measure where notes go, and what is struck out."""
+    placed, struck = Score(), Score()
+    lines = (LABELS / "notes.txt").read_text("utf-8").splitlines()
+    rules = "".join(
+        f"- {line[2:].replace(':', ': ', 1)}\n" if ":" in line else f"- {line[2:]}\n"
+        for line in lines
+        if line.startswith("# ")
+    )
+    read_rules(rules)
+    bank = _bank(rules)
+    places = places_of(bank, read_rules(rules))
+    for line in lines:
+        text, _, label = line.partition(" => ")
+        if " | " in text:
+            category, _, said = text.partition(" | ")
+            found = place(note(said, category=category.strip()), places)
+            alone = found.heading.lstrip("# ").lower() == found.file.removesuffix(".md")
+            where = found.file if alone or found.file == "decisions.md" else found.heading.lstrip("# ")
+            placed.items += 1
+            if where in label.split(" or "):
+                label = where
+            placed.add({f"{where} < {text}"}, {f"{label} < {text}"})
+        elif " / " in text:
+            earlier, _, later = text.partition(" / ")
+            given = (note(earlier), note(later, minute=1))
+            answer = consolidate(_bank("- facts.md", *given), max_tokens=4_000, count=COUNT)
+            is_struck = any("~~" in file.content for file in answer.files)
+            struck.items += 1
+            struck.add({text} if is_struck else set(), {text} if label == "yes" else set())
+    return placed, struck
+
+
+def _bank(rules: str, *given: Note) -> BankText:
+    missing = tuple((each.name, each.skeleton) for each in read_rules(rules).files)
+    return BankText(rules, "", (), (), missing, given)
+
+
+def measure() -> dict[str, Score]:
+    """Return the scores by what was measured."""
+    names = ("entities", "relations", "open items", "strategy", "places of notes", "struck out")
+    return dict(zip(names, (*statements(), *direction(), *notes()), strict=True))
+
+
+def main() -> None:
+    print(f"{'':18}{'labelled':>9}{'found':>7}{'right':>7}{'precision':>11}{'recall':>8}")
+    for name, score in measure().items():
+        found = score.right + len(score.wrong)
+        print(
+            f"{name:18}{score.items:9}{found:7}{score.right:7}"
+            f"{score.precision:11.2f}{score.recall:8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
