@@ -93,8 +93,6 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (_between(r" (?:in|at|near) "), _WHERE, _PLACE, "located_in", False),
     (_between(rf"{_ADVERBS} (?:lives?|lived|living|moved|based|born) (?:in|to) "), _WHO, _PLACE,
      "located_in", False),
-    (_between(rf"{_ADVERBS} (?:fixe[sd]|resolve[sd]|solve[sd]) {_DET}"), _THING | _WHO, _THING,
-     "fixes", False),
 )  # fmt: skip
 #: From one thing to another: the words before both decide, and those between them.
 _FROM: Final = re.compile(
@@ -117,13 +115,6 @@ _DEADLINE_FOR: Final = re.compile(r"\bdeadline (?:of|is|on) $", re.IGNORECASE)
 _HELD: Final = _between(r"(?: is| was| are)?(?: scheduled| planned)?(?: for| on),? ")
 _TRIP: Final = re.compile(r"\b(?:trip|vacation|flight|move|visit|holiday|retreat)$", re.IGNORECASE)
 _EVENT: Final = re.compile(rf"\b{_EVENTS}s?$", re.IGNORECASE)
-#: A sentence that continues about the only entity of the sentence before.
-_IT: Final = re.compile(
-    r"^It(?: (?:also|only|now|just|currently|mainly|still))*"
-    r" (?:(?P<uses>uses|calls|imports|invokes|runs on|talks to)"
-    r"|(?P<depends_on>needs|requires|depends on|relies on|is (?:built|based) (?:on|with)|builds on)"
-    r"|(?P<replaces>replaces|replaced|supersedes))(?: the| a| an| only)? $"
-)
 #: Suppositions state nothing.
 _SUPPOSED: Final = re.compile(
     r"\b(?:if|maybe|perhaps|unless|whether|suppose|imagine|wish|not|never)\b[^,]{0,40}$"
@@ -251,13 +242,9 @@ def _from_speech(
     sentences: Sequence[MarkedSentence], people: Mapping[str, Thing]
 ) -> Iterator[Link]:
     """Yield the relations between the entities of sentences, in order."""
-    before: MarkedSentence | None = None
     for sentence in sentences:
         said, text = sentence.said, sentence.said.text
         where = {said.index: None}
-        if before is not None:
-            yield from _of_the_same(before, sentence)
-        before = sentence
         for (start, stop, left), (begin, _, right) in pairwise(sentence.things[:_NEIGHBOURS]):
             if begin - stop > _GAP:
                 continue
@@ -349,19 +336,3 @@ def _of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str
             yield "took_part_in" if event else relation, thing
             listed, end = (relation if thing.type == "technology" else ""), stop
             break
-
-
-def _of_the_same(before: MarkedSentence, sentence: MarkedSentence) -> Iterator[Link]:
-    """Yield what a sentence says of "it", if the sentence before names one possible referent."""
-    said, first = sentence.said, before.said
-    if (first.index, first.speaker) != (said.index, said.speaker) or first.asks or said.asks:
-        return
-    meant = {id(thing): thing for _, _, thing in before.things if thing.type in _THING}
-    if not sentence.things or len(meant) != 1:
-        return
-    start, _, other = sentence.things[0]
-    [thing] = meant.values()
-    found = _IT.match(said.text[:start])
-    if found is not None and other.type in _THING:
-        why = f"{first.text} {said.text}"
-        yield Link(thing, found.lastgroup or "uses", other, 0.8, why, {said.index: None})

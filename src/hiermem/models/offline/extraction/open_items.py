@@ -36,8 +36,9 @@ from hiermem.types.trivector import DeltaKind
 _REACH: Final = 4
 #: Of the open items that contain a word, this many of the newest are compared with a report.
 _HELD: Final = 40
-#: A report refers to an open item if it has this many of its words, and this share of them.
-_LEAST, _SHARE = 2, 0.35
+#: A report refers to an open item if it has this many of its words, and this share of them;
+#: more if it is no strong word of being done.
+_LEAST, _SHARE, _SLIGHT = 2, 0.35, 0.5
 #: A later statement answers a question with this many of its significant words, or this share.
 _ANSWERS, _ANSWERED = 3, 0.6
 
@@ -90,7 +91,7 @@ _KEEPS: Final = _signs(
 )
 _WITH: Final = re.compile(
     r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|\b(?:ask|tell|call|email|meet)"
-    rf" (?:him|her|them|my)\b|\bin (?i:{_MONTH})\b|\bbefore (?:the|my|we|our)\b",
+    rf" (?:him|her|them|my)\b|\bin (?i:{_MONTH})\b|\bbefore (?:the|my|we|our)\b|[a-z,] (?:[A-Z][a-z]|`)",
 )
 _NO_PROMISE: Final = _signs(
     r"\b(?:if|whether|sign that|sure|hope|hoping|hopefully|guess|bet|maybe|worried|afraid"
@@ -464,7 +465,7 @@ def _closed_by(
         held = result[place]
         if held is None or not held.words & meant:
             continue
-        least = max(_LEAST, _SHARE * len(held.words))
+        least = max(_LEAST, (_SLIGHT if item.slight else _SHARE) * len(held.words))
         # A report of little content names all of a short item: "The changelog is done."
         few = meant and meant <= held.words and len(telling(held.words)) <= _ANSWERS
         if few or (number >= least and len(held.words & meant) >= min(_LEAST, len(telling(held.words)))):

@@ -43,7 +43,8 @@ _SIGNS: Final[tuple[tuple[StrategyKind, re.Pattern[str]], ...]] = (
         rf"{_OBJECT}|\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are) (?:going to (?:go|stick) with"  # noqa: RUF001
         r"|go with|going with|stick (?:to|with)|switching to)\b|\bdecision (?:is|was) to\b")),
     ("preference", _signs(
-        r"^(?:please )?(?:always|never) (?!been\b|a\b|the\b)(?!\w+(?:ing|ed)\b)[a-z]+ \w"
+        r"^(?:please )?(?:always|never) (?!(?:been|an?|the|up|had|good|great|nice|happy|glad|fun|so|in|on|there|here|was|is|felt|ready"
+        r"|excited|wanted|loved|knew|thought|mind|too)\b)(?!\w+(?:ing|ed)\b)[a-z]+ \w"
         rf"|{_I}(?:really |generally |usually )?prefer\b(?! to start)|\bmy preference is\b"
         r"|\bfrom now on\b|\bi(?:['’]d| would) rather\b")),  # noqa: RUF001
     ("impact", _signs(
