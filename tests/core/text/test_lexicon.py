@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from hiermem.core.text import lexicon
 from hiermem.core.text.lexicon import Lexicon
-from hiermem.core.text.stemming import stem
 
 WORDISH = st.text(st.sampled_from("abAB19_-'’./: \n"), max_size=60)  # noqa: RUF001
 

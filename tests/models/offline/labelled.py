@@ -74,7 +74,9 @@ def read(lines: list[str]) -> Answer:
             sources.append(SourceText(len(sources), role, one[1], day, one[2]))
         else:
             last = sources.pop()
-            sources.append(SourceText(last.index, last.role, last.speaker, day, f"{last.text}\n{line}"))
+            sources.append(
+                SourceText(last.index, last.role, last.speaker, day, f"{last.text}\n{line}")
+            )
     return extract(sources, max_tokens=16_000, count=COUNT)
 
 
@@ -87,7 +89,9 @@ def statements() -> tuple[Score, Score]:
         said: list[str] = []
         for line in lines:
             text, _, after = line.partition(" => ")
-            named |= {name.lower(): KINDS[kind] for name, kind in MARKED.findall(text) if kind in KINDS}
+            named |= {
+                name.lower(): KINDS[kind] for name, kind in MARKED.findall(text) if kind in KINDS
+            }
             told |= {each.strip().lower() for each in after.split(";") if each.strip()}
             said.append(MARKED.sub(r"\1", text))
             relations.items += max(1, after.count(";") + 1)
@@ -128,7 +132,9 @@ def direction() -> tuple[Score, Score]:
                 if any(kind == k and words.lower() in text.lower() for k, text in found)
             }
             score.right += len(met)
-            score.missed += [f"{kind} {words}" for kind, words in wanted if (kind, words) not in met]
+            score.missed += [
+                f"{kind} {words}" for kind, words in wanted if (kind, words) not in met
+            ]
             score.wrong += [
                 f"{k} {text}"
                 for k, text in found
@@ -160,7 +166,9 @@ def notes() -> tuple[Score, Score]:
             category, _, said = text.partition(" | ")
             found = place(note(said, category=category.strip()), places)
             alone = found.heading.lstrip("# ").lower() == found.file.removesuffix(".md")
-            where = found.file if alone or found.file == "decisions.md" else found.heading.lstrip("# ")
+            where = (
+                found.file if alone or found.file == "decisions.md" else found.heading.lstrip("# ")
+            )
             placed.items += 1
             if where in label.split(" or "):
                 label = where

@@ -2,8 +2,8 @@
 
 It is a pure function of the word, the same in every process, so that a query today finds what was
 indexed long ago. It is Porter's algorithm (M. F. Porter, "An algorithm for suffix stripping",
-Program 14(3), 1980) in its published form, without later amendments. Search, summaries, anchors and the
-offline model all compare words by it.
+Program 14(3), 1980) in its published form, without later amendments. Search, summaries,
+anchors and the offline model all compare words by it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,28 @@ _SINGLE_SUFFIXES: Final = {
 }  # fmt: skip
 #: Step 4.
 _DROPPED: Final = dict.fromkeys(
-    "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split(), ""
+    [
+        "al",
+        "ance",
+        "ence",
+        "er",
+        "ic",
+        "able",
+        "ible",
+        "ant",
+        "ement",
+        "ment",
+        "ent",
+        "ion",
+        "ou",
+        "ism",
+        "ate",
+        "iti",
+        "ous",
+        "ive",
+        "ize",
+    ],
+    "",
 )
 
 

@@ -48,7 +48,8 @@ _CATEGORIES: Final[tuple[tuple[_Keys, _Keys], ...]] = tuple(
 )
 #: The sections of which the name says what kind of note they hold, not what it speaks of.
 _KINDS: Final = tuple(
-    frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"]) for title in sorted(_LISTS["kinds"])
+    frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"])
+    for title in sorted(_LISTS["kinds"])
 )
 _PLAIN: Final = frozenset(map(_key, _LISTS["in notes"]))
 
@@ -57,8 +58,8 @@ _PLAIN: Final = frozenset(map(_key, _LISTS["in notes"]))
 class Placement:
     """A section: its file, and its heading as an edit names it ("" if the file has none).
 
-    ``new`` says that the section is not there yet. ``name`` are the stems of the telling words of its
-    name; a file that is one section is named by its own name.
+    ``new`` says that the section is not there yet. ``name`` are the stems of the telling words of
+    its name; a file that is one section is named by its own name.
     """
 
     file: str
@@ -83,9 +84,10 @@ def places_of(bank: BankText, rules: Rules) -> list[Placement]:
             headings = headings or [f"## {each}" for each in _given(rules, name)]
             found = [Placement(name, each) for each in headings]
         title = _key(name.removesuffix(".md")) - _SMALL
-        for each in _deepest(found) or [Placement(name, "")]:
+        kept = _deepest(found) or [Placement(name, "")]
+        for each in kept:
             own = _key(each.heading.rpartition(PATH)[2]) - _SMALL
-            alone = not each.heading or each.heading.startswith("# ") or len(_deepest(found)) == 1
+            alone = not each.heading or each.heading.startswith("# ") or len(kept) == 1
             places.append(Placement(name, each.heading, name=title if alone else own))
     return [*places, *_made(places, shown)]
 
@@ -102,8 +104,8 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
         for names, held in _CATEGORIES:
             if each in names:
                 is_known = True
-                if (found := _best(held, places)) is not None:
-                    return found
+                if (known := _best(held, places)) is not None:
+                    return known
     first = _key(_SENTENCE.split(note.text.strip(), maxsplit=1)[0])
     named = [
         each
@@ -111,8 +113,8 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
         if each.name and each.name <= first and not (is_known or _is_of_kind(each))
     ]
     # The longest name says most; of equals the first counts.
-    found = max(named, key=lambda each: len(each.name), default=None)
-    return found or _best(_PLAIN, places) or places[0]
+    longest = max(named, key=lambda each: len(each.name), default=None)
+    return longest or _best(_PLAIN, places) or places[0]
 
 
 def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:

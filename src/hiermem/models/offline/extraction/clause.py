@@ -68,8 +68,12 @@ _ASKS: Final = re.compile(
 
 
 def phrases(name: str) -> str:
-    """Return the words of a list as alternatives of a pattern, the longest first."""
-    return "|".join(map(re.escape, sorted(_WORDS[name], key=lambda word: (-len(word), word))))
+    """Return the words of a list as alternatives of a pattern, the longest first.
+
+    An apostrophe stands for the curved one too.
+    """
+    words = sorted(_WORDS[name], key=lambda word: (-len(word), word))
+    return "|".join(re.escape(word).replace("'", "['\u2019]") for word in words)
 
 
 def stems(text: str) -> frozenset[str]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.core.extraction.reduce import normalise
-from hiermem.models.offline.extraction.clause import instructs
+from hiermem.models.offline.extraction.clause import instructs, phrases
 from hiermem.models.offline.extraction.speech import Definition
 from hiermem.models.offline.extraction.things import MarkedSentence, Thing
 from hiermem.types.trivector import EntityType
@@ -37,20 +37,11 @@ _PERSON: Final[_Kinds] = frozenset({"person"})
 _WHO: Final[_Kinds] = frozenset({"person", "organisation"})
 _WHERE: Final[_Kinds] = frozenset({"place", "organisation", "event", "concept"})
 _PLACE: Final[_Kinds] = frozenset({"place"})
+_TECHNOLOGY: Final[_Kinds] = frozenset({"technology"})
 
 _DET: Final = r"(?:(?:the|a|an|my|our|its|their|her|his|some|both|another) )?"
 #: Small words between a subject and its verb.
-_ADVERBS: Final = (
-    r"(?:['’](?:s|ve|m|re|d))?(?:,? (?:who|which|that|and|then|has|had|have|is|was|are|am|been|also|just|now"  # noqa: RUF001
-    r"|already|still|currently|first|recently|finally|later|really|\w+ly)\b)*"
-)
-_USES: Final = r"(?:uses?|used|using|runs?(?: on)?|switched to|moved to|migrated to|installed)"
-_MADE: Final = (
-    r"(?:wrote|writes|writing|written|built|builds|building|created|creates|creating|made"
-    r"|implemented|implementing|added|designed|designing|developed|develops|developing|defined"
-    r"|maintains|maintained|maintaining|owns|works on|worked on|working on|rewrote|refactored"
-    r"|started|finished|finishing|finalizing|completed|drafted|painted|baked|launched|organi[sz]ed)"
-)
+_ADVERBS: Final = rf"(?:['’](?:s|ve|m|re|d))?(?:,? (?:{phrases('before a relation')}|\w+ly)\b)*"  # noqa: RUF001
 _EVENTS: Final = r"(?:deadline|interview|meeting|conference|workshop|session|launch|call|event)"
 
 
@@ -58,48 +49,50 @@ def _between(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"^{pattern}$", re.IGNORECASE)
 
 
+def _row(
+    words: str,
+    sources: _Kinds,
+    targets: _Kinds,
+    relation: str,
+    *,
+    free: int = 0,
+    turned: bool = False,
+) -> _Row:
+    """Return a row for the list of ``words``; ``free`` words may stand before them."""
+    before = rf"(?: \w+){{0,{free}}}" if free else _ADVERBS
+    gap = _between(rf"{before} (?:{phrases(f'between {words}')}) {_DET}")
+    return gap, sources, targets, relation, turned
+
+
 #: The text between two neighbours, the kinds that it joins, and the relation; the first row that
-#: matches counts. In rows with True, the second name is the source.
+#: matches counts. In rows with ``turned``, the second name is the source.
 _ROWS: Final[tuple[_Row, ...]] = (
-    (_between(r" (?:instead of|rather than|in place of) "), _TOOL, _TOOL, "replaces", False),
-    (_between(rf"{_ADVERBS} (?:replaces|replaced|supersedes) {_DET}"), _THING, _THING, "replaces",
-     False),
-    (_between(rf"{_ADVERBS} (?:replaced|superseded) (?:by|with) {_DET}"), _THING, _THING,
-     "replaces", True),
-    (_between(rf"{_ADVERBS} (?:depends on|relies on|requires|needs|built (?:on|with)"
-      rf"|built on top of|based on|powered by) {_DET}"), _THING, _THING, "depends_on", False),
-    (_between(rf"{_ADVERBS} (?:extends|inherits from|(?:a )?subclass of) {_DET}"), _CODE | {"concept"},
-     _CODE | {"concept"}, "extends", False),
-    (_between(rf"{_ADVERBS} (?:calls|invokes|imports|reads|writes(?: to)?) {_DET}"), _CODE, _THING,
-     "uses", False),
-    (_between(rf"(?: function| method| class)?(?: is)? (?:in|inside|from) {_DET}"),
-     frozenset({"function", "class", "identifier"}), frozenset({"file", "class"}), "defined_in",
-     False),
-    (_between(rf"(?: \w+)? (?:with|on|using|alongside) {_DET}"), frozenset({"technology"}),
-     frozenset({"technology", "concept"}), "used_with", False),
-    (_between(rf"(?: \w+){{0,2}} (?:(?:integrates|works)(?: \w+ly)?|is compatible) with {_DET}"), _NAMED,
-     _NAMED, "works_with", False),
-    (_between(rf"(?: (?:is|are) \w+| \w+){{0,2}} (?:using|via|with|through) {_DET}"), _TOPIC | _CODE,
-     _TOOL | {"concept"}, "uses", False),
-    (_between(rf"{_ADVERBS} {_USES} {_DET}"), _THING | _WHO, _NAMED, "uses", False),
-    (_between(rf" for {_DET}"), frozenset({"technology"}), _TOPIC | {"technology"}, "used_for",
-     False),
-    (_between(rf"{_ADVERBS} (?:works?|worked|working|employed) (?:at|for|by) (?:the )?"), _PERSON,
-     frozenset({"organisation"}), "works_at", False),
-    (_between(rf"{_ADVERBS} (?:works?|worked|working) with "), _PERSON, _WHO, "works_with", False),
-    (_between(rf"{_ADVERBS} {_MADE} {_DET}"), _WHO, _THING, "works_on", False),
-    (_between(r"(?:,? \w+){0,2} (?:written|built|created|made|implemented|designed|developed"
-      r"|maintained|owned|organi[sz]ed|led) by "), _THING, _WHO, "works_on", True),
-    (_between(r" (?:in|at|near) "), _WHERE, _PLACE, "located_in", False),
-    (_between(rf"{_ADVERBS} (?:lives?|lived|living|moved|based|born) (?:in|to) "), _WHO, _PLACE,
-     "located_in", False),
-)  # fmt: skip
+    _row("replaces", _THING, _THING, "replaces"),
+    _row("replaced by", _THING, _THING, "replaces", turned=True),
+    _row("depends on", _THING, _THING, "depends_on"),
+    _row("extends", _CODE | {"concept"}, _CODE | {"concept"}, "extends"),
+    _row("calls", _CODE, _THING, "uses"),
+    _row("in", _CODE - {"file"}, _CODE - {"function"}, "defined_in"),
+    _row("with", _TECHNOLOGY, _TECHNOLOGY | {"concept"}, "used_with", free=1),
+    _row("works with", _NAMED, _NAMED, "works_with", free=2),
+    _row("using", _TOPIC | _CODE, _NAMED, "uses", free=2),
+    _row("uses", _THING | _WHO, _NAMED, "uses"),
+    _row("for", _TECHNOLOGY, _TOPIC | _TECHNOLOGY, "used_for"),
+    _row("works at", _PERSON, frozenset({"organisation"}), "works_at"),
+    _row("works with", _PERSON, _WHO, "works_with"),
+    _row("made", _WHO, _THING, "works_on"),
+    _row("made by", _THING, _WHO, "works_on", free=2, turned=True),
+    _row("at", _WHERE, _PLACE, "located_in"),
+    _row("lives in", _WHO, _PLACE, "located_in"),
+)
 #: From one thing to another: the words before both decide, and those between them.
 _FROM: Final = re.compile(
     r"\b(?:switch|migrat|mov|chang|upgrad)(?:e|ed|es|ing)? (?:\w+ ){0,3}?from $", re.IGNORECASE
 )
 _SWAP: Final = re.compile(r"\b(?:replac|swapp?)(?:e|ed|es|ing) (?:the |our |my )?$", re.IGNORECASE)
-_OVER: Final = re.compile(r"\b(?:use|used|chose|chosen|prefer|picked)\b[^,.;]{0,20}$", re.IGNORECASE)
+_OVER: Final = re.compile(
+    r"\b(?:use|used|chose|chosen|prefer|picked)\b[^,.;]{0,20}$", re.IGNORECASE
+)
 #: What is due, and when: the words before and between.
 _DUE_BEFORE: Final = re.compile(
     r"\b(?:complet|finish|submit|deliver|finali[sz]|launch|releas|publish|ship|deploy)\w* "
@@ -123,58 +116,55 @@ _SUPPOSED: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: The first person, its verb, and what may stand before the name; then whether the name has to be
-#: the whole object: "a Flask extension" is no Flask.
+#: The first person, its verb, and what may stand before the name.
 _I: Final = r"\b(?:i|we)" + _ADVERBS + " "
-_WANT: Final = r"(?:trying|want|need|going|planning|hoping|plan) to "
-_MAKE: Final = (
-    r"(?:implement|build|create|write|finish|complete|improve|design|add|optimi[sz]e|structure"
-    r"|develop|finali[sz]e|refactor|update|prepare|deploy|document|organi[sz]e|integrate)"
-)
 _SOME: Final = r" (?:(?:the|a|an|my|our|another|this|some|both|first|new|own|only) ){0,3}"
 _ADJECTIVES: Final = (
-    r"(?:(?!(?:and|or|of|in|on|for|with|to|at|it|your|their|about|that|how|\w+ing)\b)[a-z\d-]+ ){0,2}"
+    r"(?:(?!(?:and|or|of|in|on|for|with|to|at|it|your|their|about|that|how|\w+ing)\b)[a-z\d-]+ )"
+    r"{0,2}"
 )
 _Said: TypeAlias = tuple[re.Pattern[str], _Kinds, str, bool]
 
 
-def _said(verbs: str, *, loose: bool = True) -> re.Pattern[str]:
-    return re.compile(
-        rf"{_I}(?:{verbs}){_SOME}(?:(?:\w+ ){{1,3}}(?:called|titled|like) |"
-        rf"{_ADJECTIVES if loose else ''})[\"“`]?$",
-        re.IGNORECASE,
-    )
+def _said(
+    words: str, kinds: _Kinds, relation: str, *, whole: bool = True, loose: bool = True
+) -> _Said:
+    """Return a row for the list of ``words`` after "I".
+
+    With ``whole`` the name has to be the whole object: "a Flask extension" is no Flask. With
+    ``loose`` adjectives may stand before it. What somebody has is told by its name only.
+    """
+    adjectives = _ADJECTIVES if loose else ""
+    called = r"(?:\w+ ){1,3}(?:named|called|titled|like) "
+    called = called if words == "have" else rf"(?:{called}|{adjectives})"
+    verb = phrases(f"I {words}")
+    if words in _WANTED:
+        verb += rf"|(?:{_WANTED[words]}) to (?:{phrases(f'I want to {words}')})"
+    pattern = re.compile(rf"{_I}(?:{verb}){_SOME}{called}[\"“`]?$", re.IGNORECASE)
+    return pattern, kinds, relation, whole
 
 
+_WANT: Final = "trying|want|need|going|planning|hoping|plan"
+#: The words of wanting that may stand before some of the verbs.
+_WANTED: Final = {
+    "work with": _WANT, "work on": "trying", "plan": _WANT, "study": _WANT, "see": _WANT,
+}  # fmt: skip
 _FIRST_PERSON: Final[tuple[_Said, ...]] = (
-    (_said(r"(?:decided|opted|settled|agreed)(?: on| for| to (?:use|keep|adopt|buy|choose|pick|try"
-           r"|(?:go|stay|stick) with|(?:switch|move|migrate) to))|chose|chosen|picked(?! up)"
-           r"|(?:went|going|go|sticking|stick|staying|stay) with", loose=False),
-     _THING, "decided_for", False),
-    (_said(r"(?:work|worked|working|employed) (?:at|for|by)", loose=False),
-     frozenset({"organisation"}), "works_at", True),
-    (_said(r"us(?:e|ed|ing)|set(?:ting)? up|configured|installed|upgraded(?: to)?|integrated"
-           r"|switched to|moved to|migrated to|running|adopted"), _TOOL | {"concept"}, "uses", False),
-    (_said(rf"{_WANT}(?:use|integrate|set up|configure|install|initiali[sz]e|switch to|move to"
-           r"|migrate to|deploy (?:to|on|with)|try)|working with"
-           r"|thinking of using"), _TOOL | {"concept"}, "works_with", False),
-    (_said(rf"{_MADE}|trying to {_MAKE}"), _THING - {"technology"}, "works_on", True),
-    (_said("added"), frozenset({"technology"}), "uses", False),
-    (_said(rf"{_WANT}{_MAKE}"), _TOPIC | _CODE, "plans", True),
-    (_said(r"stud(?:y|ied|ying)|learn(?:ed|ing)|research(?:ed|ing)|read|(?:re)?reading|finished"
-           rf" (?:re)?reading|{_WANT}(?:learn|understand(?: why)?|study|read)"),
-     _TOPIC | {"technology"}, "studies", True),
-    (_said(rf"{_WANT}(?:visit|see|go to|travel to|attend|join|watch|move to)"
-           r"|planning (?:a|my|our|the) (?:\w+ )?(?:trip|visit|move) to"), _WHERE, "plans", True),
-    (_said(r"went to|visited|travell?ed to|flew to|been to"), _WHERE | _PLACE, "visited", True),
-    (_said(r"attended|joined|took part in|signed up for|volunteer(?:ed|ing)? (?:at|for)"
-           r"|participated in|ran|competed in"), _WHERE, "took_part_in", True),
-    (_said(r"watched|saw|(?:re)?watching|finished watching", loose=False), _TOPIC, "watched", True),
-    (_said(r"love|loved|like|liked|enjoy|enjoyed|prefer|adore|(?:love|loved|enjoy|enjoyed|like)"
-           r" (?:reading|watching|playing|visiting)", loose=False), _WHERE | _TOOL, "likes", True),
-    (_said(r"(?:got|bought|own|adopted|have|has) (?:a|an|another|my|our|two|this)(?: \w+){0,3}"
-           r" (?:named|called)", loose=False), _THING | _PERSON, "has", True),
-)  # fmt: skip
+    _said("decide for", _THING, "decided_for", whole=False, loose=False),
+    _said("work at", frozenset({"organisation"}), "works_at", loose=False),
+    _said("use", _NAMED, "uses", whole=False),
+    _said("work with", _NAMED, "works_with", whole=False),
+    _said("work on", _THING - _TECHNOLOGY, "works_on"),
+    _said("add", _TECHNOLOGY, "uses", whole=False),
+    _said("plan", _TOPIC | _CODE, "plans"),
+    _said("study", _TOPIC | _TECHNOLOGY, "studies"),
+    _said("see", _WHERE, "plans"),
+    _said("visit", _WHERE, "visited"),
+    _said("join", _WHERE, "took_part_in"),
+    _said("watch", _TOPIC, "watched", loose=False),
+    _said("like", _WHERE | _TOOL, "likes", loose=False),
+    _said("have", _THING | _PERSON, "has", loose=False),
+)
 _WISH: Final = re.compile(r"^\w+(?:['’]d| would) (?:like|love)\b", re.IGNORECASE)  # noqa: RUF001
 #: Where the object of a verb ends.
 _WHOLE: Final = re.compile(
@@ -285,8 +275,10 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
         return (right, "uses", left) if re.fullmatch(r" (?:in|inside) (?:the )?", gap) else None
     for pattern, kinds, targets, relation, turned in _ROWS:
         if left.type in kinds and right.type in targets and pattern.match(gap):
-            if relation in ("uses", "used_with", "works_with") and right.name.islower() and (
-                right.type == "concept"
+            if (
+                relation in ("uses", "used_with", "works_with")
+                and right.name.islower()
+                and (right.type == "concept")
             ):
                 continue
             return (right, relation, left) if turned else (left, relation, right)
@@ -328,8 +320,10 @@ def _of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str
                 continue
             if relation == "likes" and _WISH.search(found.group()):
                 continue
-            if relation in ("uses", "works_with") and thing.type == "concept" and not (
-                whole or _PRODUCT.search(thing.name)
+            if (
+                relation in ("uses", "works_with")
+                and thing.type == "concept"
+                and not (whole or _PRODUCT.search(thing.name))
             ):
                 continue
             event = relation == "visited" and thing.type == "event"

@@ -47,12 +47,7 @@ def _signs(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-_DONE: Final = (
-    "done|did|fixed|finished|completed|shipped|merged|deployed|sent|closed|resolved|sorted|tested"
-    "|ticked|uploaded|delivered|submitted|signed|booked|paid|built|written|published|renewed"
-    "|cancelled|cleaned|ordered|removed|replaced|installed|confirmed|approved|reviewed|returned"
-    "|added|updated|solved|implemented|answered"
-)
+_DONE: Final = phrases("done")
 #: A mark of a task, in any language, and a box to tick.
 _MARK: Final = re.compile(
     r"(?:(?:^|[#/*;%>-])[ \t]*(?:TODO|FIXME)\b(?:\([^)]{0,40}\))?[:\s-]+|\b(?:TODO|FIXME)"
@@ -63,103 +58,71 @@ _BOX: Final = re.compile(r"^[ \t]*[-*+] \[(?P<tick>[ xX])\] (?P<rest>[^\n]{3,240
 _MONTHS: Final = "janfebmaraprmayjunjulaugsepoctnovdec"
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
 _DAY: Final = _signs(
-    r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6} \d",
-    r"\b\d{1,2}(?:st|nd|rd|th)?\.? (?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)",
-    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|\b\d{4}-\d\d-\d\d\b",
+    rf"\b{_MONTH} \d|\b\d{{1,2}}(?:st|nd|rd|th)?\.? {_MONTH}|\b\d{{4}}-\d\d-\d\d\b",
+    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b",
 )
 _LATER: Final = _signs(rf"\b(?:{phrases('later')})\b")
 #: What says that something is left to do, whoever answers.
 _LEFT: Final = _signs(
-    r"\b(?:i|we)(?:['’]ve)? still (?:(?:need|have|want) to|need)\b",  # noqa: RUF001
+    rf"\b(?:{phrases('left to do')}|(?:needs?|has|have) to be (?:{_DONE}))\b",
+    rf"\b(?:haven['’]t|not) (?:\w+ )?(?:{phrases('not yet done')})\b",  # noqa: RUF001
     r"(?:^\W*|[.,;:!?] |\b(?:please|you|and) )remind me to\b",
-    r"\b(?:next steps? (?:is|are)|remaining (?:work|task|step)s?|left to do|action item|to-do)\b",
-    r"\b(?:needs?|has|have) to be (?:done|fixed|updated|tested|reviewed|written|added|checked"
-    r"|rehearsed|renewed|signed|paid|sent|tidied|cleaned|replaced|removed)\b",
-    r"\bhaven['’]t (?:\w+ )?(?:finished|started|implemented|tested|deployed|written|set up)\b",  # noqa: RUF001
-    r"\bnot (?:done|finished|implemented|tested|deployed|written) yet\b",
 )
 #: What somebody has to do, or says they will; the verb behind it says whether that can be done.
-_NEED: Final = _signs(r"\b(?:i|we)(?:['’]ve)? (?:need to|have to|must|gotta)\b")  # noqa: RUF001
-_PROMISE: Final = _signs(
-    r"\b(?:i['’]ll|i will|we['’]ll|we will|i promise to|i(?:['’]m| am) (?:going to|planning to"  # noqa: RUF001
-    r"|gonna)|we(?:['’]re| are) (?:going|planning) to|(?:i|we) plan to)\b"  # noqa: RUF001
-)
+_NEED: Final = _signs(rf"\b(?:{phrases('need')})\b")
+_PROMISE: Final = _signs(rf"\b(?:{phrases('promise')})\b")
 _KEEPS: Final = _signs(
-    rf"^\W*(?:(?:also|just|then|definitely|certainly|probably|\w+ly|go ahead and|make sure to"
-    rf"|try to) )*(?:{phrases('keeps')})\b(?! (?:you through|in mind|going|it up|up with|my dream"
-    r"|our dream|some (?:\w+ )?memories|memories))"
+    rf"^\W*(?:(?:also|just|then|\w+ly|go ahead and|make sure to|try to) )*"
+    rf"(?:{phrases('keeps')})\b(?! (?:{phrases('keeps nothing')}))"
 )
 _WITH: Final = re.compile(
-    r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|\b(?:ask|tell|call|email|meet)"
-    rf" (?:him|her|them|my)\b|\bin (?i:{_MONTH})\b|\bbefore (?:the|my|we|our)\b|[a-z,] (?:[A-Z][a-z]|`)",
+    r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|[a-z,] (?:[A-Z][a-z]|`)"
+    r"|\b(?:ask|tell|call|email|meet) (?:him|her|them|my)\b|\bbefore (?:the|my|we|our)\b"
 )
 _NO_PROMISE: Final = _signs(
-    r"\b(?:if|whether|sign that|sure|hope|hoping|hopefully|guess|bet|maybe|worried|afraid"
-    r"|wonder\w*|knows?|when|until|before|after|once|so|how|examples?:?)(?:,| that)?"
-    r"(?: if)? [\"“‘']?$|[\"“‘]$|\b(?:if|let me know|unless|in case) [^.;]{0,80}$"  # noqa: RUF001
+    rf"\b(?:{phrases('before no promise')})(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
+    r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
 )
 _NO_TASK: Final = _signs(
-    r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$"
-    r"|\b(?:all|everything|anything|that|work|when|so|until)\W+$|^\W*to [^,]{0,80}, $|\bif\b"
+    r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$",
+    r"\b(?:all|everything|anything|that|work|when|so|until)\W+$|^\W*to [^,]{0,80}, $|\bif\b",
 )
-#: What is called open, or does not work, or is not decided; and what is told of it.
+#: What is called open, or does not work, or is not decided.
 _LISTED: Final = _signs(
     r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task|question)s?\b",
     r"\b(?:remaining|remains?|still|left) open\b(?! (?:until|to|for|from|on|at))",
-    r"\bput (?:it|that|this|them) (?:down )?on (?:the|my|our) (?:open |to-?do )?list\b",
-    r"\b(?:goes|go) on the (?:open |to-?do )?list\b|\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
-    r"\bto be (?:confirmed|clarified|decided|determined)\b|\bTB[CD]\b",
-    r"\bstill (?:waiting (?:for|on)|pending|missing|undecided|unclear)\b|\bundecided\b",
-    r"\bwaiting (?:for|on) (?:\w+ ){0,3}(?:approval|confirmation|feedback|reply|answer|decision"
-    r"|signature|grades?|results?)\b",
-    r"\bhave(?:n['’]t| not) (?:yet )?decided\b|\bblocked (?:by|on)\b|\bkeeps? (?:failing|crashing)\b",  # noqa: RUF001
+    r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?list\b",
+    r"\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
+    rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}(?:{phrases('awaited')}))\b",
 )
 _TROUBLE: Final = _signs(
-    r"\bstill (?:getting|seeing (?:the|an?|this)|failing|fails|broken|not working|doesn|can['’]t"  # noqa: RUF001
-    r" (?:get|figure|find|connect|run|reach|log|open|build|deploy))\b",
-    r"\bnot working\b|\b(?:does|do|did|is|was)n['’]t work(?:ing)?\b(?! out)",  # noqa: RUF001
+    rf"\b(?:{phrases('trouble')})\b(?! out)",
     r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
-    r"\b(?:error|bug|problem|issue) persists\b|\bcrashes when\b|\bfails (?:when|with|on|to)\b",
 )
-_MEANS_BEFORE: Final = re.compile(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])", re.I)
-_CLOSES: Final = _signs(
-    r"\b(?:clos(?:es?|ed|ing)|settles?|settled|done|answered|ticked|no (?:more|longer))\b"
-)
+_MEANS_BEFORE: Final = _signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
+_CLOSES: Final = _signs(rf"\b(?:{phrases('closing')})\b")
 #: Possible reports that something is done, and what makes them none.
-_SETTLES: Final = re.compile(
-    rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?P<first>(?:{_DONE}|wrote|called|asked)\b"
-    r"(?! (?:you|to)\b))|\b(?P<by>(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
-    rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed))\b"
-    rf"|\b(?:is|are|was|were|['’]s|has been|have been|got)(?: (?:now|then|all|already|also"  # noqa: RUF001
-    rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b"
-    r"|\b(?:closes|settles|answers)\b|\b(?:works now|now works)\b",
-    re.IGNORECASE,
+_SETTLES: Final = _signs(
+    rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?:{_DONE}|wrote|called|asked)\b(?! (?:you|to)\b)",
+    r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
+    rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed)\b",
+    r"\b(?:is|are|was|were|['’]s|has been|have been|got)(?: (?:now|then|all|already|also"  # noqa: RUF001
+    rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b",
+    r"\b(?:closes|settles|answers|works now|now works)\b",
 )
-_STRONG: Final = _signs(r"\b(?:fixed|resolved|solved|finished|completed|implemented|deployed|merged)$")
+_STRONG: Final = _signs(rf"\b(?:{phrases('surely done')})$")
 _BARE_DONE: Final = _signs(
-    r"^\W*(?:(?:ok|okay|yes|yep|and|all|now|it|that|this|both|everything|s|m|is|are|was|['’]s)\W+)"  # noqa: RUF001
-    rf"{{0,4}}(?:{_DONE})(?: (?:it|that|them))?(?:\W+(?:now|too|as well|already|today|just now"
-    r"|thanks|thank you))*\W*$"
+    rf"^\W*(?:(?:{phrases('around done')}|s|m|['’]s)\W+){{0,4}}(?:{_DONE})(?: (?:it|that|them))?"  # noqa: RUF001
+    r"(?:\W+(?:now|too|as well|already|today|just now|thanks|thank you))*\W*$"
 )
-_NOT_DONE: Final = _signs(
-    r"\b(?:if|when|whenever|once|until|till|unless|before|after|as soon as|in case|could|would"
-    r"|should|must|to be|not|never|almost|nearly|half|trying|having trouble)\b|n['’]t\b"  # noqa: RUF001
-)
+_NOT_DONE: Final = _signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
 #: Questions that need no substantial answer, and replies that give none.
-_PHATIC: Final = _signs(
-    r"\b(?:how (?:are|were|have|was|is) |how['’]s|what(?:['’]s| is) (?:up|new|going on)"  # noqa: RUF001
-    r"|(?:how|what) about you|you\?|right\?|don['’]t you think|isn['’]t it|know what i mean"  # noqa: RUF001
-    r"|(?:would|do) you (?:like|want) (?:me|to|more|any|help)|(?:can|may|shall|should) i help"
-    r"|anything else|any other|does that |sounds? good|who knows|are you kidding|guess what)"
-)
+_PHATIC: Final = _signs(rf"\b(?:{phrases('phatic')})|\b(?:you|right)\?")
 _UNKNOWN: Final = _signs(
-    r"\b(?:(?:i['’]m |i am |we['’]re |we are )?not (?:sure|certain|decided)(?: yet)?"  # noqa: RUF001
-    r"|(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)(?! (?:about you|how you|if you"  # noqa: RUF001
-    r"|what i(?:['’]d| would)))|no answer (?:yet|so far)|not (?:yet )?known"  # noqa: RUF001
-    r"|(?:i|we) do(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)"  # noqa: RUF001
-    r"|(?:can(?:not|['’]t)|could(?:n['’]t| not)|was not able to|wasn['’]t able to)"  # noqa: RUF001
-    r" (?:answer|find|say|tell)\b|have(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked"  # noqa: RUF001
-    r"|heard|looked|asked)|(?:still )?unknown|undecided|TB[CD]|we['’]ll see)\b",  # noqa: RUF001
+    rf"\b(?:{phrases('unknown')})\b",
+    r"\b(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)\b(?! (?:about|how|if) you| what i)",  # noqa: RUF001
+    r"\bdo(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)\b",  # noqa: RUF001
+    r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
 )
 _BUT: Final = _signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
 _WILL_CHECK: Final = _signs(
@@ -170,8 +133,8 @@ _ASKS_BACK: Final = _signs(
     r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
     r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['’]ll| will)? need to know)"  # noqa: RUF001
 )
-_ASKING: Final = re.compile(
-    r"^\W*(?:(?:so|and|but|also|hmm),? )?(?:can|could|would|will|do|does|should|is|are)\b", re.I
+_ASKING: Final = _signs(
+    r"^\W*(?:(?:so|and|but|also|hmm),? )?(?:can|could|would|will|do|does|should|is|are)\b"
 )
 _NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
@@ -286,9 +249,11 @@ def _read(
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
         enough = len(stems(text) - stems(listed.group())) >= _LEAST
-        return _item("unresolved", clause(text, text.find(listed.group())), one.index) if (
-            enough
-        ) else None
+        return (
+            _item("unresolved", clause(text, text.find(listed.group())), one.index)
+            if (enough)
+            else None
+        )
     done = _SETTLES.search(text) if one.own and not one.asks else None
     if done and not _NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
         found = _item("task", clause(text, done.start()), one.index, report=True)
@@ -325,7 +290,9 @@ def _duty(one: Sentence, *, helped: bool, acts: bool, end: str) -> OpenItem | No
             return None
     kept = clause(text, found.start())
     plain = stems(re.sub(r"\w+ly\b", "", kept))
-    if (one.own and (len(plain) < _LEAST or not telling(plain))) or _has_passed(text, one.date, end):
+    if (one.own and (len(plain) < _LEAST or not telling(plain))) or _has_passed(
+        text, one.date, end
+    ):
         return None
     return _item(kind, kept, one.index)
 
@@ -468,6 +435,8 @@ def _closed_by(
         least = max(_LEAST, (_SLIGHT if item.slight else _SHARE) * len(held.words))
         # A report of little content names all of a short item: "The changelog is done."
         few = meant and meant <= held.words and len(telling(held.words)) <= _ANSWERS
-        if few or (number >= least and len(held.words & meant) >= min(_LEAST, len(telling(held.words)))):
+        if few or (
+            number >= least and len(held.words & meant) >= min(_LEAST, len(telling(held.words)))
+        ):
             settled.append(place)
     return settled

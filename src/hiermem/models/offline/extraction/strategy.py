@@ -20,8 +20,10 @@ from hiermem.types.trivector import StrategyKind
 _I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001
 _OBJECT: Final = r"(?! (?:it|this|these|those|them|him|her|furniture|between|in |whether))"
 _MONTHS: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-_DATE: Final = rf"(?:{_MONTHS} \d|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS}|\d{{4}}-\d\d|q[1-4]\b" \
+_DATE: Final = (
+    rf"(?:{_MONTHS} \d|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS}|\d{{4}}-\d\d|q[1-4]\b"
     rf"|{_MONTHS} \d{{4}}|the end of |next (?:week|month|year)|(?:mon|tues|wednes|thurs|fri)day)"
+)
 _CHANGED: Final = (
     "reduced|improved|increased|decreased|dropped|boosted|raised|lowered|shortened|cut|grew|grown"
     "|brought|sped up|rose|risen|fell|fallen|reduces|improves|increases|went (?:up|down)"

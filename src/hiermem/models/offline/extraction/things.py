@@ -181,7 +181,9 @@ def _is_proof(text: str, mention: NameMention) -> bool:
         return False
     if mention.detail or mention.type == "person" or mention.sure >= _CERTAIN:
         return True
-    return _MIXED.fullmatch(mention.name) is not None or not (_PART_BEFORE.search(before) or _PART_AFTER.match(after))
+    return _MIXED.fullmatch(mention.name) is not None or not (
+        _PART_BEFORE.search(before) or _PART_AFTER.match(after)
+    )
 
 
 def _kind_of(thing: Thing, said: Sequence[Sentence]) -> EntityType:
@@ -378,7 +380,9 @@ def _phrases(
         first, last = phrase.split()[0], phrase.split()[-1]
         if first in verbs or last in verbs:
             continue
-        weight = (spread + 2 * own) ** 0.5 * math.log(1 + total / spread) * (1 + phrase.count(" ") / 2)
+        weight = (
+            (spread + 2 * own) ** 0.5 * math.log(1 + total / spread) * (1 + phrase.count(" ") / 2)
+        )
         scored.append((weight, phrase))
         thing.sure = min(0.75, 0.35 + 0.04 * (spread + own))
         if last in _WORDS["event ends"]:
