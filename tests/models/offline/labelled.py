@@ -55,9 +55,9 @@ class Score:
         self.missed += sorted(wanted - found)
 
 
-def blocks(name: str) -> Iterator[list[str]]:
+def blocks(folder: Path, name: str) -> Iterator[list[str]]:
     """Yield the groups of lines of a file, between its blank lines."""
-    for block in (LABELS / name).read_text("utf-8").split("\n\n"):
+    for block in (folder / name).read_text("utf-8").split("\n\n"):
         if lines := [line for line in block.splitlines() if line.strip()]:
             yield lines
 
@@ -80,10 +80,10 @@ def read(lines: list[str]) -> Answer:
     return extract(sources, max_tokens=16_000, count=COUNT)
 
 
-def statements() -> tuple[Score, Score]:
+def statements(folder: Path) -> tuple[Score, Score]:
     """Measure entities and relations."""
     entities, relations = Score(), Score()
-    for lines in blocks("statements.txt"):
+    for lines in blocks(folder, "statements.txt"):
         named: dict[str, str] = {}
         told: set[str] = set()
         said: list[str] = []
@@ -115,10 +115,10 @@ def statements() -> tuple[Score, Score]:
     return entities, relations
 
 
-def direction() -> tuple[Score, Score]:
+def direction(folder: Path) -> tuple[Score, Score]:
     """Measure open items and strategy."""
     opened, strategy = Score(), Score()
-    for lines in blocks("direction.txt"):
+    for lines in blocks(folder, "direction.txt"):
         answer = read([line for line in lines if line[:2] not in ("? ", "! ")])
         for score, sign, found in (
             (opened, "? ", [(each.kind, each.text) for each in answer.deltas if each.open]),
@@ -148,10 +148,10 @@ def note(text: str, *, category: str = "", minute: int = 0) -> Note:
     return Note(key=f"k{minute}", text=text, timestamp=at, category=category)
 
 
-def notes() -> tuple[Score, Score]:
+def notes(folder: Path) -> tuple[Score, Score]:
     """Measure where notes go, and what is struck out."""
     placed, struck = Score(), Score()
-    lines = (LABELS / "notes.txt").read_text("utf-8").splitlines()
+    lines = (folder / "notes.txt").read_text("utf-8").splitlines()
     rules = "".join(
         f"- {line[2:].replace(':', ': ', 1)}\n" if ":" in line else f"- {line[2:]}\n"
         for line in lines
@@ -188,10 +188,10 @@ def _bank(rules: str, *given: Note) -> BankText:
     return BankText(rules, "", (), (), missing, given)
 
 
-def measure() -> dict[str, Score]:
+def measure(folder: Path = LABELS) -> dict[str, Score]:
     """Return the scores by what was measured."""
     names = ("entities", "relations", "open items", "strategy", "places of notes", "struck out")
-    return dict(zip(names, (*statements(), *direction(), *notes()), strict=True))
+    return dict(zip(names, (*statements(folder), *direction(folder), *notes(folder)), strict=True))
 
 
 def main() -> None:

@@ -97,6 +97,8 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
     label = _LABEL.match(note.text)
     said = [note.category, label[1] if label else "", *note.tags]
     is_known = False
+    # Of a kind that no list holds, the last word is the kind: "known limitation".
+    said += [name.split()[-1] for name in said if name.split()[1:]]
     for each in filter(None, map(_key, said)):
         for found in places:
             if each - _SMALL == found.name:

@@ -27,7 +27,7 @@ _LABEL: Final = re.compile(
 )
 #: Where a statement ends and another one begins.
 _BOUNDARY: Final = re.compile(
-    r"; |,? (?:and|but|so|because|since|although|(?:[-–—] )?(?:even )?though)"
+    r"; |,? (?:and|but|so|because|since|although|(?:[-–—] )?(?:even )?though)"  # noqa: RUF001
     r" (?=(?:I|i|we|it|he|she|they|you|my)\b)|, (?:considering|given|especially since)(?: that)? "
     r"(?=(?:I|we|my)\b)|, (?=(?:can|could|how|what|would|do|please|I|we|any)\b)"
 )

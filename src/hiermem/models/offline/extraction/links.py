@@ -75,7 +75,8 @@ _ROWS: Final[tuple[_Row, ...]] = (
     _row("in", _CODE - {"file"}, _CODE - {"function"}, "defined_in"),
     _row("with", _TECHNOLOGY, _TECHNOLOGY | {"concept"}, "used_with", free=1),
     _row("works with", _NAMED, _NAMED, "works_with", free=2),
-    _row("using", _TOPIC | _CODE, _NAMED, "uses", free=2),
+    _row("using", _CODE | {"concept"}, _NAMED, "uses", free=2),
+    _row("with a tool", _CODE | {"concept"}, _TOOL, "uses", free=2),
     _row("uses", _THING | _WHO, _NAMED, "uses"),
     _row("for", _TECHNOLOGY, _TOPIC | _TECHNOLOGY, "used_for"),
     _row("works at", _PERSON, frozenset({"organisation"}), "works_at"),
@@ -171,7 +172,7 @@ _WHOLE: Final = re.compile(
     r"[\"”`)]*(?:\s*(?:[.,;:!?)(–—…]|-\s|$)"  # noqa: RUF001
     r"| (?:and|or|of|with|for|to|in|on|at|from|by|using|that|which|who|because|but|as|since|so|when"
     r"|while|via|today|yesterday|recently|last|this|next|now|too|again|before|after|during|through"
-    r"|where|if|is|was|one|some|instead|once|twice|often|all|early|already|yet|v?\d)\b)"
+    r"|together|there|here|where|if|is|was|one|some|instead|once|twice|often|all|early|already|yet|v?\d)\b)"
 )
 _PRODUCT: Final = re.compile(r"[a-z\d][A-Z]")
 _LISTED: Final = re.compile(r"(?:,|,? and|,? plus) (?:the )?")

@@ -91,7 +91,8 @@ _NO_TASK: Final = _signs(
 _LISTED: Final = _signs(
     r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task|question)s?\b",
     r"\b(?:remaining|remains?|still|left) open\b(?! (?:until|to|for|from|on|at))",
-    r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?list\b",
+    r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?"
+    r"list\b",
     r"\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
     rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}(?:{phrases('awaited')}))\b",
 )
@@ -117,7 +118,7 @@ _BARE_DONE: Final = _signs(
 )
 _NOT_DONE: Final = _signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
 #: Questions that need no substantial answer, and replies that give none.
-_PHATIC: Final = _signs(rf"\b(?:{phrases('phatic')})|\b(?:you|right)\?")
+_PHATIC: Final = _signs(rf"\b(?:{phrases('phatic')})|(?:^\W*|, )(?:and )?(?:you|right)\?")
 _UNKNOWN: Final = _signs(
     rf"\b(?:{phrases('unknown')})\b",
     r"\b(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)\b(?! (?:about|how|if) you| what i)",  # noqa: RUF001
@@ -156,8 +157,8 @@ _PASSES: Final = (
 class OpenItem:
     """One open item, or a statement that settles one (``open`` False).
 
-    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is dropped unless
-    it settles something. ``labels`` are the numbers of the item.
+    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is dropped
+    unless it settles something. ``labels`` are the numbers of the item.
     """
 
     kind: DeltaKind
@@ -248,7 +249,7 @@ def _read(
     if listed and not _CLOSES.search(text):
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
-        enough = len(stems(text) - stems(listed.group())) >= _LEAST
+        enough = len(telling(stems(text) - stems(listed.group()))) > 0
         return (
             _item("unresolved", clause(text, text.find(listed.group())), one.index)
             if (enough)
@@ -264,7 +265,9 @@ def _read(
     return _duty(one, helped=helped, acts=acts, end=end)
 
 
-def _duty(one: Sentence, *, helped: bool, acts: bool, end: str) -> OpenItem | None:
+def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
+    one: Sentence, *, helped: bool, acts: bool, end: str
+) -> OpenItem | None:
     """Return what somebody has to do, or says they will, None for nothing of the kind."""
     text = one.text
     if one.asks and (_ASKING.match(text) or not ASIDE.search(text)):

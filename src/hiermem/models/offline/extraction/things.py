@@ -26,6 +26,7 @@ from hiermem.core.text.entity_words import (
 )
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
+from hiermem.models.offline.extraction.clause import phrases
 from hiermem.models.offline.extraction.speech import Definition, Sentence
 from hiermem.types.trivector import EntityType
 
@@ -40,9 +41,9 @@ _KINDS: Final[dict[EntityType, tuple[float, int]]] = {
 #: Kinds whose form leaves no doubt.
 _FORMAL: Final = frozenset({"file", "url", "function", "date"})
 _CODE: Final = frozenset({"function", "class", "identifier"})
-#: A name below the first certainty is none; a place below the second is one only after these words;
-#: from the third on a name needs no look at its neighbours, and from the fourth on no proof where it
-#: is never written small; the fifth is that of what code defines.
+#: A name below the first certainty is none; a place below the second is one only after these
+#: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
+#: where it is never written small; the fifth is that of what code defines.
 _LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
 _INTO: Final = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS['before a place']))}) $", re.IGNORECASE)
 #: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
@@ -51,14 +52,21 @@ _PART_BEFORE: Final = re.compile(
     r"(?:\b(?!(?:The|A|An|I|In|At|On|And|But|My|Our|To|For|With|From) )[A-Z][\w.']*"
     r"(?:[- ]| of (?:the )?)|[\"“&/])$"
 )
+#: What shows that a capitalised word is a person, wherever it stands.
+_HUMAN_AFTER: Final = re.compile(
+    rf"(?:,? (?:who|also|then|just|now|and I|has|had|\w+ly))*,? (?:{phrases('after a person')})\b"
+    r"|, (?:my|our) [a-z]"
+)
+_HUMAN_BEFORE: Final = re.compile(rf"\b(?:{phrases('before a person')}),? $", re.IGNORECASE)
 _PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&/]|-[A-Za-z]")  # noqa: RUF001
+_OWNED: Final = re.compile("['’]s [A-Z]")  # noqa: RUF001
 _MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
 #: A piece of a name, and what stands for a name that is to be filled in.
 _INITIAL: Final = re.compile(r".* [A-Z]\.?|(?:[A-Z]\.)+[A-Z]?|[A-Z]{2,}s|(?:X{2,}|XYZ)\b.*")
 _SMALL: Final = re.compile(r"(?<![\w./@`-])[^\W\d_][\w'’-]*(?![\w/@`(-]|\.\w)|[.,;:!?]")  # noqa: RUF001
 _TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
 #: A phrase recurs in this many messages, in this many of people, and stands alone this often.
-_SPREAD, _OWN, _ALONE = 3, 2, 0.4
+_SPREAD, _OWN, _ALONE = 3, 2, 0.3
 #: From this share of its occurrences behind "to", "can" and the like on, a word is a verb.
 _VERB: Final = 0.2
 _MOST_PHRASES: Final = 40
@@ -67,7 +75,8 @@ _ENDS: Final = (FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")
 ]
 _STARTS: Final = _WORDS["before a phrase"]
 _ORDERS: Final = _WORDS["orders"]
-_HEADS_ALONE: Final = _WORDS["vague"]
+_NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
+_NO_NOUN: Final = ("ed", "using", "ous", "ful", "able", "ible", "ive", "ish", "less")
 
 
 @dataclass(slots=True)
@@ -145,7 +154,9 @@ def collect(
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    mentions = [[m for m in find(one.text) if m.type != "number"] for one in said]
+    mentions = [
+        [_as_person(m, one.text) for m in find(one.text) if m.type != "number"] for one in said
+    ]
     table: dict[str, Thing] = {}
     for one, found in zip(said, mentions, strict=True):
         for mention in found:
@@ -172,12 +183,22 @@ def collect(
     return kept, list(_marked(said, mentions, kept))
 
 
+def _as_person(mention: NameMention, text: str) -> NameMention:
+    """Return a name of unknown kind as that of a person, if it does what people do."""
+    name = mention.name
+    if mention.type != "concept" or not (name.istitle() and name.isalpha()):
+        return mention
+    before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:40]
+    human = _HUMAN_AFTER.match(after) or _HUMAN_BEFORE.search(before)
+    return mention._replace(type="person", sure=0.65) if human else mention
+
+
 def _is_proof(text: str, mention: NameMention) -> bool:
     """Return whether the form of a name here proves that it is a name, and all of it."""
     before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:12]
     if mention.sure <= _LEAST or _OPENS.search(before) or after.startswith(":"):
         return False
-    if before.endswith("["):
+    if before.endswith("[") or (mention.type != "person" and _OWNED.match(after)):
         return False
     if mention.detail or mention.type == "person" or mention.sure >= _CERTAIN:
         return True
@@ -186,7 +207,9 @@ def _is_proof(text: str, mention: NameMention) -> bool:
     )
 
 
-def _kind_of(thing: Thing, said: Sequence[Sentence]) -> EntityType:
+def _kind_of(  # noqa: PLR0911 - a row of cases, the first of which holds
+    thing: Thing, said: Sequence[Sentence]
+) -> EntityType:
     """Return the one kind of a name, by its form first, then by the places where it stands."""
     for kind in ("file", "url", "date", "function"):
         if thing.votes[kind]:
@@ -229,7 +252,9 @@ def _telling(said: Sentence, mention: NameMention) -> float:
     return worth - 0.2 * mention.start / max(1, length)
 
 
-def _is_worthy(thing: Thing, small: int) -> bool:
+def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
+    thing: Thing, small: int
+) -> bool:
     """Return whether it was named by the right people, in a form that proves the name.
 
     ``small`` says how often the name is written in lower case.
@@ -403,19 +428,19 @@ def _phrases(
 def _is_phrase(gram: Sequence[str]) -> bool:
     """Return whether words may be a phrase that names something, whatever their frequency."""
     first, last = gram[0], gram[-1]
-    if any(len(word) < 3 or not word.replace("-", "").isalpha() for word in gram):
+    verbal = first.endswith(("ing", "ed")) and first not in _WORDS["nouns in -ing"]
+    generic = sum(word in GENERIC for word in gram) > (len(gram) > 2 or last not in GENERIC)
+    if generic or first in _ORDERS or (verbal and "-" not in first):
         return False
-    if any(w in FUNCTION_WORDS or w in CALENDAR or w.endswith("ly") for w in gram):
+    if last in TECHNOLOGIES | _WORDS["vague"] or last.endswith(_NO_NOUN):
         return False
-    if first in _ORDERS or last in TECHNOLOGIES or last in _HEADS_ALONE:
-        return False
-    if sum(word in GENERIC for word in gram) > (len(gram) > 2 or last not in GENERIC):
-        return False
-    if first.endswith(("ing", "ed")) and "-" not in first and first not in _WORDS["nouns in -ing"]:
-        return False
-    if any(word in _WORDS["weak"] for word in gram):
-        return False
-    return not last.endswith(("ed", "using", "ous", "ful", "able", "ible", "ive", "ish", "less"))
+    return all(
+        len(word) > 2
+        and word.replace("-", "").isalpha()
+        and word not in _NO_PART
+        and (not word.endswith("ly") or word in _WORDS["in -ly"])
+        for word in gram
+    )
 
 
 def _marked(
