@@ -75,7 +75,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     _row("in", _CODE - {"file"}, _CODE - {"function"}, "defined_in"),
     _row("with", _TECHNOLOGY, _TECHNOLOGY | {"concept"}, "used_with", free=1),
     _row("works with", _NAMED, _NAMED, "works_with", free=2),
-    _row("using", _CODE | {"concept"}, _NAMED, "uses", free=2),
+    _row("using", _CODE | {"concept"}, _NAMED, "uses", free=4),
     _row("with a tool", _CODE | {"concept"}, _TOOL, "uses", free=2),
     _row("uses", _THING | _WHO, _NAMED, "uses"),
     _row("for", _TECHNOLOGY, _TOPIC | _TECHNOLOGY, "used_for"),
