@@ -3,8 +3,8 @@
 The statements and the rule for labelling them are in ``tests/models/offline/labels``: ``known``
 ones, which the rules were written with, and ``held_out`` ones, which were labelled afterwards.
 Of what a model finds, the share that is labelled is its precision; of what is labelled, the share
-that it finds is its recall. An entity is right if its name is; of the right ones, "their kinds" says
-how many have the right kind. With ``-v`` each error is printed.
+that it finds is its recall. An entity is right if its name is; "their kinds" says how many of the
+right ones have the right kind. With ``-v`` each error is printed.
 
     python benchmarks/offline.py [-v]
 """
@@ -49,13 +49,16 @@ class Score:
 
     @property
     def precision(self) -> float:
+        """Return the share of what was found that is right."""
         return self.right / max(1, self.right + len(self.wrong))
 
     @property
     def recall(self) -> float:
+        """Return the share of what is labelled that was found."""
         return self.right / max(1, self.right + len(self.missed))
 
     def add(self, found: set[str], wanted: set[str]) -> None:
+        """Count what was found against what is labelled."""
         self.right += len(found & wanted)
         self.wrong += sorted(found - wanted)
         self.missed += sorted(wanted - found)
@@ -91,13 +94,13 @@ def statements(folder: Path) -> tuple[Score, Score, Score]:
     entities, kinds, relations = Score(), Score(), Score()
     for lines in blocks(folder, "statements.txt"):
         named: dict[str, str] = {}
-        told: set[str] = set()
+        stated: set[str] = set()
         said: list[str] = []
         for line in lines:
             text, _, after = line.partition(" => ")
             marked = MARKED.findall(text)
             named |= {name.lower(): KINDS[kind] for name, kind in marked if kind in KINDS}
-            told |= {each.strip().lower() for each in after.split(";") if each.strip()}
+            stated |= {each.strip().lower() for each in after.split(";") if each.strip()}
             said.append(MARKED.sub(r"\1", text))
             relations.items += max(1, after.count(";") + 1)
             entities.items += len(marked)
@@ -111,7 +114,7 @@ def statements(folder: Path) -> tuple[Score, Score, Score]:
         kinds.items += len(both)
         kinds.add({f"{found[n]} {n}" for n in both}, {f"{named[n]} {n}" for n in both})
         ends = ((each.source.name, each.relation, each.target.name) for each in answer.relations)
-        relations.add({" ".join(each).lower() for each in ends}, told)
+        relations.add({" ".join(each).lower() for each in ends}, stated)
     return entities, kinds, relations
 
 

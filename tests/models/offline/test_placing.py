@@ -49,6 +49,19 @@ def test_what_belongs_nowhere_goes_to_one_plain_section() -> None:
     assert place(note("zzz"), places).heading == "## Miscellaneous"
 
 
+def test_a_file_that_holds_a_category_takes_it_in_the_section_that_the_note_names() -> None:
+    """Broken once: an open risk went to the plain section, beside ``risks.md`` with "Open"."""
+    files = (("log.md", "# Log\n\n## Notes\n"), ("risks.md", "# Risks\n\n## Open\n\n## Settled\n"))
+    places = places_of(BankText(RULES.text, "", files, (), (), ()), RULES)
+    for category, text, heading in (
+        ("open risk", "The ferry may be late.", "## Open"),
+        ("risk", "The strike is settled.", "## Settled"),
+        # In which of both it belongs nobody said.
+        ("risk", "The ferry may be late.", "## Notes"),
+    ):
+        assert place(note(text, category=category), places).heading == heading
+
+
 def test_a_category_goes_where_its_name_and_the_name_of_a_section_say() -> None:
     places = places_of(
         bank("# T\n\n## What works\n\n## What is left\n\n## Known issues\n\n## Stack\n"), RULES

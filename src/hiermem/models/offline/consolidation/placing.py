@@ -59,13 +59,14 @@ class Placement:
     """A section: its file, and its heading as an edit names it ("" if the file has none).
 
     ``new`` says that the section is not there yet. ``name`` are the stems of the telling words of
-    its name; a file that is one section is named by its own name.
+    its name, ``title`` those of its file's; a file that is one section is named by its own name.
     """
 
     file: str
     heading: str
     new: bool = False
     name: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    title: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
 def places_of(bank: BankText, rules: Rules) -> list[Placement]:
@@ -88,7 +89,8 @@ def places_of(bank: BankText, rules: Rules) -> list[Placement]:
         for each in kept:
             own = _key(each.heading.rpartition(PATH)[2]) - _SMALL
             alone = not each.heading or each.heading.startswith("# ") or len(kept) == 1
-            places.append(Placement(name, each.heading, name=title if alone else own))
+            named = title if alone else own
+            places.append(Placement(name, each.heading, name=named, title=title))
     return [*places, *_made(places, shown)]
 
 
@@ -96,6 +98,7 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
     """Return the section for one note."""
     label = _LABEL.match(note.text)
     said = [note.category, label[1] if label else "", *note.tags]
+    words = _key(f"{note.category} {_SENTENCE.split(note.text.strip(), maxsplit=1)[0]}")
     is_known = False
     # Of a kind that no list holds, the last word is the kind: "known limitation".
     said += [name.split()[-1] for name in said if name.split()[1:]]
@@ -106,17 +109,17 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
         for names, held in _CATEGORIES:
             if each in names:
                 is_known = True
-                if (known := _best(held, places)) is not None:
+                inside = [one for one in places if one.title in held]
+                if (known := _best(held, places) or _named(inside, words)) is not None:
                     return known
-    first = _key(_SENTENCE.split(note.text.strip(), maxsplit=1)[0])
-    named = [
-        each
-        for each in places
-        if each.name and each.name <= first and not (is_known or _is_of_kind(each))
-    ]
-    # The longest name says most; of equals the first counts.
-    longest = max(named, key=lambda each: len(each.name), default=None)
-    return longest or _best(_PLAIN, places) or places[0]
+    met = () if is_known else [one for one in places if one.name <= words and not _is_of_kind(one)]
+    return _named(met, words) or _best(_PLAIN, places) or places[0]
+
+
+def _named(places: Sequence[Placement], words: frozenset[str]) -> Placement | None:
+    """Return the section that is named after what the words name; of several, the longest name."""
+    named = [each for each in places if each.name and each.name <= words]
+    return max(named, key=lambda each: len(each.name), default=None)
 
 
 def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:

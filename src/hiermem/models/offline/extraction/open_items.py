@@ -246,7 +246,7 @@ def _read(
     if one.own and _BARE_DONE.match(text):
         return OpenItem("task", text, (one.index,), frozenset(), open=False, report=True)
     listed = _LISTED.search(text) if one.own and not one.asks else None
-    if listed and not _CLOSES.search(text):
+    if listed and not _CLOSES.search(text) and not _has_passed(text, one.date, end):
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
         enough = len(telling(stems(text) - stems(listed.group()))) > 0

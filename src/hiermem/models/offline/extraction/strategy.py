@@ -8,7 +8,7 @@ somebody tries, wants, fears or asks decides nothing either. The patterns are En
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,19 +107,18 @@ def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
     text = one.text
     if one.asks and not ASIDE.search(text):
         return None
-    advice = not one.own
-    for kind, sign in _SIGNS.items():
-        for found in sign.finditer(text):
+    # An assistant without a name decides only what it says "we" of; its advice has no effect yet,
+    # and its orders are no preference.
+    kinds: Iterable[StrategyKind] = _SIGNS if one.own else ("decision",)
+    for kind in kinds:
+        for found in _SIGNS[kind].finditer(text):
             before = text[: found.start()]
             able = kind not in ("milestone", "constraint") and _ABLE.search(before)
             if able or _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
                 continue
             if kind == "constraint" and not re.search(r"\d", text):
                 continue
-            # An assistant without a name decides only what it says "we" of; its advice has no
-            # effect yet, and its orders are no preference.
-            ours = kind == "decision" and re.search(r"\b(?:i|we)\b", found.group(), re.IGNORECASE)
-            if advice and not ours:
+            if not one.own and not re.search(r"\b(?:i|we)\b", found.group(), re.IGNORECASE):
                 continue
             if one.agent and kind == "preference":
                 continue

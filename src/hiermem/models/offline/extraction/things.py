@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from hiermem.core.extraction.reduce import normalise
@@ -45,7 +46,7 @@ _CODE: Final = frozenset({"function", "class", "identifier"})
 #: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
 #: where it is never written small; the fifth is that of what code defines.
 _LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
-_INTO: Final = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS['before a place']))}) $", re.IGNORECASE)
+_INTO: Final = re.compile(rf"\b(?:{phrases('before a place')}) $", re.IGNORECASE)
 #: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
 _OPENS: Final = re.compile(r"(?:^|[.!?:;…—–|>]|[-*•] )[\s\"“'‘(\[]*$")  # noqa: RUF001
 _PART_BEFORE: Final = re.compile(
@@ -76,6 +77,7 @@ _ENDS: Final = (FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")
 _STARTS: Final = _WORDS["before a phrase"]
 _ORDERS: Final = _WORDS["orders"]
 _NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
+_NO_HEAD: Final = TECHNOLOGIES | _WORDS["vague"]
 _NO_NOUN: Final = ("ed", "using", "ous", "ful", "able", "ible", "ive", "ish", "less")
 
 
@@ -94,6 +96,8 @@ class Thing:
     #: The messages in which the form of the name is proof, and the votes for each kind.
     proof: dict[int, bool] = field(default_factory=dict)
     votes: Counter[EntityType] = field(default_factory=Counter)
+    #: Whether the name stands behind words of living somewhere or going there.
+    visited: bool = False
 
     @property
     def name(self) -> str:
@@ -116,6 +120,8 @@ class Thing:
             self.details[mention.detail] += 1
         self.sure = max(self.sure, mention.sure)
         self.votes[mention.type] += round(100 * mention.sure)
+        before = said.text[max(0, mention.start - 24) : mention.start]
+        self.visited = self.visited or _INTO.search(before) is not None
         if mention.type in _FORMAL | _CODE or _is_proof(said.text, mention):
             self.proof[said.index] = self.proof.get(said.index, False) or said.own
         worth = _telling(said, mention)
@@ -130,6 +136,7 @@ class Thing:
         self.proof.update(other.proof)
         self.details.update(other.details)
         self.votes.update(other.votes)
+        self.visited = self.visited or other.visited
         self.sure = max(self.sure, other.sure)
         if other.about_worth > self.about_worth:
             self.about, self.about_worth = other.about, other.about_worth
@@ -163,7 +170,7 @@ def collect(
             known = table.setdefault(normalise(mention.name), Thing(mention.type))
             known.meet(one, mention)
     for thing in table.values():
-        thing.type = _kind_of(thing, said)
+        thing.type = _kind_of(thing)
     _add_code(table, defined, shown)
     _join_people(table, speakers)
     _join_files(table)
@@ -207,9 +214,7 @@ def _is_proof(text: str, mention: NameMention) -> bool:
     )
 
 
-def _kind_of(  # noqa: PLR0911 - a row of cases, the first of which holds
-    thing: Thing, said: Sequence[Sentence]
-) -> EntityType:
+def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that holds
     """Return the one kind of a name, by its form first, then by the places where it stands."""
     for kind in ("file", "url", "date", "function"):
         if thing.votes[kind]:
@@ -219,27 +224,17 @@ def _kind_of(  # noqa: PLR0911 - a row of cases, the first of which holds
     if not ranked:
         if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
             return "event"
-        return "place" if _is_visited(thing, said) else "concept"
+        return "place" if thing.visited else "concept"
     kind = ranked[0]
     # What stands beside a name is a hint at its kind, and no more.
     weak = thing.sure < _PLACE or (kind == "technology" and thing.sure <= _PLACE)
     if kind == "class" and (" " in name or name.isupper()):
         return "concept"
     if kind == "place" and thing.sure < _PLACE:
-        return "place" if _is_visited(thing, said) else "concept"
+        return "place" if thing.visited else "concept"
     if kind == "organisation" and name.lower().rsplit(" ", 1)[-1] not in ORGANISATION_ENDS:
         return "person" if thing.votes["person"] else kind
     return "concept" if weak and len(thing.proof) < 2 else kind
-
-
-def _is_visited(thing: Thing, said: Sequence[Sentence]) -> bool:
-    """Return whether a name stands behind words of living somewhere or going there."""
-    return any(
-        _INTO.search(one.text[: at.start()])
-        for one in said
-        if one.index in thing.messages
-        for at in re.finditer(re.escape(thing.name), one.text)
-    )
 
 
 def _telling(said: Sentence, mention: NameMention) -> float:
@@ -425,22 +420,26 @@ def _phrases(
     return chosen
 
 
-def _is_phrase(gram: Sequence[str]) -> bool:
-    """Return whether words may be a phrase that names something, whatever their frequency."""
-    first, last = gram[0], gram[-1]
-    verbal = first.endswith(("ing", "ed")) and first not in _WORDS["nouns in -ing"]
-    generic = sum(word in GENERIC for word in gram) > (len(gram) > 2 or last not in GENERIC)
-    if generic or first in _ORDERS or (verbal and "-" not in first):
-        return False
-    if last in TECHNOLOGIES | _WORDS["vague"] or last.endswith(_NO_NOUN):
-        return False
-    return all(
+@lru_cache(maxsize=1 << 14)
+def _use(word: str) -> tuple[bool, bool, bool]:
+    """Return whether a word may be a part of a phrase that names something, begin it and end it."""
+    part = (
         len(word) > 2
         and word.replace("-", "").isalpha()
         and word not in _NO_PART
         and (not word.endswith("ly") or word in _WORDS["in -ly"])
-        for word in gram
     )
+    verbal = word.endswith(("ing", "ed")) and "-" not in word
+    begins = word not in _ORDERS and (not verbal or word in _WORDS["nouns in -ing"])
+    return part, part and begins, part and word not in _NO_HEAD and not word.endswith(_NO_NOUN)
+
+
+def _is_phrase(gram: Sequence[str]) -> bool:
+    """Return whether words may be a phrase that names something, whatever their frequency."""
+    if not (_use(gram[0])[1] and _use(gram[-1])[2] and all(_use(word)[0] for word in gram)):
+        return False
+    generic = sum(word in GENERIC for word in gram)
+    return generic <= (len(gram) > 2 or gram[-1] not in GENERIC)
 
 
 def _marked(
@@ -448,27 +447,22 @@ def _marked(
 ) -> Iterator[MarkedSentence]:
     """Yield each sentence with the kept entities that it names, in order of position."""
     by_name = {normalise(spelling): thing for thing in kept for spelling in thing.spellings}
-    phrases = {name: thing for name, thing in by_name.items() if " " in name and name.islower()}
+    named = {name: thing for name, thing in by_name.items() if thing.name.islower() and " " in name}
     for one, found in zip(said, mentions, strict=True):
         placed = [
             (mention.start, mention.stop, by_name[name])
             for mention in found
             if (name := normalise(mention.name)) in by_name
         ]
-        if phrases:
-            placed += _placed_phrases(one.text, phrases, placed)
+        placed += _placed_phrases(one.text, named, tuple(placed))
         yield MarkedSentence(one, tuple(sorted(placed, key=lambda place: place[0])))
 
 
 def _placed_phrases(
-    text: str, phrases: Mapping[str, Thing], placed: Sequence[tuple[int, int, Thing]]
+    text: str, named: Mapping[str, Thing], placed: Sequence[tuple[int, int, Thing]]
 ) -> Iterator[tuple[int, int, Thing]]:
-    tokens = list(_TOKEN.finditer(text))
-    for at in range(len(tokens)):
-        for size in (3, 2):
-            gram = tokens[at : at + size]
-            meant = phrases.get(" ".join(token.group().lower() for token in gram))
-            start, stop = gram[0].start(), gram[-1].end()
-            if meant is not None and not any(a < stop and start < b for a, b, _ in placed):
-                yield start, stop, meant
-                break
+    lower = text.lower()
+    for name in (name for name in named if name in lower):
+        for found in re.finditer(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE):
+            if not any(start < found.end() and found.start() < stop for start, stop, _ in placed):
+                yield found.start(), found.end(), named[name]
