@@ -29,15 +29,19 @@ _BEFORE: Final = 110
 _Kinds: TypeAlias = frozenset[EntityType]
 _Row: TypeAlias = tuple[re.Pattern[str], _Kinds, _Kinds, str, bool]
 _CODE: Final[_Kinds] = frozenset({"file", "function", "class", "identifier"})
-_TOOL: Final[_Kinds] = _CODE | {"technology"}
-_NAMED: Final[_Kinds] = _TOOL | {"concept"}
+_TECHNOLOGY: Final[_Kinds] = frozenset({"technology"})
+_TOOL: Final[_Kinds] = _CODE | _TECHNOLOGY
+_CONCEPT: Final[_Kinds] = frozenset({"concept"})
+_FUNCTION: Final[_Kinds] = frozenset({"function"})
+_FILE: Final[_Kinds] = frozenset({"file"})
+_NAMED: Final[_Kinds] = _TOOL | _CONCEPT
 _TOPIC: Final[_Kinds] = frozenset({"concept", "event"})
-_THING: Final[_Kinds] = _TOOL | _TOPIC | {"url"}
+_URL: Final[_Kinds] = frozenset({"url"})
+_THING: Final[_Kinds] = _TOOL | _TOPIC | _URL
 _PERSON: Final[_Kinds] = frozenset({"person"})
 _WHO: Final[_Kinds] = frozenset({"person", "organisation"})
 _WHERE: Final[_Kinds] = frozenset({"place", "organisation", "event", "concept"})
 _PLACE: Final[_Kinds] = frozenset({"place"})
-_TECHNOLOGY: Final[_Kinds] = frozenset({"technology"})
 
 _DET: Final = r"(?:(?:the|a|an|my|our|its|their|her|his|some|both|another) )?"
 #: Small words between a subject and its verb.
@@ -70,13 +74,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
     _row("replaces", _THING, _THING, "replaces"),
     _row("replaced by", _THING, _THING, "replaces", turned=True),
     _row("depends on", _THING, _THING, "depends_on"),
-    _row("extends", _CODE | {"concept"}, _CODE | {"concept"}, "extends"),
+    _row("extends", _CODE | _CONCEPT, _CODE | _CONCEPT, "extends"),
     _row("calls", _CODE, _THING, "uses"),
-    _row("in", _CODE - {"file"}, _CODE - {"function"}, "defined_in"),
-    _row("with", _TECHNOLOGY, _TECHNOLOGY | {"concept"}, "used_with", free=1),
+    _row("in", _CODE - _FILE, _CODE - _FUNCTION, "defined_in"),
+    _row("with", _TECHNOLOGY, _TECHNOLOGY | _CONCEPT, "used_with", free=1),
     _row("works with", _NAMED, _NAMED, "works_with", free=2),
-    _row("using", _CODE | {"concept"}, _NAMED, "uses", free=4),
-    _row("with a tool", _CODE | {"concept"}, _TOOL, "uses", free=2),
+    _row("using", _CODE | _CONCEPT, _NAMED, "uses", free=4),
+    _row("with a tool", _CODE | _CONCEPT, _TOOL, "uses", free=2),
     _row("uses", _THING | _WHO, _NAMED, "uses"),
     _row("for", _TECHNOLOGY, _TOPIC | _TECHNOLOGY, "used_for"),
     _row("works at", _PERSON, frozenset({"organisation"}), "works_at"),

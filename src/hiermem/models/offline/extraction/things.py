@@ -40,7 +40,8 @@ _KINDS: Final[dict[EntityType, tuple[float, int]]] = {
     "url": (1.0, 12), "identifier": (1.0, 25), "concept": (1.0, 60), "date": (0.9, 25),
 }  # fmt: skip
 #: Kinds whose form leaves no doubt.
-_FORMAL: Final = frozenset({"file", "url", "function", "date"})
+_FORMAL_FIRST: Final[tuple[EntityType, ...]] = ("file", "url", "date", "function")
+_FORMAL: Final = frozenset(_FORMAL_FIRST)
 _CODE: Final = frozenset({"function", "class", "identifier"})
 #: A name below the first certainty is none; a place below the second is one only after these
 #: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
@@ -103,6 +104,12 @@ class Thing:
     def name(self) -> str:
         """Return the most frequent spelling, the first of equals."""
         return max(self.spellings, key=lambda spelling: self.spellings[spelling])
+
+    @property
+    def likeliest(self) -> EntityType | None:
+        """Return the kind with the most votes, None if nothing hints at one."""
+        known: list[EntityType] = [kind for kind in self.votes if kind != "concept"]
+        return max(known, key=lambda kind: self.votes[kind], default=None)
 
     @property
     def worth(self) -> float:
@@ -216,16 +223,15 @@ def _is_proof(text: str, mention: NameMention) -> bool:
 
 def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that holds
     """Return the one kind of a name, by its form first, then by the places where it stands."""
-    for kind in ("file", "url", "date", "function"):
-        if thing.votes[kind]:
-            return kind
+    for formal in _FORMAL_FIRST:
+        if thing.votes[formal]:
+            return formal
     name = thing.name
-    ranked = [kind for kind, _ in thing.votes.most_common() if kind != "concept"]
-    if not ranked:
+    kind = thing.likeliest
+    if kind is None:
         if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
             return "event"
         return "place" if thing.visited else "concept"
-    kind = ranked[0]
     # What stands beside a name is a hint at its kind, and no more.
     weak = thing.sure < _PLACE or (kind == "technology" and thing.sure <= _PLACE)
     if kind == "class" and (" " in name or name.isupper()):
