@@ -45,7 +45,7 @@ def related(answer: Answer) -> set[tuple[str, str, str]]:
 
 
 CODE = (
-    ("User", "I'm Craig. I'm using Flask 2.3.1 with SQLite for the budget tracker in `app.py`."),
+    ("User", "I'm Corin. I'm using Flask 3.0.2 with SQLite for the stall ledger in `app.py`."),
     ("Assistant", ("Put `create_user()` in `app.py`.\n```python\n# app.py\nclass Account(Base):\n"
      "    pass\ndef create_user(name):\n    return Account(name)\n```")),
     ("User", "The `create_user()` call in app.py takes 320 ms and the deadline is April 15, 2024."),
@@ -60,12 +60,12 @@ def test_names_get_the_types_that_their_form_tells() -> None:
     assert found["app.py"] == "file"
     assert found["create_user"] == "function"
     assert found["April 15, 2024"] == "date"
-    assert found["Craig"] == "person"
+    assert found["Corin"] == "person"
 
 
 def test_a_version_is_a_tag_of_the_product() -> None:
     [flask] = [each for each in read(*CODE).entities if each.name == "Flask"]
-    assert "version 2.3.1" in flask.tags
+    assert "version 3.0.2" in flask.tags
     assert flask.messages == (0,)
 
 
@@ -132,16 +132,16 @@ def test_an_assistants_advice_is_neither_a_task_nor_a_decision() -> None:
 
 def test_people_who_speak_are_entities_and_do_what_they_say() -> None:
     answer = read(
-        ("Caroline", "Hey Mel! I went to a pride parade last week."),
-        ("Melanie", "Wow, Caroline! I love the painting."),
-        ("Caroline", "Thanks Mel. The pride parade was in Sweden. I visited Sweden in May."),
-        ("Melanie", "That pride parade sounds great. The pride parade is in June here."),
+        ("Katrin", "Hey Mad! Yesterday I went to the lantern parade."),
+        ("Madlen", "Wow, Katrin! I love the painting."),
+        ("Katrin", "Thanks Mad. The lantern parade was in Sweden. I visited Sweden in May."),
+        ("Madlen", "That lantern parade sounds great. The lantern parade is in June here."),
     )
     found = named(answer)
-    assert found["Caroline"] == found["Melanie"] == "person"
-    assert "Mel" not in found
+    assert found["Katrin"] == found["Madlen"] == "person"
+    assert "Mad" not in found
     assert found["Sweden"] == "place"
-    assert ("Caroline", "took_part_in", "pride parade") in related(answer)
+    assert ("Katrin", "took_part_in", "lantern parade") in related(answer)
 
 
 def test_words_that_are_no_names_make_no_entities() -> None:

@@ -33,14 +33,14 @@ def settled(*rows: Row) -> list[tuple[int, ...]]:
 # Promises
 
 NOT_PROMISED = [
-    "I'll keep pushing and make my dreams come true!",
-    "I'm gonna keep on believing in myself.",
+    "I'll keep rowing until my wishes come true!",
+    "I'm gonna go on trusting my own hands.",
     "We'll make some awesome memories at the lake!",
     "I'm sure we'll find the right place for the studio.",
-    "I was wondering if this is a good sign that I'll meet the deadline of the grant.",
+    "Is the early frost a sign that I'll meet the deadline of the grant.",
     "I'm thinking about how the feedback helps my communication skills.",
-    'He wrote: "I will reach out next month to discuss the script."',
-    "If I run into more problems with the oven, I'll ask the baker.",
+    'He wrote: "I will write in May to talk over the libretto."',
+    "If the oven smokes again, I'll ask the baker.",
 ]
 
 
@@ -54,7 +54,7 @@ def test_vows_hopes_forecasts_and_others_words_are_no_promises(text: str) -> Non
     [
         "I'll send the video to the printer.",
         "I will ask Frau Sutter about the tax rate.",
-        "I'm planning to conduct interviews with seven filmmakers in August.",
+        "I'm planning to record three talks with beekeepers in August.",
         "I'll keep a file with every gap that we find.",
     ],
 )
@@ -66,7 +66,7 @@ def test_what_somebody_says_they_will_do_is_a_promise(text: str) -> None:
     "text",
     [
         "I will add the retry tomorrow.",
-        "I'll get back to you with the exact figures of the run.",
+        "I'll get back to you tomorrow on the figures of the run.",
     ],
 )
 def test_an_assistant_promises_what_it_will_do_later(text: str) -> None:
@@ -126,12 +126,12 @@ def test_an_agent_promises_where_it_does_not_act_at_once() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Don't forget to take breaks and dance when you need it!",
-        "Moments like these remind me to appreciate the people around me.",
-        "I still have that stuffed animal dog from the fair!",
-        "Writing it down keeps me focused on what I have to do in the shop.",
-        "To find the probability of both, I need to multiply the two fractions.",
-        "I'm getting the best performance out of the new lens here.",
+        "Don't forget to rest and hum a tune now and then!",
+        "Evenings on the pier remind me to thank my neighbours.",
+        "I still have the tin whistle from the fair!",
+        "A list keeps my mind on all that I have to do in the bakery.",
+        "To get the share of both, I need to multiply the two fractions.",
+        "I'm getting the sharpest pictures from the new lens here.",
         "I'm getting a 200 response from the server with a latency of 20 ms.",
     ],
 )
@@ -199,17 +199,17 @@ def test_a_question_that_was_put_off_is_closed_by_a_later_statement_of_the_same(
 
 def test_an_answer_with_a_doubt_further_down_is_an_answer() -> None:
     rows = (
-        ("Ana", "Did your friends like the controller accessories?"),
-        ("Bea", "Most of them did! I can't say if all of them will use them."),
+        ("Ana", "Did your guests like the walnut bread?"),
+        ("Bea", "Most did! I can't say whether everybody will bake it."),
     )
     assert opened(*rows) == []
 
 
 def test_a_question_is_open_where_the_assistant_asks_for_what_it_lacks() -> None:
-    asked = "Can you convert the time zones of the participants?"
-    lacks = "Sure! Could you please provide the locations of the participants?"
+    asked = "Can you convert the ring sizes of the guests?"
+    lacks = "Sure! Could you please provide the sizes of the guests?"
     assert ("question", asked) in opened(("User", asked), ("Assistant", lacks))
-    assert opened(("User", asked), ("Assistant", "Yes. Berlin is one hour ahead of London.")) == []
+    assert opened(("User", asked), ("Assistant", "Yes. Size 54 is size 14 in Britain.")) == []
 
 
 def test_what_an_assistant_asks_last_waits_for_an_answer() -> None:
@@ -293,14 +293,14 @@ def test_marks_of_layout_are_no_part_of_what_is_said() -> None:
 
 
 FAR = (
-    ("I need to implement a circuit breaker to halt live trading after five order failures.",
-     "I implemented the logging of live trading."),
-    ("I'm getting an error when I try to write trades of the Flask backend to the database.",
-     "I've already set up my live trading API using the Flask backend."),
-    ("I'm getting an error when I run the unit test of the model in pytest.",
-     "I've added unit tests of the alerts in pytest, but I'm having trouble to run them."),
-    ("I need to ensure that all simulated trades are logged with timestamps for the regulator.",
-     "Here's my current logging setup."),
+    ("I need to build a fuse that stops the kiln after five failed firings.",
+     "I implemented the logging of the kiln."),
+    ("I'm getting an error when the kiln writes its firings of the day to the database.",
+     "I've already connected the kiln with the database of the glazes."),
+    ("I'm getting an error when pytest runs the test of the glaze model.",
+     "I've added tests of the alarms in pytest, but I'm having trouble to run them."),
+    ("I need to ensure that each firing is stored with its day for the guild.",
+     "Here's my current store of firings."),
 )  # fmt: skip
 
 
