@@ -32,7 +32,8 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.summaries.salience import select
 from hiermem.core.text import measure
 from hiermem.core.text.anchors import find
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import words
+from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import split
 from hiermem.core.tree.fold import arrive, close
 from hiermem.core.tree.state import SessionState

@@ -6,7 +6,14 @@ import pytest
 
 from hiermem import data
 
-LISTS = ("entity_words", "offline_words", "query_words", "stop_words", "transcript_words")
+LISTS = (
+    "entity_words",
+    "note_places",
+    "offline_words",
+    "query_words",
+    "stop_words",
+    "transcript_words",
+)
 
 
 def test_a_list_may_hold_words_of_several_parts_and_marks(monkeypatch):

@@ -364,7 +364,7 @@ def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
     if fault == "same_file_twice":
         once = {"name": name, "action": action, "content": "# Once", "notes": notes}
         others = [*others, once]
-    elif fault == "notes_unnamed":
+    elif fault in ("notes_unnamed", "unknown_note"):
         others = []
     spoilt = {"name": name, "action": action, "notes": notes, **wrong[fault]}
     return json.dumps({"files": [*others, spoilt], "dropped": [], "synthesis": "Spoilt."})

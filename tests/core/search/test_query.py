@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from hiermem import data
 from hiermem.core.search.query import read_query
-from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import number
 from hiermem.core.search.thesaurus import members, synonyms
+from hiermem.core.text.stemming import stem
 
 
 @given(st.text(max_size=300))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.text import lexicon
-from hiermem.core.text.lexicon import Lexicon, stem
+from hiermem.core.text.lexicon import Lexicon
 
 WORDISH = st.text(st.sampled_from("abAB19_-'’./: \n"), max_size=60)  # noqa: RUF001
 
@@ -35,9 +35,3 @@ def test_nothing_but_words_of_letters_is_kept_beyond_a_selection():
     lexicon._read_letters.cache_clear()
     Lexicon().terms("x9k2 4711 /etc/passwd api_key " + "z" * 25)
     assert lexicon._read_letters.cache_info().currsize == 0
-
-
-@given(st.text(st.sampled_from("abdegilnsy"), max_size=12))
-def test_a_stem_is_the_word_without_one_ending(word):
-    assert word.startswith(stem(word))
-    assert stem(word) == word or len(stem(word)) >= 3

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
-from hiermem.core.text.lexicon import stem
+from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import words
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.text import entity_names
 from hiermem.core.text.entity_words import GENERIC
+from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
 

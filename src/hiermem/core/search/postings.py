@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hiermem.core.search.passages import passages
-from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, terms, words
 from hiermem.core.text import measure
+from hiermem.core.text.stemming import stem
 from hiermem.types import ROLES, StoredMessage
 
 Array: TypeAlias = npt.NDArray[Any]

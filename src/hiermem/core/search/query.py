@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Final
 
 from hiermem.core.search.spelling import slips
-from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms
+from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 
 #: The most terms of a query; of a pasted document the most frequent ones are used.

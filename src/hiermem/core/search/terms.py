@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
+from hiermem.core.text.stemming import stem
 
 # Han with its extensions and signs, kana, Thai, Lao, Tibetan, Burmese, Khmer.
 _UNSPACED: Final = (

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from hiermem import data
-from hiermem.core.search.stem import stem
+from hiermem.core.text.stemming import stem
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hiermem.core.summaries.form import statements
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import words
+from hiermem.core.text.stemming import stem
 
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
 

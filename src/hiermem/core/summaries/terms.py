@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import words
+from hiermem.core.text.stemming import root
 
 #: The most terms of an answer that are looked up.
 MOST_TERMS: Final = 400
@@ -66,7 +67,7 @@ def _candidates(text: str) -> Iterator[str]:
         figure = any(map(str.isdigit, word))
         shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
         if len(plain) >= shortest and plain not in _CONTENTLESS:
-            yield plain if figure else stem(plain)[:_TERM_HEAD]
+            yield plain if figure else root(plain)[:_TERM_HEAD]
 
 
 def plain_text(text: str) -> str:

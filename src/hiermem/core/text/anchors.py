@@ -28,7 +28,8 @@ from hiermem.core.text.figures import (
     number_key,
     places,
 )
-from hiermem.core.text.lexicon import stands_in, stem, words, words_of
+from hiermem.core.text.lexicon import stands_in, words, words_of
+from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import leaves_open, prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.

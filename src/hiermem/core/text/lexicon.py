@@ -12,6 +12,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from hiermem.core.text.stemming import stem
+
 #: The kinds of terms, weakest first: an ordinary word; a word of deciding, promising or denying;
 #: a name, number, date, path or identifier.
 PLAIN: Final = 1
@@ -111,21 +113,6 @@ _OUTCOME: Final = re.compile(
 )
 #: The longest word whose reading is kept beyond one selection; longer strings are no words.
 _LONGEST_KEPT: Final = 24
-_SUFFIXES: Final = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly")
-
-
-def stem(word: str) -> str:
-    """Cut one common English ending from a lower-case ``word``, leaving at least three letters.
-
-    >>> stem("planned"), stem("cities"), stem("is")
-    ('plann', 'cit', 'is')
-    """
-    if not word.endswith(_SUFFIXES):
-        return word
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
-            return word[: -len(suffix)]
-    return word
 
 
 def words_of(text: str) -> list[str]:
@@ -183,7 +170,7 @@ def _read_afresh(word: str) -> tuple[str, int, int]:
     if lower in _TIME:
         return stem(lower), ANCHOR, ANCHOR
     if lower in _DECISION:
-        return lower, DECISION, DECISION
+        return stem(lower), DECISION, DECISION
     if lower in _STOP or len(lower) < 2:
         return "", 0, 0
     return stem(lower.removesuffix("'s")), PLAIN, ANCHOR if word[0].isupper() else PLAIN

@@ -1,6 +1,6 @@
 """Consolidates notes without a model.
 
-Each note becomes a point of the section whose words it shares (``placing``), dated and signed. A
+Each note becomes a point of the section that its category names (``placing``), dated and signed. A
 note that a file says already is dropped, with this as the reason, and a statement that a later one
 replaces is struck through (``superseding``). A missing file is created from the headings in the
 rules. The synthesis is a selection of what holds now.
@@ -76,6 +76,7 @@ class _Added:
     points: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     notes: list[int] = field(default_factory=list[int])
     struck: dict[int, str] = field(default_factory=dict[int, str])
+    new: set[str] = field(default_factory=set[str])
 
 
 class _Merge:
@@ -86,8 +87,7 @@ class _Merge:
         self._files = dict(bank.files)
         self._rules = read_rules(bank.rules)
         lexicon = Lexicon()
-        self._places = places_of(bank, self._rules, lexicon)
-        self._lexicon = lexicon
+        self._places = places_of(bank, self._rules)
         self._added: dict[str, _Added] = {}
         self._met = Statements(lexicon)
         #: Where each statement stands: its file, with the number of its line in the file, or the
@@ -145,7 +145,7 @@ class _Merge:
         return salience.select(pieces, max(1, room), self._count).text
 
     def _take(self, number: int, note: Note) -> None:
-        where = place(note, self._places, self._lexicon)
+        where = place(note, self._places)
         added = self._added.setdefault(where.file, _Added())
         added.notes.append(number)
         text = self._shortened(note)
@@ -154,6 +154,8 @@ class _Merge:
             return
         said.add(folded(text))
         points = added.points.setdefault(where.heading, [])
+        if where.new:
+            added.new.add(where.heading)
         if self._strike and (since := self._supersede(text, note)):
             points.append(struck(_point(text, note), day=since))
             return
@@ -201,7 +203,11 @@ class _Merge:
         held = self._files.get(name)
         outlined = any(name == other for other, _ in self._bank.outlines)
         edits = tuple(
-            SectionEdit(operation="append", heading=heading, text="\n".join(points))
+            SectionEdit(
+                operation="insert" if heading in added.new else "append",
+                heading=heading,
+                text="\n".join(points),
+            )
             for heading, points in added.points.items()
             if heading
         )

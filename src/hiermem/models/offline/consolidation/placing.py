@@ -1,48 +1,75 @@
 """Decides, without a model, under which section of which file a note belongs.
 
-A section is described by its heading, by what the rules say of its file, and by its current text. A
-note goes to the section with which it shares the most weight in words: words of the heading count
-most, and rare words more than common ones. A note that shares nothing goes to the first section of
-all. The same notes and the same files give the same places.
+A note goes where its category and the name of a section say. Its category is its own, or the word
+before a colon at its beginning ("Bug: ..."), or one of its tags; a list says which sections hold
+which category, in the words that people use for them. A note without a category goes to a section
+that is named after a thing, where its first sentence names that thing. Every other note goes to one
+plain section, which is made if there is none: a note in the wrong section would be a false
+statement. What a section holds draws nothing. The same notes and files give the same places.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from hiermem.core.spaces.answer import LONGEST_HEADING
 from hiermem.core.spaces.rules import Rules
-from hiermem.core.spaces.sections import PATH, Section, plain, sections
-from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.spaces.sections import PATH, Section, plain, sections, unclosed
+from hiermem.core.text.stemming import stem
+from hiermem.data import word_lists
 from hiermem.types.bank import BankText, Note
 
-_HEADING: Final = 4.0
-_ABOUT: Final = 2.0
-_SAYS: Final = 1.0
 #: The longest heading that names a section, and the most sections with one heading.
 _LONGEST: Final = LONGEST_HEADING // 2 - 8
 _MOST_ALIKE: Final = 64
-#: The weight of the words of a note's category and tags.
-_LABEL: Final = 3.0
+_NOTES: Final = "## Notes"
+_LABEL: Final = re.compile(r"\W{0,4}([^\W\d_][\w -]{1,40}?)\s?:(?=\s)")
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n")
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+def _key(text: str) -> frozenset[str]:
+    """Return the stems of the words of a name."""
+    return frozenset(map(stem, _WORD.findall(text.lower())))
+
+
+_Keys: TypeAlias = frozenset[frozenset[str]]
+_LISTS: Final = word_lists("note_places")
+#: The words of names that say nothing of what a section holds.
+_SMALL: Final = frozenset(map(stem, _LISTS["small"]))
+#: The names of each category, and of the sections that hold it.
+_CATEGORIES: Final[tuple[tuple[_Keys, _Keys], ...]] = tuple(
+    (frozenset(map(_key, names)), frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"]))
+    for title, names in _LISTS.items()
+    if f"in {title}" in _LISTS
+)
+#: The sections of which the name says what kind of note they hold, not what it speaks of.
+_KINDS: Final = tuple(
+    frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"])
+    for title in sorted(_LISTS["kinds"])
+)
+_PLAIN: Final = frozenset(map(_key, _LISTS["in notes"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A section: its file, and its heading as an edit names it ("" if the file has none).
 
-    ``terms`` are the words that describe it, with their weights.
+    ``new`` says that the section is not there yet. ``name`` are the stems of the telling words of
+    its name, ``title`` those of its file's; a file that is one section is named by its own name.
     """
 
     file: str
     heading: str
-    terms: dict[str, float] = field(repr=False, compare=False)
+    new: bool = False
+    name: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    title: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
-def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]:
+def places_of(bank: BankText, rules: Rules) -> list[Placement]:
     """Return the sections of all files, in the order of the rules, then of the files' names."""
     shown = dict(bank.files) | dict(bank.missing)
     outlines = dict(bank.outlines)
@@ -51,50 +78,78 @@ def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]
     order += [name for name in sorted({*shown, *outlines}) if name not in about]
     places: list[Placement] = []
     for name in order:
-        description = f"{about[name].title} {about[name].about}" if name in about else name
-        known = dict.fromkeys(lexicon.terms(description), _ABOUT)
         if name in shown:
-            places += _in_text(name, shown[name], known, lexicon)
+            found = [Placement(name, label) for _, label in _labelled(sections(shown[name]))]
         else:
             headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
             headings = headings or [f"## {each}" for each in _given(rules, name)]
-            found = [Placement(name, each, _known(each, known, lexicon)) for each in headings]
-            places += _deepest(found)
-    return places
+            found = [Placement(name, each) for each in headings]
+        title = _key(name.removesuffix(".md")) - _SMALL
+        kept = _deepest(found) or [Placement(name, "")]
+        for each in kept:
+            own = _key(each.heading.rpartition(PATH)[2]) - _SMALL
+            alone = not each.heading or each.heading.startswith("# ") or len(kept) == 1
+            named = title if alone else own
+            places.append(Placement(name, each.heading, name=named, title=title))
+    return [*places, *_made(places, shown)]
 
 
-def place(note: Note, places: Sequence[Placement], lexicon: Lexicon) -> Placement:
+def place(note: Note, places: Sequence[Placement]) -> Placement:
     """Return the section for one note."""
-    said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
-    for term in lexicon.terms(" ".join((note.category, *note.tags))):
-        said[term] = said.get(term, 0.0) + _LABEL
-    spread = Counter(term for each in places for term in said.keys() & each.terms.keys())
-    if not spread:
-        return places[0]
+    label = _LABEL.match(note.text)
+    said = [note.category, label[1] if label else "", *note.tags]
+    words = _key(f"{note.category} {_SENTENCE.split(note.text.strip(), maxsplit=1)[0]}")
+    is_known = False
+    # Of a kind that no list holds, the last word is the kind: "known limitation".
+    said += [name.split()[-1] for name in said if name.split()[1:]]
+    for each in filter(None, map(_key, said)):
+        for found in places:
+            if each - _SMALL == found.name:
+                return found
+        for names, held in _CATEGORIES:
+            if each in names:
+                is_known = True
+                inside = [one for one in places if one.title in held]
+                if (known := _best(held, places) or _named(inside, words)) is not None:
+                    return known
+    met = () if is_known else [one for one in places if one.name <= words and not _is_of_kind(one)]
+    return _named(met, words) or _best(_PLAIN, places) or places[0]
 
-    def worth(each: Placement) -> float:
-        return math.fsum(
-            each.terms[term] * said[term] / spread[term]
-            for term in sorted(said.keys() & each.terms.keys())
-        )
 
-    return max(places, key=worth)
+def _named(places: Sequence[Placement], words: frozenset[str]) -> Placement | None:
+    """Return the section that is named after what the words name; of several, the longest name."""
+    named = [each for each in places if each.name and each.name <= words]
+    return max(named, key=lambda each: len(each.name), default=None)
+
+
+def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:
+    """Return the first section of such a name, or the first of which a part of the name is one."""
+    whole = next((each for each in places if each.name in held), None)
+    return whole or next((each for each in places if _holds(each, held)), None)
+
+
+def _holds(each: Placement, held: _Keys) -> bool:
+    return any(wanted and wanted <= each.name for wanted in held)
+
+
+def _is_of_kind(each: Placement) -> bool:
+    """Return whether a section holds notes of one kind, whatever they speak of."""
+    return any(_holds(each, held) for held in _KINDS)
+
+
+def _made(places: Sequence[Placement], shown: Mapping[str, str]) -> list[Placement]:
+    """Return the plain section that is to be made, if no section is one."""
+    if _best(_PLAIN, places) is not None or len(places) < 2:
+        return []
+    for each in places:
+        text = shown.get(each.file)
+        if text is not None and each.heading and not unclosed(text):
+            return [Placement(each.file, _NOTES, new=True, name=_key(_NOTES))]
+    return []
 
 
 def _given(rules: Rules, name: str) -> tuple[str, ...]:
     return next((file.headings for file in rules.files if file.name == name), ())
-
-
-def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Placement]:
-    """Return the sections of a shown file, except those that no edit could name."""
-    lines = text.split("\n")
-    places: list[Placement] = []
-    for each, label in _labelled(sections(text)):
-        terms = _known(each.heading, known, lexicon)
-        for term in lexicon.terms("\n".join(lines[each.body : each.own])):
-            terms[term] = max(terms.get(term, 0.0), _SAYS)
-        places.append(Placement(name, label, terms))
-    return _deepest(places) or [Placement(name, "", known)]
 
 
 def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
@@ -118,10 +173,6 @@ def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
             # A heading may look like a path itself; then it is found first.
             if below == 1 and len(each.path[-1]) <= _LONGEST and plain(label) not in alike:
                 yield each, label
-
-
-def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str, float]:
-    return known | dict.fromkeys(lexicon.terms(plain(heading)), _HEADING)
 
 
 def _deepest(places: list[Placement]) -> list[Placement]:

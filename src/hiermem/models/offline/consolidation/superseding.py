@@ -1,8 +1,10 @@
 """Decides, without a model, which earlier statement a later one replaces.
 
-Two kinds of later statements are recognised. One gives another value for the same thing: "The port
-is 8080", "The port is 9090". The other says that something changed ("instead", "no longer", "moved
-to") and shares most of its words with the earlier statement.
+A statement is replaced only where the later one is about the same subject and the same attribute:
+"The port is 8080", "The port is 9090", with the same words around the values. "80 % for the api
+package" says nothing about "60 % for the holds package". A statement that names the old value
+itself ("switched from Redis to Valkey for the cache", "no longer") replaces an earlier one of which
+it repeats every word. In doubt both stand.
 
 Nothing is removed. A superseded statement is struck through in its place, with the day; a reader
 sees both.
@@ -11,30 +13,35 @@ sees both.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 
-#: A statement of a value: group 1 is the subject, group 2 the value.
+_LISTS: Final = word_lists("offline_words")
+#: A statement of a value: the subject, the value, and what narrows it down ("for the api package").
+#: Why or since when the value holds does not narrow it down.
 _IS: Final = re.compile(
-    r"(?P<thing>[^.!?]{2,120}?)\s+(?:is|are|=|equals|runs on|costs|takes|lasts|lives in)\s+"
-    r"(?:now\s+)?(?P<what>\S.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_CHANGE: Final = re.compile(
-    r"\b(?:instead|no longer|not any ?more|changed|moved (?:to|from)|switched|replaced|replaces"
-    r"|superseded|supersedes|renamed|corrected|correction|dropped|was wrong|reverted)\b",
+    r"(?P<thing>[^.!?;:]{2,120}?)\s+(?:is|are|=|equals|runs on|costs|takes|lasts|lives in)\s+"
+    r"(?:now\s+|set to\s+)?(?P<what>[^.!?;\n]{1,60}?(?:\d\.\d[^.!?;\n]{0,40})?)"
+    r"(?P<narrow>\s(?:for|of|in|on|at|per|with|by|from|to|during|under|between|when|if)\s[^.!?;\n]*?)?"
+    r"(?:[\s,]+(?:since|because|as of|after|until|due to|now|again|instead)\b[^.!?;\n]*)?[.!]?\s*",
     re.IGNORECASE,
 )
+_CHANGE: Final = re.compile(
+    r"\b(?:instead of|no longer|not any ?more|(?:changed|moved|switched|migrated|renamed) from"
+    r"|replaced|replaces|supersedes|dropped|reverted)\b",
+    re.IGNORECASE,
+)
+_DENIED: Final = re.compile(r"\b(?:is|are|was|were|does|do|did|will|can|may)(?: not\b|n['’]t\b)")  # noqa: RUF001
 #: The most words of a value; a longer text says more than one thing.
-_MOST_WORDS: Final = 8
-#: Stems of words of changing, which say nothing of what is changed.
-_CUES: Final = word_lists("offline_words")["change"]
-#: The share of a statement's words that its replacement has, and their least number.
-_SHARED: Final = 0.6
+_MOST_WORDS: Final = 4
+#: Words of changing and of having, which say nothing of what is changed.
+_CUES: Final = frozenset(map(stem, _LISTS["change"]))
+#: States of one kind, of which a thing has one at a time.
+_STATES: Final = tuple(_LISTS[name] for name in _LISTS if name.startswith("state "))
 _FEWEST: Final = 2
 _MARKS: Final = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
 #: The day before a line and the agent after it, which are not part of its content.
@@ -58,7 +65,7 @@ class Statements:
         said = bare(line)
         number = len(self._said)
         self._said.append(said)
-        terms = frozenset(self.lexicon.terms(said))
+        terms = frozenset(self.lexicon.terms(said)) - _CUES
         self._terms.append(terms)
         for term in terms:
             self._with.setdefault(term, []).append(number)
@@ -73,7 +80,7 @@ class Statements:
     def rival(self, said: str) -> int | None:
         """Return the number of the standing statement that this one contradicts, or None."""
         found = self._same_thing(said)
-        if found is None and _CHANGE.search(said):
+        if found is None and (_CHANGE.search(said) or _DENIED.search(said)):
             found = self._changed(said)
         return found
 
@@ -89,29 +96,36 @@ class Statements:
         return number
 
     def _changed(self, said: str) -> int | None:
+        """Return the statement of which every word is repeated, with what became of it."""
         terms = frozenset(self.lexicon.terms(said)) - _CUES
-        shared = Counter(number for term in terms for number in self._with.get(term, ()))
-        best, most = None, 0.0
-        for number, count in shared.items():
-            of = len(self._terms[number] - _CUES)
-            share = count / of if of else 0.0
-            if number in self._gone or count < _FEWEST or share < _SHARED:
-                continue
-            if share > most and not _same(self._said[number], said):
-                best, most = number, share
-        return best
+        denied = _CHANGE.search(said) is None
+        held = {number for term in terms for number in self._with.get(term, ())}
+        for number in sorted(held - self._gone, reverse=True):
+            old = self._terms[number]
+            whole = old == terms if denied else old <= terms
+            # Two denials do not contradict each other, and what was a change is no old value.
+            again = _CHANGE.search(self._said[number]) or _DENIED.search(self._said[number])
+            if whole and len(old) >= _FEWEST and not again:
+                return number
+        return None
 
     def _thing(self, said: str) -> frozenset[str] | None:
-        """Return the words of the subject of which a statement gives one value.
+        """Return the words of the subject and attribute of which a statement gives one value.
 
-        Much can be said of a subject of one word; there only figures can contradict.
+        Much can be said of a subject of one word; there only figures can contradict, and states of
+        one kind.
         """
-        found = _IS.match(said)
+        found = _IS.fullmatch(said)
         if found is None or len(found["what"].split()) > _MOST_WORDS:
             return None
-        thing = frozenset(self.lexicon.terms(found["thing"]))
-        enough = len(thing) > 1 or any(map(str.isdigit, found["what"]))
-        return thing if thing and enough else None
+        thing = frozenset(self.lexicon.terms(f"{found['thing']} {found['narrow'] or ''}"))
+        what = found["what"].lower()
+        states = [str(at) for at, kind in enumerate(_STATES) if what in kind]
+        figure = any(map(str.isdigit, what))
+        kind = ["#"] if figure else [f"={state}" for state in states[:1]]
+        if not thing or (len(thing) < _FEWEST and not kind):
+            return None
+        return thing | frozenset(kind)
 
 
 def bare(line: str) -> str:

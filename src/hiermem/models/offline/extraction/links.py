@@ -1,177 +1,185 @@
 """Decides the relations between the entities of a conversation.
 
-Each relation rests on one sentence, or on one definition in code, which is its justification; on
-two sentences if the second one continues about the entity of the first ("It uses ..."). Orders and
-questions state nothing and give no relation. The text between two names decides the relation. If it
-decides none, two entities that share sentences often enough are ``related_to`` each other, with
-little weight. A fixed number of neighbours is examined in each sentence, so the cost is linear.
+Each relation rests on one sentence, or on one definition in code, which is its justification. The
+words directly between two names decide it, or the words directly between the first person and a
+name. What only stands in the same sentence is not related. Orders, requests and suppositions state
+nothing and give no relation. The patterns are English. A fixed number of neighbours is examined in
+each sentence, so the cost is linear.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.core.extraction.reduce import normalise
-from hiermem.models.offline.extraction.clause import instructs
-from hiermem.models.offline.extraction.speaker import of_themself
+from hiermem.models.offline.extraction.clause import instructs, phrases
 from hiermem.models.offline.extraction.speech import Definition
-from hiermem.models.offline.extraction.things import MarkedSentence
-from hiermem.models.offline.extraction.worth import Thing
+from hiermem.models.offline.extraction.things import MarkedSentence, Thing
 from hiermem.types.trivector import EntityType
 
 _GAP: Final = 70
 _NEIGHBOURS: Final = 10
-_SURE: Final = 0.8
-#: Two entities are related if they share a sentence in this many messages.
-_TOGETHER: Final = 2
-#: Relations that even an order states, such as when something is due.
-_REPORTED: Final = ("due_on", "dated", "measures")
-_MOST_TOGETHER: Final = 60
+#: The text before an entity in which the first person and its verb are looked for.
+_BEFORE: Final = 110
 
 _Kinds: TypeAlias = frozenset[EntityType]
-_THING: Final[_Kinds] = frozenset(
-    {"technology", "file", "function", "class", "identifier", "concept", "url", "event"}
-)
-_DATED: Final[_Kinds] = frozenset({"concept", "event", "file", "person", "organisation", "place"})
+_Row: TypeAlias = tuple[re.Pattern[str], _Kinds, _Kinds, str, bool]
 _CODE: Final[_Kinds] = frozenset({"file", "function", "class", "identifier"})
-_WHO: Final[_Kinds] = frozenset({"person", "organisation", "place"})
-_ANY: Final[_Kinds] = _THING | _WHO
-_SOMEBODY: Final[_Kinds] = frozenset({"person", "organisation"})
-#: The words between a person and the verb.
-_HAS: Final = (
-    r"(?:['’]s|,? (?:who|and|then|has|had|have|is|was|also|just|now|already|still|currently|first"  # noqa: RUF001
-    r"|recently|finally|later)\b)*"
-)
-_MADE: Final[_Kinds] = _THING - {"concept", "event", "url"}
+_TECHNOLOGY: Final[_Kinds] = frozenset({"technology"})
+_TOOL: Final[_Kinds] = _CODE | _TECHNOLOGY
+_CONCEPT: Final[_Kinds] = frozenset({"concept"})
+_FUNCTION: Final[_Kinds] = frozenset({"function"})
+_FILE: Final[_Kinds] = frozenset({"file"})
+_NAMED: Final[_Kinds] = _TOOL | _CONCEPT
+_TOPIC: Final[_Kinds] = frozenset({"concept", "event"})
+_URL: Final[_Kinds] = frozenset({"url"})
+_THING: Final[_Kinds] = _TOOL | _TOPIC | _URL
+_PERSON: Final[_Kinds] = frozenset({"person"})
+_WHO: Final[_Kinds] = frozenset({"person", "organisation"})
+_WHERE: Final[_Kinds] = frozenset({"place", "organisation", "event", "concept"})
+_PLACE: Final[_Kinds] = frozenset({"place"})
 
-_DEPENDS: Final = re.compile(
-    r"\b(?:depends on|relies on|requires|needs|built (?:on|with)|based on|powered by)\b",
+_DET: Final = r"(?:(?:the|a|an|my|our|its|their|her|his|some|both|another) )?"
+#: Small words between a subject and its verb.
+_ADVERBS: Final = rf"(?:['’](?:s|ve|m|re|d))?(?:,? (?:{phrases('before a relation')}|\w+ly)\b)*"  # noqa: RUF001
+_EVENTS: Final = r"(?:deadline|interview|meeting|conference|workshop|session|launch|call|event)"
+
+
+def _between(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"^{pattern}$", re.IGNORECASE)
+
+
+def _row(
+    words: str,
+    sources: _Kinds,
+    targets: _Kinds,
+    relation: str,
+    *,
+    free: int = 0,
+    turned: bool = False,
+) -> _Row:
+    """Return a row for the list of ``words``; ``free`` words may stand before them."""
+    before = rf"(?: \w+){{0,{free}}}" if free else _ADVERBS
+    gap = _between(rf"{before} (?:{phrases(f'between {words}')}) {_DET}")
+    return gap, sources, targets, relation, turned
+
+
+#: The text between two neighbours, the kinds that it joins, and the relation; the first row that
+#: matches counts. In rows with ``turned``, the second name is the source.
+_ROWS: Final[tuple[_Row, ...]] = (
+    _row("replaces", _THING, _THING, "replaces"),
+    _row("replaced by", _THING, _THING, "replaces", turned=True),
+    _row("depends on", _THING, _THING, "depends_on"),
+    _row("extends", _CODE | _CONCEPT, _CODE | _CONCEPT, "extends"),
+    _row("calls", _CODE, _THING, "uses"),
+    _row("in", _CODE - _FILE, _CODE - _FUNCTION, "defined_in"),
+    _row("with", _TECHNOLOGY, _TECHNOLOGY | _CONCEPT, "used_with", free=1),
+    _row("works with", _NAMED, _NAMED, "works_with", free=2),
+    _row("using", _CODE | _CONCEPT, _NAMED, "uses", free=4),
+    _row("with a tool", _CODE | _CONCEPT, _TOOL, "uses", free=2),
+    _row("uses", _THING | _WHO, _NAMED, "uses"),
+    _row("for", _TECHNOLOGY, _TOPIC | _TECHNOLOGY, "used_for"),
+    _row("works at", _PERSON, frozenset({"organisation"}), "works_at"),
+    _row("works with", _PERSON, _WHO, "works_with"),
+    _row("made", _WHO, _THING, "works_on"),
+    _row("made by", _THING, _WHO, "works_on", free=2, turned=True),
+    _row("at", _WHERE, _PLACE, "located_in"),
+    _row("lives in", _WHO, _PLACE, "located_in"),
+)
+#: From one thing to another: the words before both decide, and those between them.
+_FROM: Final = re.compile(
+    r"\b(?:switch|migrat|mov|chang|upgrad)(?:e|ed|es|ing)? (?:\w+ ){0,3}?from $", re.IGNORECASE
+)
+_SWAP: Final = re.compile(r"\b(?:replac|swapp?)(?:e|ed|es|ing) (?:the |our |my )?$", re.IGNORECASE)
+_OVER: Final = re.compile(
+    r"\b(?:use|used|chose|chosen|prefer|picked)\b[^,.;]{0,20}$", re.IGNORECASE
+)
+#: What is due, and when: the words before and between.
+_DUE_BEFORE: Final = re.compile(
+    r"\b(?:complet|finish|submit|deliver|finali[sz]|launch|releas|publish|ship|deploy)\w* "
+    rf"{_DET}(?:\w+ )?$",
     re.IGNORECASE,
 )
-
-_Rows: TypeAlias = tuple[tuple[str, _Kinds, _Kinds, str], ...]
-#: The text between two names, the kinds that it may join, and the relation; in order.
-_ROWS: Final[_Rows] = (
-    (r"^(?: instead of| rather than| in place of| over) $", _THING, _THING, "replaces"),
-    (r"\b(?:replaces|replaced|supersedes)\b", _THING, _THING, "replaces"),
-    (_DEPENDS.pattern, _THING, _THING, "depends_on"),
-    (r"^(?: \w+){0,3} (?:extends|inherits from|subclass of) ", _CODE, _CODE, "extends"),
-    (
-        r"^(?: \w+){0,2} (?:calls|invokes|imports|reads|writes(?: to)?) (?:the )?$",
-        _CODE,
-        _THING,
-        "uses",
-    ),
-    (
-        r"^(?: \w+){0,3} (?:in|inside|from|of|is (?:in|part of)) (?:the |your |my |our )?$",
-        frozenset({"function", "class", "identifier"}),
-        frozenset({"file", "class", "identifier"}),
-        "defined_in",
-    ),
-    (
-        r"^(?:[\w' ,-]{0,40}) (?:using|via|with|through) (?:the |a )?$",
-        _THING,
-        frozenset({"technology"}),
-        "uses",
-    ),
-    (r"^ (?:uses|used|using|with) (?:the |a )?$", _THING, _THING, "uses"),
-    (
-        r"^(?: \w+){0,3} (?:for|to) (?:the |my |our |its )?$",
-        frozenset({"technology"}),
-        frozenset({"concept", "technology"}),
-        "used_for",
-    ),
-    (
-        rf"^{_HAS} (?:works?|worked|working|employed) (?:at|for|by) (?:the )?$",
-        frozenset({"person"}),
-        frozenset({"organisation"}),
-        "works_at",
-    ),
-    (
-        r"\b(?:works?|worked|working) (?:for|with)\b",
-        frozenset({"person"}),
-        frozenset({"organisation", "person"}),
-        "works_with",
-    ),
-    (
-        (
-            rf"^{_HAS} (?:wrote|writes|writing|written|built|builds|building|created|creates|made"
-            r"|implemented|added|designed|developed|develops|defined|maintains|maintained"
-            r"|maintaining|owns|works on|worked on|working on|rewrote|refactored|started|finished)"
-            r" (?:the |a |an |our |my |their |her |his )?$"
-        ),
-        _SOMEBODY,
-        _MADE,
-        "works_on",
-    ),
-    (
-        (
-            rf"^{_HAS} (?:uses|used|using|runs|switched to|moved to|migrated to|installed"
-            r"|works with) (?:the |a |an |our )?$"
-        ),
-        _SOMEBODY,
-        _MADE,
-        "uses",
-    ),
-    (
-        r"^(?:[\w' ,-]{0,30}) (?:in|to|from|at|near) $",
-        frozenset({"person", "organisation", "event", "concept"}),
-        frozenset({"place"}),
-        "located_in",
-    ),
-    (r"^(?: and|,? my \w+,) $", frozenset({"person"}), frozenset({"person"}), "with"),
-    (r"\b(?:fix(?:es|ed)?|resolves?|resolved|solves?)\b", _ANY, _THING, "fixes"),
+_DUE: Final = _between(
+    r"(?:,? (?:is|are|was|which is) (?:due|planned|expected)(?: on| by| for| until)?"
+    r"|(?: is| of|:)? (?:due(?: on| by)?|by|before|until|on)) "
 )
-_BETWEEN: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), left, right, name) for pattern, left, right, name in _ROWS
-)
-#: The author of something, named after it.
-_MADE_BY: Final = re.compile(
-    r"^(?:,? \w+){0,3} (?:written|built|created|made|implemented|designed|developed|maintained"
-    r"|owned) by $",
-    re.IGNORECASE,
-)
-#: A use in reverse order: "we use SQLite in src/store.py".
-_USED_IN: Final = re.compile(r"\b(?:uses?|used|using) (?:the )?$", re.IGNORECASE)
-_IN: Final = re.compile(r"^ (?:in|inside|within|for) (?:the |our |my )?$", re.IGNORECASE)
-#: A sentence that continues about the only entity of the sentence before.
-_IT: Final = re.compile(
-    r"^It(?: (?:also|only|now|just|currently|mainly|still))*"
-    r" (?:(?P<uses>uses|calls|imports|invokes|runs on|talks to)"
-    r"|(?P<needs>needs|requires|depends on|relies on|is (?:built|based) (?:on|with)|builds on)"
-    r"|(?P<old>replaces|replaced|supersedes))(?: the| a| an| only)? $"
-)
+_DEADLINE: Final = re.compile(r"\bdeadline$", re.IGNORECASE)
+_DEADLINE_FOR: Final = re.compile(r"\bdeadline (?:of|is|on) $", re.IGNORECASE)
+_HELD: Final = _between(r"(?: is| was| are)?(?: scheduled| planned)?(?: for| on),? ")
+_TRIP: Final = re.compile(r"\b(?:trip|vacation|flight|move|visit|holiday|retreat)$", re.IGNORECASE)
+_EVENT: Final = re.compile(rf"\b{_EVENTS}s?$", re.IGNORECASE)
 #: Suppositions state nothing.
 _SUPPOSED: Final = re.compile(
-    r"\b(?:if|maybe|perhaps|unless|whether|suppose|imagine|wish)\b[^,]{0,40}$", re.IGNORECASE
-)
-#: From one entity to another, across a sentence: "switched from A to B".
-_SWITCH: Final = re.compile(
-    r"\b(?:switch(?:ed|ing)?|migrat(?:ed|ing|e)|mov(?:ed|ing|e)"
-    r"|chang(?:ed|ing|e)) (?:\w+ ){0,3}?from $",
+    r"\b(?:if|maybe|perhaps|unless|whether|suppose|imagine|wish|not|never)\b[^,]{0,40}$"
+    r"|\b(?:how|what|why|where|which|when|can|could|should|do|did|would) $"
+    r"|n['’]t\b[^,]{0,40}$",  # noqa: RUF001
     re.IGNORECASE,
 )
-_SWAP: Final = re.compile(
-    r"\b(?:replac(?:e|ed|ing)|swapp?(?:ed|ing)?) (?:the |our |my )?$", re.IGNORECASE
+
+#: The first person, its verb, and what may stand before the name.
+_I: Final = r"\b(?:i|we)" + _ADVERBS + " "
+_SOME: Final = r" (?:(?:the|a|an|my|our|another|this|some|both|first|new|own|only) ){0,3}"
+_ADJECTIVES: Final = (
+    r"(?:(?!(?:and|or|of|in|on|for|with|to|at|it|your|their|about|that|how|\w+ing)\b)[a-z\d-]+ )"
+    r"{0,2}"
 )
-_REPLACED_BY: Final = re.compile(r"\b(?:replaced (?:by|with)|superseded by)\b", re.IGNORECASE)
-_MEASURE: Final = re.compile(
-    r"\b(?:time|load|latency|respon\w+|takes?|took|around|about|to|under|over|below|at|is|are|was|of|="
-    r"|within|after|limit|costs?|budget|coverage|port|size|rate|than|in|for|every|by|from)\b|[:=(]",
-    re.IGNORECASE,
+_Said: TypeAlias = tuple[re.Pattern[str], _Kinds, str, bool]
+
+
+def _said(
+    words: str, kinds: _Kinds, relation: str, *, whole: bool = True, loose: bool = True
+) -> _Said:
+    """Return a row for the list of ``words`` after "I".
+
+    With ``whole`` the name has to be the whole object: "a Flask extension" is no Flask. With
+    ``loose`` adjectives may stand before it. What somebody has is told by its name only.
+    """
+    adjectives = _ADJECTIVES if loose else ""
+    called = r"(?:\w+ ){1,3}(?:named|called|titled|like) "
+    called = called if words == "have" else rf"(?:{called}|{adjectives})"
+    verb = phrases(f"I {words}")
+    if words in _WANTED:
+        verb += rf"|(?:{_WANTED[words]}) to (?:{phrases(f'I want to {words}')})"
+    pattern = re.compile(rf"{_I}(?:{verb}){_SOME}{called}[\"“`]?$", re.IGNORECASE)
+    return pattern, kinds, relation, whole
+
+
+_WANT: Final = "trying|want|need|going|planning|hoping|plan"
+#: The words of wanting that may stand before some of the verbs.
+_WANTED: Final = {
+    "work with": _WANT, "work on": "trying", "plan": _WANT, "study": _WANT, "see": _WANT,
+}  # fmt: skip
+_FIRST_PERSON: Final[tuple[_Said, ...]] = (
+    _said("decide for", _THING, "decided_for", whole=False, loose=False),
+    _said("work at", frozenset({"organisation"}), "works_at", loose=False),
+    _said("use", _NAMED, "uses", whole=False),
+    _said("work with", _NAMED, "works_with", whole=False),
+    _said("work on", _THING - _TECHNOLOGY, "works_on"),
+    _said("add", _TECHNOLOGY, "uses", whole=False),
+    _said("plan", _TOPIC | _CODE, "plans"),
+    _said("study", _TOPIC | _TECHNOLOGY, "studies"),
+    _said("see", _WHERE, "plans"),
+    _said("visit", _WHERE, "visited"),
+    _said("join", _WHERE, "took_part_in"),
+    _said("watch", _TOPIC, "watched", loose=False),
+    _said("like", _WHERE | _TOOL, "likes", loose=False),
+    _said("have", _THING | _PERSON, "has", loose=False),
 )
-_SIDE_BY_SIDE: Final = re.compile(
-    r"^(?:[\w', -]{0,40}) ?(?:with|using|via|through|alongside|on) (?:the |a )?$", re.IGNORECASE
+_WISH: Final = re.compile(r"^\w+(?:['’]d| would) (?:like|love)\b", re.IGNORECASE)  # noqa: RUF001
+#: Where the object of a verb ends.
+_WHOLE: Final = re.compile(
+    r"[\"”`)]*(?:\s*(?:[.,;:!?)(–—…]|-\s|$)"  # noqa: RUF001
+    r"| (?:and|or|of|with|for|to|in|on|at|from|by|using|that|which|who|because|but|as|since|so|when"
+    r"|while|via|today|yesterday|recently|last|this|next|now|too|again|before|after|during|through"
+    r"|together|there|here|where|if|is|was|one|some|instead|once|twice|often|all|early|already|yet|v?\d)\b)"
 )
-_DUE: Final = re.compile(
-    r"\b(?:deadline|due|by|until|before|target\w*|complet\w+|finish\w*|ends?|launch|release|deliver)\b",
-    re.IGNORECASE,
-)
+_PRODUCT: Final = re.compile(r"[a-z\d][A-Z]")
+_LISTED: Final = re.compile(r"(?:,|,? and|,? plus) (?:the )?")
 
 
 @dataclass(slots=True)
@@ -197,18 +205,15 @@ def links(
     ``people`` are the entities that speakers are, by the speaker's name.
     """
     found: dict[tuple[int, str, int], Link] = {}
-    for relation in (*_from_code(defined, things), *_from_speech(sentences, people)):
-        key = id(relation.source), relation.relation, id(relation.target)
-        known = found.setdefault(key, relation)
-        if known is not relation:
-            known.messages.update(relation.messages)
+    for link in (*_from_code(defined, things), *_from_speech(sentences, people)):
+        if link.source is link.target:
+            continue
+        known = found.setdefault((id(link.source), link.relation, id(link.target)), link)
+        if known is not link:
+            known.messages.update(link.messages)
             # Each further message that says so removes a part of the doubt.
             known.weight = min(0.95, known.weight + 0.25 * (1 - known.weight))
-    joined = {frozenset((id(each.source), id(each.target))) for each in found.values()}
-    together = _together(sentences, joined)
-    return sorted(
-        (*found.values(), *together), key=lambda link: (-link.weight, -len(link.messages))
-    )
+    return sorted(found.values(), key=lambda link: (-link.weight, -len(link.messages)))
 
 
 def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterator[Link]:
@@ -223,7 +228,7 @@ def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterat
             why = f"{each.file} defines {each.kind} {each.name}"
             yield Link(file, "defines", thing, 0.9, why, {each.index: None})
         base = by_key.get(("class", normalise(each.base.rsplit(".", 1)[-1]))) if each.base else None
-        if base is not None and base is not thing:
+        if base is not None:
             why = f"class {each.name}({each.base})"
             yield Link(thing, "extends", base, 0.95, why, {each.index: None})
 
@@ -232,119 +237,101 @@ def _from_speech(
     sentences: Sequence[MarkedSentence], people: Mapping[str, Thing]
 ) -> Iterator[Link]:
     """Yield the relations between the entities of sentences, in order."""
-    for number, sentence in enumerate(sentences):
+    for sentence in sentences:
         said, text = sentence.said, sentence.said.text
-        places = sentence.things[:_NEIGHBOURS]
-        if number:
-            yield from _of_the_same(sentences[number - 1], sentence)
-        for (start, stop, left), (begin, _, right) in pairwise(places):
-            if left is right or begin - stop > _GAP:
+        where = {said.index: None}
+        for (start, stop, left), (begin, _, right) in pairwise(sentence.things[:_NEIGHBOURS]):
+            if begin - stop > _GAP:
                 continue
-            gap = text[stop:begin]
-            read = _read_gap(left, right, gap, before=text[:start])
-            is_reported = read is not None and read[1] in _REPORTED
-            supposed = _SUPPOSED.search(text[:start]) or instructs(text, begin, asks=said.asks)
-            if read is not None and (is_reported or not supposed):
-                source, relation, target, weight = read
-                yield Link(source, relation, target, weight, text, {said.index: None})
-        speaker = people.get(said.speaker)
-        if speaker is not None:
-            for relation, thing, weight in of_themself(speaker, sentence):
-                yield Link(speaker, relation, thing, weight, text, {said.index: None})
+            read = _read_gap(left, right, text[stop:begin], before=text[:start])
+            if read is None:
+                continue
+            source, relation, target = read
+            stated = relation in ("due_on", "dated") or not (
+                _SUPPOSED.search(text[:begin]) or instructs(text, begin, asks=said.asks)
+            )
+            if stated and (said.own or relation not in ("used_with", "dated")):
+                yield Link(source, relation, target, 0.8, text, where)
+        if (speaker := people.get(said.speaker)) is not None:
+            for relation, thing in _of_themself(speaker, sentence):
+                yield Link(speaker, relation, thing, 0.7, text, where)
 
 
 def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     left: Thing, right: Thing, gap: str, *, before: str
-) -> tuple[Thing, str, Thing, float] | None:
+) -> tuple[Thing, str, Thing] | None:
     """Return the relation in the text between two neighbours of a sentence, None for none."""
-    if any(mark in gap for mark in ";?!") or ". " in gap:
-        return None
-    if gap.strip().lower() == "to" and _SWITCH.search(before):
-        return right, "replaces", left, 0.85
-    if gap.strip().lower() in ("with", "by", "for") and _SWAP.search(before):
-        return right, "replaces", left, 0.85
-    if "number" in (left.type, right.type):
-        figure, other = (left, right) if left.type == "number" else (right, left)
-        near = len(gap) <= 45 and _MEASURE.search(gap) and other.type not in ("number", "date")
-        return (figure, "measures", other, 0.6) if near and other.type in _THING else None
-    if "date" in (left.type, right.type):
-        day, other = (left, right) if left.type == "date" else (right, left)
-        if other.type not in _DATED or len(gap) > 50:
-            return None
-        due = _DUE.search(gap) or _DUE.search(before[-40:])
-        return other, "due_on" if due else "dated", day, 0.6 if due else 0.5
-    by_side = _SIDE_BY_SIDE.search(gap) and not _DEPENDS.search(gap)
-    if left.type == right.type == "technology" and by_side:
-        # "With" does not say which of two products uses the other.
-        first, second = sorted((left, right), key=lambda thing: thing.name.lower())
-        return first, "used_with", second, 0.7
-    if left.type in _MADE and right.type in _SOMEBODY and _MADE_BY.search(gap):
-        return right, "works_on", left, _SURE
-    used = left.type == "technology" and right.type in _CODE and _IN.match(gap)
-    if used and _USED_IN.search(before):
-        return right, "uses", left, _SURE
-    if _REPLACED_BY.search(gap) and left.type in _THING and right.type in _THING:
-        return right, "replaces", left, 0.85
-    for pattern, kinds, targets, relation in _BETWEEN:
-        if left.type in kinds and right.type in targets and pattern.search(gap):
-            return left, relation, right, _SURE
+    if right.type == "date":
+        return (left, found, right) if (found := _when(left, gap, before)) else None
+    if left.type == "date":
+        due = right.type in _THING and re.fullmatch(rf",? (?:for|to \w+) {_DET}(?:\w+ )?", gap)
+        return (right, "due_on", left) if due and _DEADLINE_FOR.search(before) else None
+    bare = gap.strip().lower()
+    if left.type in _THING and right.type in _THING:
+        if bare == "to" and _FROM.search(before):
+            return right, "replaces", left
+        if bare in ("with", "by", "for") and _SWAP.search(before):
+            return right, "replaces", left
+        if bare == "over" and _OVER.search(before):
+            return left, "replaces", right
+    if right.type == "place" and bare == "to" and _TRIP.search(left.name):
+        return left, "located_in", right
+    if left.type == "technology" and right.type in _CODE and re.search(r"\buse[sd]? $", before):
+        return (right, "uses", left) if re.fullmatch(r" (?:in|inside) (?:the )?", gap) else None
+    for pattern, kinds, targets, relation, turned in _ROWS:
+        if left.type in kinds and right.type in targets and pattern.match(gap):
+            if (
+                relation in ("uses", "used_with", "works_with")
+                and right.name.islower()
+                and (right.type == "concept")
+            ):
+                continue
+            return (right, relation, left) if turned else (left, relation, right)
     return None
 
 
-def _of_the_same(before: MarkedSentence, sentence: MarkedSentence) -> Iterator[Link]:
-    """Yield what a sentence says of "it", if the sentence before names one possible referent."""
-    said, first = sentence.said, before.said
-    if (first.index, first.speaker) != (said.index, said.speaker) or first.asks or said.asks:
-        return
-    if not sentence.things or len(meant := _subjects(before)) != 1:
-        return
-    start, _, other = sentence.things[0]
-    found = _IT.match(said.text[:start])
-    if found is None or other is meant[0] or other.type not in _THING:
-        return
-    relation = {"uses": "uses", "needs": "depends_on", "old": "replaces"}[found.lastgroup or "uses"]
-    why = f"{first.text} {said.text}"
-    yield Link(meant[0], relation, other, _SURE, why, {said.index: None})
+def _when(thing: Thing, gap: str, before: str) -> str:
+    """Return how a thing and the date after it are related, "" if they are not."""
+    if thing.type not in _THING:
+        return ""
+    if _DEADLINE.search(thing.name):
+        return "due_on" if re.fullmatch(r" (?:of|is|on|is on|for) ", gap) else ""
+    if _DUE.match(gap) and ("due" in gap or _DUE_BEFORE.search(before)):
+        return "due_on"
+    event = thing.type == "event" or _EVENT.search(thing.name)
+    return "dated" if event and _HELD.match(gap) else ""
 
 
-def _subjects(sentence: MarkedSentence) -> list[Thing]:
-    """Return the entities of a sentence to which "it" may refer."""
-    found = {id(thing): thing for _, _, thing in sentence.things if thing.type in _THING}
-    return list(found.values())
-
-
-def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) -> list[Link]:
-    """Return the pairs that share sentences in several messages and have no other relation."""
-    pairs: dict[frozenset[int], Link] = {}
-    lengths: dict[frozenset[int], int] = {}
-    for sentence in sentences:
-        names = [
-            thing
-            for _, _, thing in sentence.things[:_NEIGHBOURS]
-            if thing.type not in ("number", "date")
-        ]
-        for at, left in enumerate(names):
-            for right in names[at + 1 : at + 4]:
-                key = frozenset((id(left), id(right)))
-                if left is right or key in joined:
-                    continue
-                link = pairs.get(key)
-                text = sentence.said.text
-                if link is None:
-                    link = pairs[key] = Link(left, "related_to", right, 0.0, text)
-                    lengths[key] = len(text)
-                elif 40 <= len(text) < lengths[key]:
-                    link.justification, lengths[key] = text, len(text)
-                link.messages[sentence.said.index] = None
-    counts: Counter[frozenset[int]] = Counter({key: len(p.messages) for key, p in pairs.items()})
-    chosen: list[Link] = []
-    for key, number in counts.most_common():
-        if number < _TOGETHER or len(chosen) == _MOST_TOGETHER:
+def _of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str, Thing]]:
+    """Yield what speakers say of themselves and the first entities of a sentence."""
+    text = sentence.said.text
+    listed = ""
+    end = 0
+    for start, stop, thing in sentence.things[:_NEIGHBOURS]:
+        if listed and thing.type == "technology" and _LISTED.fullmatch(text[end:start]):
+            end = stop
+            yield listed, thing
+            continue
+        listed = ""
+        if thing is speaker:
+            continue
+        before = text[max(0, start - _BEFORE) : start]
+        whole = _WHOLE.match(text[stop:]) is not None
+        for pattern, kinds, relation, needs in _FIRST_PERSON:
+            if thing.type not in kinds or (needs and not whole):
+                continue
+            found = pattern.search(before)
+            if found is None or _SUPPOSED.search(before[: found.start()]):
+                continue
+            if relation == "likes" and _WISH.search(found.group()):
+                continue
+            if (
+                relation in ("uses", "works_with")
+                and thing.type == "concept"
+                and not (whole or _PRODUCT.search(thing.name))
+            ):
+                continue
+            event = relation == "visited" and thing.type == "event"
+            yield "took_part_in" if event else relation, thing
+            listed, end = (relation if thing.type == "technology" else ""), stop
             break
-        link = pairs[key]
-        fewest = min(len(link.source.messages), len(link.target.messages))
-        share = number / max(1, fewest)
-        if share >= 0.2:
-            link.weight = round(min(0.6, 0.2 + 0.4 * share), 3)
-            chosen.append(link)
-    return chosen

@@ -17,10 +17,10 @@ from typing import Final
 
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
-from hiermem.core.text.entity_words import GIVEN_NAMES
-from hiermem.models.offline.extraction.clause import OpenItem, clause
+from hiermem.core.text.entity_words import CALENDAR, NATIONS, NO_NAME
+from hiermem.models.offline.extraction.clause import clause
 from hiermem.models.offline.extraction.links import Link, links
-from hiermem.models.offline.extraction.open_items import open_ends
+from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
 from hiermem.models.offline.extraction.speech import (
     ROLE_LABELS,
     Sentence,
@@ -31,8 +31,7 @@ from hiermem.models.offline.extraction.speech import (
     sentences,
 )
 from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
-from hiermem.models.offline.extraction.things import collect
-from hiermem.models.offline.extraction.worth import Thing
+from hiermem.models.offline.extraction.things import Thing, collect
 from hiermem.protocols import SourceText
 from hiermem.types import Unit
 from hiermem.types.trivector import (
@@ -66,7 +65,7 @@ _TRIES: Final = 17
 #: The most words of an introduction to what follows, and of a bare point of a list.
 _LEAD, _POINT = 12, 5
 _INTRODUCED: Final = re.compile(
-    r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})\b"
+    r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})(?=[.,;!]|$| and )"
 )
 
 
@@ -120,7 +119,7 @@ def _people(said: Sequence[Sentence]) -> dict[str, str]:
     for one in said:
         if one.role == "user" and one.speaker not in named:
             found = _INTRODUCED.search(one.text)
-            if found and found.group(1).lower() in GIVEN_NAMES:
+            if found and found.group(1).lower() not in NATIONS | CALENDAR | NO_NAME:
                 named[one.speaker] = found.group(1)
     return named
 

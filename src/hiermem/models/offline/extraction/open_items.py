@@ -1,56 +1,187 @@
 """Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
 
-An item is one clause that somebody said. A question is open only if nobody answered it
-(``questions``), a task or a promise only if nobody reported it done. Advice from an assistant is
-nobody's task, and an announcement by an assistant is a promise only if it does not carry it out
-right away. The patterns (``signs``) are English; in other languages only questions, marks such as
-TODO and ticked lists are found.
+An item is one clause that somebody said. It is open only where the words themselves say that
+something is left to do: a mark such as TODO, "still need to", a promise to do one thing, a point
+that is called open, a question that nobody answered. What a user needs from an assistant is served
+by its next answer; advice from an assistant is nobody's task. A promise for a time that has passed
+is not open any more, whether it was kept or not. The patterns are English; in other languages only
+marks, ticked lists and questions are found.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Final
 
-from hiermem.models.offline.extraction import signs
+from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction.clause import (
+    ASIDE,
     CAP,
-    OpenItem,
-    around,
     clause,
     labels,
+    phrases,
     stems,
     telling,
 )
-from hiermem.models.offline.extraction.questions import questions
 from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
-#: "Done." refers to a promise or request in at most this many messages before it.
+#: "Done." refers to a promise or task in at most this many messages before it, and a question is
+#: answered in at most this many after it.
 _REACH: Final = 4
 #: Of the open items that contain a word, this many of the newest are compared with a report.
 _HELD: Final = 40
-#: A report refers to an open item if it has this many of its words, and this share of them; more
-#: for unresolved problems, because much can be done with the same things.
-_LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
-#: One significant word of a report is enough for an open item with at most this many.
-_FEW: Final = 3
-_Read: TypeAlias = tuple[OpenItem, bool]
-_DOING: Final = stems(
-    "done did fixed finished completed shipped merged deployed sent closed resolved sorted tested"
-    " ticked uploaded delivered submitted signed booked paid built written published renewed ready"
-    " live place now all today already finally closing pushing sending wrote made here back"
+#: A report refers to an open item if it has this many of its words, and this share of them;
+#: more if it is no strong word of being done.
+_LEAST, _SHARE, _SLIGHT = 2, 0.35, 0.5
+#: A later statement answers a question with this many of its significant words, or this share.
+_ANSWERS, _ANSWERED = 3, 0.6
+
+
+def _signs(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+_DONE: Final = phrases("done")
+#: A mark of a task, in any language, and a box to tick.
+_MARK: Final = re.compile(
+    r"(?:(?:^|[#/*;%>-])[ \t]*(?:TODO|FIXME)\b(?:\([^)]{0,40}\))?[:\s-]+|\b(?:TODO|FIXME)"
+    r"(?:\([^)]{0,40}\))?: *|[#/*;%][ \t]*XXX\b:?[ \t]+)(?P<rest>[^\n]{4,240})",
+    re.MULTILINE,
 )
+_BOX: Final = re.compile(r"^[ \t]*[-*+] \[(?P<tick>[ xX])\] (?P<rest>[^\n]{3,240})", re.MULTILINE)
+_MONTHS: Final = "janfebmaraprmayjunjulaugsepoctnovdec"
+_MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
+_DAY: Final = _signs(
+    rf"\b{_MONTH} \d|\b\d{{1,2}}(?:st|nd|rd|th)?\.? {_MONTH}|\b\d{{4}}-\d\d-\d\d\b",
+    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b",
+)
+_LATER: Final = _signs(rf"\b(?:{phrases('later')})\b")
+#: What says that something is left to do, whoever answers.
+_LEFT: Final = _signs(
+    rf"\b(?:{phrases('left to do')}|(?:needs?|has|have) to be (?:{_DONE}))\b",
+    rf"\b(?:haven['’]t|not) (?:\w+ )?(?:{phrases('not yet done')})\b",  # noqa: RUF001
+    r"(?:^\W*|[.,;:!?] |\b(?:please|you|and) )remind me to\b",
+)
+#: What somebody has to do, or says they will; the verb behind it says whether that can be done.
+_NEED: Final = _signs(rf"\b(?:{phrases('need')})\b")
+_PROMISE: Final = _signs(rf"\b(?:{phrases('promise')})\b")
+_KEEPS: Final = _signs(
+    rf"^\W*(?:(?:also|just|then|\w+ly|go ahead and|make sure to|try to) )*"
+    rf"(?:{phrases('keeps')})\b(?! (?:{phrases('keeps nothing')}))"
+)
+_WITH: Final = re.compile(
+    r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|[a-z,] (?:[A-Z][a-z]|`)"
+    r"|\b(?:ask|tell|call|email|meet) (?:him|her|them|my)\b|\bbefore (?:the|my|we|our)\b"
+)
+_NO_PROMISE: Final = _signs(
+    rf"\b(?:{phrases('before no promise')})(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
+    r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
+)
+_NO_TASK: Final = _signs(
+    r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$",
+    r"\b(?:all|everything|anything|that|work|when|so|until)\W+$|^\W*to [^,]{0,80}, $|\bif\b",
+)
+#: What is called open, or does not work, or is not decided.
+_LISTED: Final = _signs(
+    r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task|question)s?\b",
+    r"\b(?:remaining|remains?|still|left) open\b(?! (?:until|to|for|from|on|at))",
+    r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?"
+    r"list\b",
+    r"\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
+    rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}(?:{phrases('awaited')}))\b",
+)
+_TROUBLE: Final = _signs(
+    rf"\b(?:{phrases('trouble')})\b(?! out)",
+    r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
+)
+_MEANS_BEFORE: Final = _signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
+_CLOSES: Final = _signs(rf"\b(?:{phrases('closing')})\b")
+#: Possible reports that something is done, and what makes them none.
+_SETTLES: Final = _signs(
+    rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?:{_DONE}|wrote|called|asked)\b(?! (?:you|to)\b)",
+    r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
+    rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed)\b",
+    r"\b(?:is|are|was|were|['’]s|has been|have been|got)(?: (?:now|then|all|already|also"  # noqa: RUF001
+    rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b",
+    r"\b(?:closes|settles|answers|works now|now works)\b",
+)
+_STRONG: Final = _signs(rf"\b(?:{phrases('surely done')})$")
+_BARE_DONE: Final = _signs(
+    rf"^\W*(?:(?:{phrases('around done')}|s|m|['’]s)\W+){{0,4}}(?:{_DONE})(?: (?:it|that|them))?"  # noqa: RUF001
+    r"(?:\W+(?:now|too|as well|already|today|just now|thanks|thank you))*\W*$"
+)
+_NOT_DONE: Final = _signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
+#: Questions that need no substantial answer, and replies that give none.
+_PHATIC: Final = _signs(rf"\b(?:{phrases('phatic')})|(?:^\W*|, )(?:and )?(?:you|right)\?")
+_UNKNOWN: Final = _signs(
+    rf"\b(?:{phrases('unknown')})\b",
+    r"\b(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)\b(?! (?:about|how|if) you| what i)",  # noqa: RUF001
+    r"\bdo(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)\b",  # noqa: RUF001
+    r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
+)
+_BUT: Final = _signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
+_WILL_CHECK: Final = _signs(
+    r"\b(?:let me|(?:i|we)(?:['’]ll| will| need to| have to)) (?:have to |need to )?"  # noqa: RUF001
+    r"(?:check|ask|look into|find out|get back|think about|let you know|call)\b"
+)
+_ASKS_BACK: Final = _signs(
+    r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
+    r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['’]ll| will)? need to know)"  # noqa: RUF001
+)
+_ASKING: Final = _signs(
+    r"^\W*(?:(?:so|and|but|also|hmm),? )?(?:can|could|would|will|do|does|should|is|are)\b"
+)
+_NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
+_EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
+_NAMED_DAY: Final = _signs(
+    rf"\b(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}})\b|\b(?P<on>\d{{1,2}})(?:st|nd|rd|th)?\.?"
+    rf" (?:of )?(?P<of>{_MONTH})\b"
+)
+#: The days after which a promise for that time is no longer open.
+_PASSES: Final = (
+    (_signs(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|in a (?:bit|minute))\b"), 1),
+    (_signs(r"\btomorrow\b|\bin the (?:morning|evening|afternoon)\b"), 2),
+    (_signs(r"\b(?:this|next) week(?:end)?\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"), 14),
+    (_signs(r"\bthis month\b|\bsoon\b|\bin a few (?:days|weeks)\b"), 31),
+    (_signs(r"\bnext month\b"), 62),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenItem:
+    """One open item, or a statement that settles one (``open`` False).
+
+    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is dropped
+    unless it settles something. ``labels`` are the numbers of the item.
+    """
+
+    kind: DeltaKind
+    text: str
+    messages: tuple[int, ...]
+    words: frozenset[str]
+    open: bool = True
+    labels: frozenset[str] = frozenset()
+    report: bool = False
+    slight: bool = False
 
 
 def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
     """Return what is open at the end, what was settled, and reports that settled nothing here."""
-    found = [*_marks(sources), *questions(said), *_listed(said), *_statements(said, sources)]
+    found = [*_marks(sources), *_questions(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
     return _settle(found)
+
+
+def _item(kind: DeltaKind, text: str, *messages: int, report: bool = False) -> OpenItem:
+    return OpenItem(
+        kind, text, messages, stems(text), not report, labels=labels(text), report=report
+    )
 
 
 def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
@@ -60,186 +191,186 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     into its examples; its list of boxes is a plan if one is ticked, or has a date.
     """
     agent = any(source.role == "tool" for source in sources)
+    end = max((source.date for source in sources), default="")
+    adviser = [s.role == "assistant" and s.speaker in ROLE_LABELS and not agent for s in sources]
     for position, source in enumerate(sources):
         if source.role in ("system", "tool"):
             continue
         index = position if source.index is None else source.index
-        advice = source.role == "assistant" and source.speaker in ROLE_LABELS and not agent
-        for match in () if advice else signs.MARK.finditer(source.text):
-            text = match["rest"].strip(" */#->")
-            yield OpenItem("task", text, (index,), stems(text), labels=labels(text))
-        boxes = list(signs.BOX.finditer(source.text))
+        advice = adviser[position]
+        # What is to do in code that a user shows to an assistant, the next answer does.
+        shown = any(adviser[position + 1 : position + 2])
+        text = "\n".join(source.text.split("```")[::2]) if shown else source.text
+        for match in () if advice else _MARK.finditer(text):
+            yield _item("task", match["rest"].strip(" */#->"), index)
+        boxes = list(_BOX.finditer(source.text))
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if advice and not ticked and not signs.DAY.search(text):
+            if _has_passed(text, source.date, end):
                 continue
-            done = match["tick"] != " "
-            yield OpenItem(
-                "task", text, (index,), stems(text), not done, labels=labels(text), report=done
-            )
-
-
-def _listed(said: Sequence[Sentence]) -> Iterator[OpenItem]:
-    """Yield the points that people put on a list, or call open."""
-    heading, within = "", -1
-    for at, one in enumerate(said):
-        text = one.text
-        if one.index == within and (heading or signs.NUMBERED.match(text)):
-            if not (signs.SETTLES.search(text) or signs.ENDED.search(text)):
-                yield _opened("unresolved", f"{heading} {text}"[:CAP].strip(), one)
-            heading = ""
-            continue
-        sign = signs.LISTED.search(text) if one.own and not one.asks else None
-        if sign is None:
-            continue
-        bare = len(stems(text) - stems(sign.group())) < 2
-        if sign.group().lower().startswith(("remaining", "still open")):
-            heading, within = text if bare else "", one.index
-        if signs.CLOSES.search(text):
-            continue
-        before = said[at - 1] if at and said[at - 1].index == one.index else None
-        if before is not None and signs.MEANS_BEFORE.match(text):
-            text = f"{before.text} {text}"
-            text = text if len(text) <= CAP else text[-CAP:].partition(" ")[2]
-        elif not bare:
-            text = clause(text, sign.start())
-        else:
-            continue
-        if len(stems(text) - stems(sign.group())) >= 2:
-            yield _opened("unresolved", text, one)
+            if not advice or ticked or _DAY.search(text):
+                yield _item("task", text, index, report=match["tick"] != " ")
 
 
 def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield tasks, promises and problems that people state, and what is reported as done."""
-    helped = _helped(said)
-    acting = calls(sources)
-    had: set[tuple[DeltaKind, int]] = set()
-    for one in said:
-        # The first match counts: a report of success may well mention a failure.
-        read = itertools.chain(
-            _reports(one), _troubles(one), _duties(one, acting), _slight_reports(one)
-        )
-        found = next(read, None)
-        if found is None:
-            continue
-        item, doubt = found
-        # A message states one item of a kind; further sentences elaborate on it.
-        at = item.messages[0]
-        if not item.open:
-            yield item
-        elif (item.kind, at) not in had and not (doubt and at in helped):
-            had.add((item.kind, at))
-            yield item
-
-
-def _helped(said: Sequence[Sentence]) -> set[int]:
-    """Return the messages that an assistant without a name answers: a doubt in them is settled."""
     order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
-    return {
+    helped = {
         before[0]
         for before, after in itertools.pairwise(order)
         if after[2] == "assistant" and not after[3] and before[1] != after[1]
     }
+    end = max((one.date for one in said), default="")
+    acting = calls(sources)
+    had: set[tuple[DeltaKind, int]] = set()
+    before: Sentence | None = None
+    for one in said:
+        earlier, before = before, one
+        item = _read(one, earlier, helped=one.index in helped, acts=one.index in acting, end=end)
+        # A message states one item of a kind; further sentences elaborate on it.
+        if item is not None and (item.report or (item.kind, one.index) not in had):
+            had |= {(item.kind, one.index)} if item.open else set()
+            yield item
 
 
-def _reports(one: Sentence) -> Iterator[_Read]:
-    """Yield what a sentence reports as done."""
-    text = one.text
-    if one.own and signs.BARE_DONE.match(text):
-        yield _report(one, text, "", slight=True), False
-    done = signs.DONE.search(text)
-    if (
-        done
-        and (one.own or signs.FIXED.search(text))
-        and not signs.SUPPOSED.search(text[max(0, done.start() - 30) : done.start() + 12])
-    ):
-        reported = around(text, done.start(), done.end(), before=not done["by"])
-        yield _report(one, clause(text, done.start()), reported, slight=False), False
+def _read(
+    one: Sentence, before: Sentence | None, *, helped: bool, acts: bool, end: str
+) -> OpenItem | None:
+    """Return what a sentence leaves open or reports as done, None for neither.
 
-
-def _slight_reports(one: Sentence) -> Iterator[_Read]:
-    """Yield what may report that something is done, if something similar is open."""
-    text = one.text
-    done = signs.SETTLES.search(text) if one.own and not one.asks else None
-    if done and not signs.NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
-        before = not (done["by"] or done["first"])
-        reported = around(text, done.start(), done.end(), before=before)
-        yield _report(one, clause(text, done.start()), reported, slight=True), False
-
-
-def _report(one: Sentence, kept: str, reported: str, *, slight: bool) -> OpenItem:
-    return OpenItem(
-        "task",
-        kept,
-        (one.index,),
-        stems(reported),
-        open=False,
-        labels=labels(reported),
-        report=True,
-        slight=slight,
-        hedged=any(sign.search(one.text) for sign in (signs.TROUBLE, signs.LISTED, signs.TRYING)),
-    )
-
-
-def _troubles(one: Sentence) -> Iterator[_Read]:
-    """Yield what does not work, or is not understood, and whether it is only a doubt."""
-    text = one.text
-    trouble = signs.TROUBLE.search(text) if one.own else None
-    if trouble and not signs.SUPPOSED.search(text[: trouble.start()]):
-        kept = clause(text, trouble.start())
-        doubt = signs.DOUBT.search(trouble.group()) is not None
-        if len(stems(kept)) >= 4:
-            yield _opened("unresolved", kept, one), doubt
-
-
-def _duties(one: Sentence, acting: frozenset[int]) -> Iterator[_Read]:
-    """Yield what somebody has to do, or says they will; ``acting`` are messages that call tools."""
-    text = one.text
-    if one.asks and (signs.ASKING.match(text) or not signs.ASIDE.search(text)):
-        return
-    promise = signs.PROMISE.search(text)
-    if promise and signs.NO_PROMISE_BEFORE.search(text[: promise.start()]):
-        promise = None
-    if not one.own or one.agent:
-        if promise and _is_kept_for_later(one, promise.start(), promise.end(), acting):
-            yield _opened("promise", clause(text, promise.start()), one), False
-        return
-    task = signs.TASK.search(text)
-    if (
-        task
-        and not signs.NO_TASK.match(text[task.end() :].lstrip())
-        and not signs.NO_TASK_BEFORE.search(text[: task.start()])
-    ):
-        kept = clause(text, task.start())
-        if len(stems(kept)) >= 3:
-            yield _opened("task", kept, one), False
-    elif promise and not signs.NO_PROMISE.match(text[promise.end() :]):
-        kept = clause(text, promise.start())
-        vow = signs.VOW.match(text[promise.end() :]) or signs.OFFER.search(text[: promise.start()])
-        if len(stems(kept)) >= 3 and not vow:
-            yield _opened("promise", kept, one), False
-
-
-def _is_kept_for_later(one: Sentence, start: int, stop: int, acting: frozenset[int]) -> bool:
-    """Return whether an assistant promises something, rather than announce its next step.
-
-    An assistant with tools carries out an announcement in the same message, if that calls a tool;
-    one without does so in the lines that follow, unless it names a later time.
+    ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool;
+    ``end`` is the last day of the conversation.
     """
     text = one.text
-    said = text[start:stop].lower().replace("\u2019", "'")
-    rest = text[stop:]
-    later = signs.LATER.search(rest)
-    if not said.startswith("i") or signs.OFFER.search(text) or len(stems(text)) < 2:
+    if one.own and _BARE_DONE.match(text):
+        return OpenItem("task", text, (one.index,), frozenset(), open=False, report=True)
+    listed = _LISTED.search(text) if one.own and not one.asks else None
+    if listed and not _CLOSES.search(text) and not _has_passed(text, one.date, end):
+        if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
+            text = f"{before.text} {text}"[-CAP:]
+        enough = len(telling(stems(text) - stems(listed.group()))) > 0
+        return (
+            _item("unresolved", clause(text, text.find(listed.group())), one.index)
+            if (enough)
+            else None
+        )
+    done = _SETTLES.search(text) if one.own and not one.asks else None
+    if done and not _NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
+        found = _item("task", clause(text, done.start()), one.index, report=True)
+        return replace(found, slight=_STRONG.search(done.group()) is None)
+    trouble = _TROUBLE.search(text) if one.own and not helped else None
+    if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
+        return _item("unresolved", clause(text, trouble.start()), one.index)
+    return _duty(one, helped=helped, acts=acts, end=end)
+
+
+def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
+    one: Sentence, *, helped: bool, acts: bool, end: str
+) -> OpenItem | None:
+    """Return what somebody has to do, or says they will, None for nothing of the kind."""
+    text = one.text
+    if one.asks and (_ASKING.match(text) or not ASIDE.search(text)):
+        return None
+    found = _LEFT.search(text) if one.own else None
+    kind: DeltaKind = "task"
+    if found is None and one.own and not helped and (need := _NEED.search(text)):
+        found = need if _KEEPS.match(text[need.end() :]) else None
+    if found is not None and _NO_TASK.search(text[: found.start()]):
+        return None
+    if found is None:
+        found, kind = _PROMISE.search(text), "promise"
+        if found is None or _NO_PROMISE.search(text[: found.start()]):
+            return None
+        rest = text[found.end() :]
+        if not one.own and not _LATER.search(rest):
+            return None
+        if (one.agent and acts) or not _KEEPS.match(rest):
+            return None
+        # What users tell an assistant that they will do is mostly thanks, unless it has an
+        # occasion, or somebody it is done with.
+        if helped and not (_LATER.search(rest) or _DAY.search(rest) or _WITH.search(rest)):
+            return None
+    kept = clause(text, found.start())
+    plain = stems(re.sub(r"\w+ly\b", "", kept))
+    if (one.own and (len(plain) < _LEAST or not telling(plain))) or _has_passed(
+        text, one.date, end
+    ):
+        return None
+    return _item(kind, kept, one.index)
+
+
+def _has_passed(text: str, day: str, end: str) -> bool:
+    """Return whether the time that a promise names is over on the last day of the conversation."""
+    try:
+        said, last = date.fromisoformat(day[:10]), date.fromisoformat(end[:10])
+        if named := _NAMED_DAY.search(text):
+            month = _MONTHS.index((named["month"] or named["of"])[:3].lower()) // 3 + 1
+            due = date(said.year, month, int(named["day"] or named["on"]))
+            return said <= due < last
+    except ValueError:
         return False
-    if later:
+    return any(sign.search(text) and (last - said).days >= days for sign, days in _PASSES)
+
+
+# ---------------------------------------------------------------------------------------------
+# Questions
+
+
+def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
+    """Yield the questions that nobody answered, and those that were put off.
+
+    A reply counts as an answer, unless it says that it does not know, or asks for what it lacks.
+    Questions of an assistant without a name are mostly offers; such a question is open if the
+    assistant spoke last. A later statement of the same closes a question that was put off.
+    """
+    turns = [list(each) for _, each in itertools.groupby(said, key=lambda one: one.index)]
+    for number, turn in enumerate(turns):
+        last = number == len(turns) - 1
+        for one in turn:
+            if not one.asks or not (one.own or last) or _PHATIC.search(one.text):
+                continue
+            asked = stems(one.text) - stems(one.speaker)
+            after = range(number + 1, min(len(turns), number + 2 + _REACH))
+            reply = next((at for at in after if turns[at][0].speaker != one.speaker), None)
+            put_off = reply is not None and _puts_off(turns[reply])
+            # A reply that does not know shows that the question was substantial.
+            least = 1 if put_off or _NAMED.search(one.text) else _LEAST
+            if len(asked - _EMPTY if put_off or last else telling(asked)) < least:
+                continue
+            text = one.text[-CAP:]
+            if reply is None:
+                yield _item("question", text, one.index)
+            elif put_off:
+                found = _item("question", text, one.index, turns[reply][0].index)
+                yield _answered(found, turns[reply + 1 : reply + 1 + _HELD])
+
+
+def _puts_off(reply: Sequence[Sentence]) -> bool:
+    """Return whether a reply gives no answer: it does not know, or asks for missing information."""
+    opening = [one.text for one in reply[:3] if not is_back_channel(one.text)]
+    advises = reply[0].role == "assistant" and not reply[0].named and not reply[0].agent
+    if advises and any(_ASKS_BACK.search(text) for text in opening):
         return True
-    return one.agent and one.index not in acting and not signs.NO_PROMISE.match(rest)
+    for text in opening[:1] if not advises or len(reply) > 2 else opening:
+        unknown = _UNKNOWN.search(text)
+        if unknown and not _BUT.search(text, unknown.end()):
+            return True
+        if not advises and _WILL_CHECK.search(text):
+            return True
+    return False
 
 
-def _opened(kind: DeltaKind, text: str, one: Sentence) -> OpenItem:
-    return OpenItem(kind, text, (one.index,), stems(text), labels=labels(text))
+def _answered(item: OpenItem, later: Sequence[Sequence[Sentence]]) -> OpenItem:
+    """Close a question that was put off, if a later statement has the same subject."""
+    meant = telling(item.words)
+    for one in itertools.chain.from_iterable(later):
+        known = stems(one.text)
+        knows = not (one.asks or _UNKNOWN.search(one.text) or _WILL_CHECK.search(one.text))
+        short = len(meant) < _ANSWERS and bool(meant) and meant <= known
+        if knows and (short or len(meant & known) >= max(_ANSWERS, _ANSWERED * len(meant))):
+            return replace(item, open=False, messages=(*item.messages, one.index))
+    return item
 
 
 # ---------------------------------------------------------------------------------------------
@@ -249,9 +380,8 @@ def _opened(kind: DeltaKind, text: str, one: Sentence) -> OpenItem:
 def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
     """Close what a later statement reports as done; keep reports that closed nothing.
 
-    A report closes an item that shares enough of its words, or a number with it; the only open item
-    that contains its one significant word; and, if it has no content of its own, the last item that
-    was spoken of.
+    A report closes an item that shares enough of its words, or a number with it, and the last item
+    that was spoken of if it has no content of its own.
     """
     result: list[OpenItem | None] = list(found)
     holders: dict[str, list[int]] = {}
@@ -259,18 +389,24 @@ def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
         if item.open:
             for word in (*item.words, *(f"#{label}" for label in item.labels)):
                 holders.setdefault(word, []).append(at)
-            continue
-        if not item.report:
-            continue
-        closed = _closed_by(item, at, result, holders)
-        for place in closed:
-            held = result[place]
-            if held is not None:
-                messages = (*held.messages, *item.messages)
-                result[place] = replace(held, open=False, messages=messages)
-        if closed or item.slight:
-            result[at] = None
-    return _once([item for item in result if item is not None])
+        elif item.report:
+            closed = _closed_by(item, at, result, holders)
+            for place in closed:
+                if (held := result[place]) is not None:
+                    messages = (*held.messages, *item.messages)
+                    result[place] = replace(held, open=False, messages=messages)
+            if closed or not item.words or item.slight:
+                result[at] = None
+    kept: list[OpenItem] = []
+    for each in result:
+        # An item that nearly repeats an earlier one of its kind or message adds nothing.
+        if each is not None and not any(
+            (each.kind == other.kind or each.messages[0] == other.messages[0])
+            and len(each.words & other.words) >= 0.75 * max(1, len(each.words))
+            for other in kept[-_HELD:]
+        ):
+            kept.append(each)
+    return kept
 
 
 def _closed_by(
@@ -280,63 +416,30 @@ def _closed_by(
 
     def live(places: Sequence[int]) -> list[int]:
         recent = ((place, result[place]) for place in places[-_HELD:])
-        return [
-            place
-            for place, held in recent
-            if held is not None and held.open and held.messages[-1] < item.messages[0]
-        ]
+        first = item.messages[0]
+        return [p for p, held in recent if held and held.open and held.messages[-1] < first]
 
-    if item.slight and not item.words and not item.labels:
-        return _just_before(item, at, result)
-    numbered = [p for label in item.labels for p in live(holders.get(f"#{label}", ()))]
+    if not item.words:
+        near = [p for p in live(range(at)) if result[p].messages[0] >= item.messages[0] - _REACH]  # type: ignore[union-attr]
+        return near[-1:]
+    numbered = [place for label in item.labels for place in live(holders.get(f"#{label}", ()))]
     if numbered:
         return sorted(set(numbered))
     shared: dict[int, int] = {}
-    meant = telling(item.words) - _DOING
     for word in item.words:
         for place in live(holders.get(word, ())):
             shared[place] = shared.get(place, 0) + 1
-    settled = []
+    meant = telling(item.words)
+    settled: list[int] = []
     for place, number in shared.items():
         held = result[place]
-        if held is None:
+        if held is None or not held.words & meant:
             continue
-        duty = held.kind in ("task", "promise")
-        share = _SHARE if duty else _SHARE_OF_TROUBLE
-        enough = number >= max(_LEAST, share * len(held.words)) and (duty or not item.hedged)
-        # An uncertain report has to name the item, not only share words with it.
-        if enough and (held.words & meant or not item.slight):
+        least = max(_LEAST, (_SLIGHT if item.slight else _SHARE) * len(held.words))
+        # A report of little content names all of a short item: "The changelog is done."
+        few = meant and meant <= held.words and len(telling(held.words)) <= _ANSWERS
+        if few or (
+            number >= least and len(held.words & meant) >= min(_LEAST, len(telling(held.words)))
+        ):
             settled.append(place)
-    if settled:
-        return settled
-    only = live(holders.get(next(iter(meant)), ())) if len(meant) == 1 else []
-    held = result[only[0]] if len(only) == 1 else None
-    duty = held is not None and held.kind in ("task", "promise")
-    return only if held and duty and len(telling(held.words) - _DOING) <= _FEW else []
-
-
-def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> list[int]:
-    """Return the last task or promise right before a report that names none."""
-    for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
-        held = result[place]
-        if held is None or held.messages[0] == item.messages[0]:
-            continue
-        if held.messages[0] < item.messages[0] - _REACH:
-            break
-        if held.open and held.kind in ("task", "promise"):
-            return [place]
-    return []
-
-
-def _once(items: Sequence[OpenItem]) -> list[OpenItem]:
-    """Drop items that nearly repeat an earlier item of their kind or message."""
-    kept: list[OpenItem] = []
-    for item in items:
-        near = any(
-            (item.kind == other.kind or item.messages[0] == other.messages[0])
-            and len(item.words & other.words) >= 0.75 * max(1, len(item.words))
-            for other in kept[-_HELD:]
-        )
-        if not near:
-            kept.append(item)
-    return kept
+    return settled

@@ -1,25 +1,75 @@
 """Decides what people state about the direction of the work: decisions, constraints and the like.
 
 A line is one clause that somebody said. Advice from an assistant decides nothing; a decision that
-it reports as its own, or as "ours", counts, and a change that it reports has an effect. The
-patterns (``signs``) are English.
+it reports as its own, or as "ours", counts, and a change that it reports has an effect. What
+somebody tries, wants, fears or asks decides nothing either. The patterns are English.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
-from hiermem.models.offline.extraction import signs
-from hiermem.models.offline.extraction.clause import clause, stems
+from hiermem.models.offline.extraction.clause import ASIDE, clause, phrases, stems
 from hiermem.models.offline.extraction.speech import Sentence
 from hiermem.types.trivector import StrategyKind
 
-#: Marks before quoted or drafted words, which are not the speaker's own.
-_QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
+_I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001
+_MONTHS: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_DATE: Final = (
+    rf"(?:{_MONTHS} \d|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS}|\d{{4}}-\d\d|q[1-4]\b"
+    r"|the end of |next (?:week|month|year)|(?:mon|tues|wednes|thurs|fri)day)"
+)
+_CHANGED: Final = rf"\b(?:{phrases('changed')})\b[^.?]"
+_FIGURE: Final = r"[$€£]?\d[\d.,]*(?:\s?%|\s?(?!to\b)[a-zA-Z]{1,10}\b)?"
+
+
+def _signs(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+#: What each kind is stated by, in the order in which they are asked.
+_SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
+    "decision": _signs(
+        r"^(?:decision(?: \d+)?|decided|agreed) ?:|\bdecision (?:is|was) to\b",
+        rf"\b(?:{phrases('who decides')}) (?:unanimously )?(?:decided|agreed|approved)\b",
+        rf"{_I}(?:{phrases('decided')})\b(?! (?:{phrases('not decided')})\b)",
+        rf"\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are)? (?:{phrases('deciding')})\b",  # noqa: RUF001
+    ),
+    "preference": _signs(
+        rf"^(?:please )?(?:always|never) (?!(?:{phrases('no order')}|\w+(?:ing|ed))\b)[a-z]+ \w",
+        rf"{_I}(?:really |generally |usually )?prefer\b(?! to start)|\bmy preference is\b",
+        r"\bfrom now on\b|\bi(?:['’]d| would) rather\b",  # noqa: RUF001
+    ),
+    "impact": _signs(
+        rf"{_CHANGED}{{0,70}}?\bfrom {_FIGURE}[^.?]{{0,20}}? to {_FIGURE}",
+        rf"{_CHANGED}{{0,70}}?\bby (?:about |around |over )?{_FIGURE}",
+        rf"{_CHANGED}{{0,40}} to {_FIGURE}",
+    ),
+    "milestone": _signs(
+        rf"\bdeadline (?:of|is|on|for|to)\b[^.?]{{0,60}}?{_DATE}|{_DATE}[^.?]{{0,12}} deadline\b",
+        r"\b(?:due|scheduled|planned|targets?|targeted|rescheduled)\b[^.?]{0,40}?"
+        rf" (?:on|by|for|from|to) [^.?]{{0,12}}{_DATE}",
+        rf"\b(?:{phrases('reached')})\w*\b[^.?]{{0,60}}? (?:on|by|before|in) [^.?]{{0,12}}{_DATE}",
+    ),
+    "constraint": _signs(
+        rf"\b(?:{phrases('not allowed')}|(?:no more than|limited to) {_FIGURE})\b",
+        r"\b(?:has to be|keep|stay|stays|loads?|remain)\b[^.?]{0,40}"
+        rf" (?:under|below|within) {_FIGURE}",
+    ),
+}
+#: The fewest telling words of a line; a limit has its figure too.
+_LEAST: Final = (2, 1)
+#: What makes a statement a wish, a fear, a plan or a quotation.
+_OPEN_BEFORE: Final = _signs(
+    rf"(?:\b(?:{phrases('not yet')})|n['’]t)\b"  # noqa: RUF001
+    r"(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$|[\"“‘:]\s*$|(?:^|\s)'$",  # noqa: RUF001
+)
+#: What makes a statement one of what may be, or of somebody else; a date or a limit may be ahead.
+_ABLE: Final = _signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +91,36 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
             continue
         kind, at = read
         text = clause(one.text, at)
+        if ASIDE.match(text.removeprefix("Please ")):
+            continue
         terms = stems(text)
         near = any(len(terms & other) >= 0.75 * max(1, len(terms)) for other in seen[-40:])
-        if len(terms) < 3 or near or is_back_channel(text):
+        if len(terms) < _LEAST[kind == "constraint"] or near or is_back_channel(text):
             continue
         seen.append(terms)
         found.append(StrategyLine(kind, text, (one.index,)))
     return found
 
 
-def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
+def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
     """Return what kind of direction a sentence states, and where."""
     text = one.text
-    if not one.own or one.agent:
-        # What an assistant did itself has an effect; its advice has none yet.
-        decided = None if one.asks or signs.OFFER.search(text) else signs.WE_DECIDED.search(text)
-        if decided and not _QUOTED.search(text[: decided.start()]):
-            return "decision", decided.start()
-        fixed = signs.FIXED.search(text)
-        effect = fixed and (one.agent or re.search(r"\d", text))
-        return ("impact", fixed.start()) if fixed and effect else None
-    if one.asks and not signs.ASIDE.search(text):
+    if one.asks and not ASIDE.search(text):
         return None
-    if found := signs.DECIDED.search(text):
-        return "decision", found.start()
-    if found := signs.PREFERS.search(text):
-        return "preference", found.start()
-    if found := signs.IMPACT.search(text):
-        return "impact", found.start()
-    if (found := signs.MILESTONE.search(text)) and signs.DATED.search(text):
-        return "milestone", found.start()
-    if (found := signs.MUST.search(text)) and re.search(r"\d", text) and one.role == "user":
-        return "constraint", found.start()
+    # An assistant without a name decides only what it says "we" of; its advice has no effect yet,
+    # and its orders are no preference.
+    kinds: Iterable[StrategyKind] = _SIGNS if one.own else ("decision",)
+    for kind in kinds:
+        for found in _SIGNS[kind].finditer(text):
+            before = text[: found.start()]
+            able = kind not in ("milestone", "constraint") and _ABLE.search(before)
+            if able or _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
+                continue
+            if kind == "constraint" and not re.search(r"\d", text):
+                continue
+            if not one.own and not re.search(r"\b(?:i|we)\b", found.group(), re.IGNORECASE):
+                continue
+            if one.agent and kind == "preference":
+                continue
+            return kind, found.start()
     return None

@@ -1,34 +1,152 @@
-"""Decides which entities a conversation names, the kind of each, and which names mean the same one.
+"""Decides which entities a conversation names, and the kind of each.
 
-An entity collects what its names have in common over all sentences. ``entity_names`` finds the
-names. Here they are counted, their kinds decided, short and long forms of a person's name joined,
-and recurring phrases added as concepts. ``worth`` decides which of them to keep.
+``entity_names`` finds the names in each sentence. Here they are counted over all sentences, each
+name gets one kind, short and long forms of a name are joined, and recurring phrases of two or three
+words are added as concepts. A name is kept only where its form proves it: a capital at the start of
+a sentence or of a heading proves nothing, nor does a word that is written small as often.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from hiermem.core.extraction.reduce import normalise
 from hiermem.core.text.entity_names import NameMention, find
-from hiermem.models.offline.extraction.phrases import TOKEN
-from hiermem.models.offline.extraction.phrases import phrases as find_phrases
+from hiermem.core.text.entity_words import (
+    CALENDAR,
+    FUNCTION_WORDS,
+    GENERIC,
+    ORGANISATION_ENDS,
+    TECHNOLOGIES,
+)
+from hiermem.core.text.stemming import stem
+from hiermem.data import word_lists
+from hiermem.models.offline.extraction.clause import phrases
 from hiermem.models.offline.extraction.speech import Definition, Sentence
-from hiermem.models.offline.extraction.worth import Thing, keep
 from hiermem.types.trivector import EntityType
 
-_MEASURED: Final = re.compile(
-    r"\b(?:time|latency|budget|costs?|price|memory|coverage|load|port|limit|rate|size|score|deadline"
-    r"|salary|rent|hours|sprint|response|storage|capacity|uptime|distance|weight|speed)\b",
-    re.IGNORECASE,
+_WORDS: Final = word_lists("offline_words")
+#: The value of one mention, by kind, and the most of each kind in one answer, so that no kind
+#: crowds out the others.
+_KINDS: Final[dict[EntityType, tuple[float, int]]] = {
+    "person": (2.0, 40), "organisation": (1.8, 25), "technology": (1.6, 40), "file": (1.6, 40),
+    "place": (1.5, 25), "event": (1.4, 20), "class": (1.3, 25), "function": (1.3, 30),
+    "url": (1.0, 12), "identifier": (1.0, 25), "concept": (1.0, 60), "date": (0.9, 25),
+}  # fmt: skip
+#: Kinds whose form leaves no doubt.
+_FORMAL_FIRST: Final[tuple[EntityType, ...]] = ("file", "url", "date", "function")
+_FORMAL: Final = frozenset(_FORMAL_FIRST)
+_CODE: Final = frozenset({"function", "class", "identifier"})
+#: A name below the first certainty is none; a place below the second is one only after these
+#: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
+#: where it is never written small; the fifth is that of what code defines.
+_LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
+_INTO: Final = re.compile(rf"\b(?:{phrases('before a place')}) $", re.IGNORECASE)
+#: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
+_OPENS: Final = re.compile(r"(?:^|[.!?:;…—–|>]|[-*•] )[\s\"“'‘(\[]*$")  # noqa: RUF001
+_PART_BEFORE: Final = re.compile(
+    r"(?:\b(?!(?:The|A|An|I|In|At|On|And|But|My|Our|To|For|With|From) )[A-Z][\w.']*"
+    r"(?:[- ]| of (?:the )?)|[\"“&/])$"
 )
+#: What shows that a capitalised word is a person, wherever it stands.
+_HUMAN_AFTER: Final = re.compile(
+    rf"(?:,? (?:who|also|then|just|now|and I|has|had|\w+ly))*,? (?:{phrases('after a person')})\b"
+    r"|, (?:my|our) [a-z]"
+)
+_HUMAN_BEFORE: Final = re.compile(rf"\b(?:{phrases('before a person')}),? $", re.IGNORECASE)
+_PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&/]|-[A-Za-z]")  # noqa: RUF001
+_OWNED: Final = re.compile("['’]s [A-Z]")  # noqa: RUF001
+_MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
+#: A piece of a name, and what stands for a name that is to be filled in.
+_INITIAL: Final = re.compile(r".* [A-Z]\.?|(?:[A-Z]\.)+[A-Z]?|[A-Z]{2,}s|(?:X{2,}|XYZ)\b.*")
+_SMALL: Final = re.compile(r"(?<![\w./@`-])[^\W\d_][\w'’-]*(?![\w/@`(-]|\.\w)|[.,;:!?]")  # noqa: RUF001
+_TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
+#: A phrase recurs in this many messages, in this many of people, and stands alone this often.
+_SPREAD, _OWN, _ALONE = 3, 2, 0.3
+#: From this share of its occurrences behind "to", "can" and the like on, a word is a verb.
+_VERB: Final = 0.2
+_MOST_PHRASES: Final = 40
+_ENDS: Final = (FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")"})) - _WORDS[
+    "determiners"
+]
+_STARTS: Final = _WORDS["before a phrase"]
+_ORDERS: Final = _WORDS["orders"]
+_NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
+_NO_HEAD: Final = TECHNOLOGIES | _WORDS["vague"]
+_NO_NOUN: Final = ("ed", "using", "ous", "ful", "able", "ible", "ive", "ish", "less")
 
 
-_PLAIN: Final = re.compile(r"\b[a-z][a-z'’-]+\b")  # noqa: RUF001
+@dataclass(slots=True)
+class Thing:
+    """One entity: its spellings, the messages that name it, and whose they are."""
+
+    type: EntityType
+    spellings: Counter[str] = field(default_factory=Counter)
+    messages: dict[int, None] = field(default_factory=dict)
+    own: dict[int, None] = field(default_factory=dict)
+    details: Counter[str] = field(default_factory=Counter)
+    sure: float = 0.0
+    about: str = ""
+    about_worth: float = -1.0
+    #: The messages in which the form of the name is proof, and the votes for each kind.
+    proof: dict[int, bool] = field(default_factory=dict)
+    votes: Counter[EntityType] = field(default_factory=Counter)
+    #: Whether the name stands behind words of living somewhere or going there.
+    visited: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the most frequent spelling, the first of equals."""
+        return max(self.spellings, key=lambda spelling: self.spellings[spelling])
+
+    @property
+    def likeliest(self) -> EntityType | None:
+        """Return the kind with the most votes, None if nothing hints at one."""
+        known: list[EntityType] = [kind for kind in self.votes if kind != "concept"]
+        return max(known, key=lambda kind: self.votes[kind], default=None)
+
+    @property
+    def worth(self) -> float:
+        """Return the value of keeping it, to compare with others."""
+        said = len(self.messages) + 2 * len(self.own)
+        return _KINDS[self.type][0] * math.log1p(said) * (0.4 + self.sure)
+
+    def meet(self, said: Sentence, mention: NameMention) -> None:
+        """Count one mention."""
+        self.spellings[mention.name] += 1
+        self.messages[said.index] = None
+        if said.own:
+            self.own[said.index] = None
+        if mention.detail:
+            self.details[mention.detail] += 1
+        self.sure = max(self.sure, mention.sure)
+        self.votes[mention.type] += round(100 * mention.sure)
+        before = said.text[max(0, mention.start - 24) : mention.start]
+        self.visited = self.visited or _INTO.search(before) is not None
+        if mention.type in _FORMAL | _CODE or _is_proof(said.text, mention):
+            self.proof[said.index] = self.proof.get(said.index, False) or said.own
+        worth = _telling(said, mention)
+        if worth > self.about_worth:
+            self.about, self.about_worth = said.text, worth
+
+    def absorb(self, other: Thing) -> None:
+        """Add the occurrences under another name."""
+        self.spellings.update(other.spellings)
+        for mine, more in ((self.messages, other.messages), (self.own, other.own)):
+            mine.update(more)
+        self.proof.update(other.proof)
+        self.details.update(other.details)
+        self.votes.update(other.votes)
+        self.visited = self.visited or other.visited
+        self.sure = max(self.sure, other.sure)
+        if other.about_worth > self.about_worth:
+            self.about, self.about_worth = other.about, other.about_worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,117 +155,6 @@ class MarkedSentence:
 
     said: Sentence
     things: tuple[tuple[int, int, Thing], ...]
-
-
-_Key = tuple[EntityType, str]
-
-
-class _ThingTable:
-    """All entities so far, by kind and normalised name."""
-
-    def __init__(self) -> None:
-        self.things: dict[_Key, Thing] = {}
-        self._kinds: dict[str, Counter[EntityType]] = {}
-
-    def meet(self, said: Sentence, mention: NameMention) -> None:
-        """Count one mention."""
-        thing = self.get(mention.type, mention.name)
-        thing.spellings[mention.name] += 1
-        thing.messages[said.index] = None
-        if said.own:
-            thing.own[said.index] = None
-        if mention.detail:
-            thing.details[mention.detail] += 1
-        thing.sure = max(thing.sure, mention.sure)
-        worth = _telling(said, mention)
-        if worth > thing.about_worth:
-            thing.about, thing.about_worth = said.text, worth
-
-    def get(self, kind: EntityType, name: str) -> Thing:
-        return self.things.setdefault((kind, normalise(name)), Thing(kind))
-
-    def settle(self, speakers: Iterable[str]) -> None:
-        """Assign names of unknown kind the kind that they have elsewhere."""
-        by_name: dict[str, list[Thing]] = {}
-        for (_, name), thing in self.things.items():
-            by_name.setdefault(name, []).append(thing)
-        for name, group in by_name.items():
-            if len(group) < 2:
-                continue
-            # Form comes before frequency; files, figures and dates are unambiguous.
-            group.sort(key=lambda t: (t.type != "concept", t.sure, len(t.messages)), reverse=True)
-            best = group[0]
-            for other in group[1:]:
-                weak = other.type == "concept" or other.sure <= 0.7
-                if weak or {best.type, other.type} <= {"identifier", "class", "technology"}:
-                    best.absorb(other)
-                    del self.things[other.type, name]
-        self._join_people(speakers)
-        self._join_files()
-
-    def _join_files(self) -> None:
-        """Join the short and the long paths of a file, if only one long path fits."""
-        paths = sorted((name for kind, name in self.things if kind == "file"), key=len)
-        tails: dict[str, list[str]] = {}
-        for path in paths:
-            parts = path.strip("/").split("/")
-            for at in range(len(parts)):
-                tails.setdefault("/".join(parts[at:]), []).append(path)
-        for path in paths:
-            longer = [o for o in tails.get(path.strip("/"), ()) if len(o) > len(path)]
-            longest = max(longer, key=len, default="")
-            # All paths with this ending must be endings of one another; otherwise it is ambiguous.
-            if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
-                self.things["file", longest].absorb(self.things.pop(("file", path)))
-
-    def _join_people(self, speakers: Iterable[str]) -> None:
-        """Join the short and the long name of a person, if only one long name fits."""
-        known = {normalise(name): name for name in speakers}
-        for lower, name in known.items():
-            person = self.get("person", name)
-            person.spellings[name] += 1_000
-            person.sure = 1.0
-            other = self.things.pop(("concept", lower), None)
-            if other:
-                person.absorb(other)
-        people = [key for key in self.things if key[0] == "person"]
-        for key in sorted(self.things, key=lambda k: len(k[1])):
-            kind, lower = key
-            if kind not in ("person", "concept") or len(lower) < 2 or key not in self.things:
-                continue
-            nick = kind == "person" or any(lower == name[: len(lower)] for name in known)
-            longer = [
-                other
-                for other in people
-                if other[1] != lower
-                and other in self.things
-                and (
-                    other[1].startswith(lower + " ")
-                    or (
-                        nick
-                        and len(lower) >= 3
-                        and other[1] in known
-                        and other[1].startswith(lower)
-                    )
-                )
-            ]
-            if len(longer) == 1 and lower not in known:
-                self.things[longer[0]].absorb(self.things.pop(key))
-
-
-def _telling(said: Sentence, mention: NameMention) -> float:
-    """Return how well a sentence describes a name in it."""
-    text = said.text
-    length = len(text)
-    worth = 1.0 if 40 <= length <= 220 else 0.4 if length > 220 else 0.3
-    after = text[mention.stop : mention.stop + 24].lower()
-    if re.match(r"(?: is| are| was|,? an? |,? the |,? which| \(| handles| provides| will)", after):
-        worth += 0.6
-    if said.own:
-        worth += 0.8
-    if text.rstrip().endswith("?"):
-        worth -= 0.5
-    return worth - 0.2 * mention.start / max(1, length)
 
 
 def collect(
@@ -161,131 +168,307 @@ def collect(
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    table = _ThingTable()
-    mentions = [find(one.text) for one in said]
-    _ground_names(mentions)
+    mentions = [
+        [_as_person(m, one.text) for m in find(one.text) if m.type != "number"] for one in said
+    ]
+    table: dict[str, Thing] = {}
     for one, found in zip(said, mentions, strict=True):
-        telling = any(m.sure > 0.3 and m.type not in ("number", "date") for m in found)
         for mention in found:
-            if mention.sure > 0.3:
-                table.meet(one, mention)
-                if telling or _MEASURED.search(one.text):
-                    table.get(mention.type, mention.name).company = True
+            known = table.setdefault(normalise(mention.name), Thing(mention.type))
+            known.meet(one, mention)
+    for thing in table.values():
+        thing.type = _kind_of(thing)
     _add_code(table, defined, shown)
-    table.settle(speakers)
-    phrases = find_phrases(said, mentions)
-    for phrase, (messages, own, text) in phrases.items():
-        thing = table.get("concept", phrase)
-        thing.spellings[phrase] += len(messages)
-        thing.messages.update(dict.fromkeys(messages))
-        thing.own.update(dict.fromkeys(own))
-        thing.sure = max(thing.sure, min(0.75, 0.35 + 0.04 * (len(messages) + len(own))))
-        if not thing.about:
-            thing.about = text
-    plain = Counter(word for one in said for word in _PLAIN.findall(one.text))
-    own_names = frozenset(part for name in speakers for part in name.lower().split())
-    kept = keep(table.things.values(), own_names, plain)
-    return kept, _sentences(said, mentions, kept, phrases)
+    _join_people(table, speakers)
+    _join_files(table)
+    small = _written_small(said, table)
+    for phrase, thing in _phrases(said, mentions).items():
+        if phrase in table and _is_worthy(table[phrase], small[phrase]):
+            table[phrase].absorb(thing)
+        else:
+            table[phrase] = thing
+    kept: list[Thing] = []
+    room: Counter[tuple[EntityType, bool]] = Counter()
+    for thing in sorted(table.values(), key=lambda t: (-t.worth, t.type, t.name)):
+        of = thing.type, thing.name.islower()
+        if room[of] < _KINDS[thing.type][1] and _is_worthy(thing, small[normalise(thing.name)]):
+            room[of] += 1
+            kept.append(thing)
+    return kept, list(_marked(said, mentions, kept))
 
 
-def _ground_names(mentions: list[list[NameMention]]) -> None:
-    """Raise the certainty of names at the start of a sentence to that of their other places."""
-    known: dict[str, NameMention] = {}
-    for found in mentions:
-        for mention in found:
-            name = normalise(mention.name)
-            if mention.sure > 0.3 and (name not in known or known[name].sure < mention.sure):
-                known[name] = mention
-    for found in mentions:
-        for at, mention in enumerate(found):
-            better = known.get(normalise(mention.name))
-            if better and (mention.sure <= 0.3 or (mention.type == "concept" != better.type)):
-                found[at] = mention._replace(type=better.type, sure=better.sure)
+def _as_person(mention: NameMention, text: str) -> NameMention:
+    """Return a name of unknown kind as that of a person, if it does what people do."""
+    name = mention.name
+    if mention.type != "concept" or not (name.istitle() and name.isalpha()):
+        return mention
+    before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:40]
+    human = _HUMAN_AFTER.match(after) or _HUMAN_BEFORE.search(before)
+    return mention._replace(type="person", sure=0.65) if human else mention
+
+
+def _is_proof(text: str, mention: NameMention) -> bool:
+    """Return whether the form of a name here proves that it is a name, and all of it."""
+    before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:12]
+    if mention.sure <= _LEAST or _OPENS.search(before) or after.startswith(":"):
+        return False
+    if before.endswith("[") or (mention.type != "person" and _OWNED.match(after)):
+        return False
+    if mention.detail or mention.type == "person" or mention.sure >= _CERTAIN:
+        return True
+    return _MIXED.fullmatch(mention.name) is not None or not (
+        _PART_BEFORE.search(before) or _PART_AFTER.match(after)
+    )
+
+
+def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that holds
+    """Return the one kind of a name, by its form first, then by the places where it stands."""
+    for formal in _FORMAL_FIRST:
+        if thing.votes[formal]:
+            return formal
+    name = thing.name
+    kind = thing.likeliest
+    if kind is None:
+        if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
+            return "event"
+        return "place" if thing.visited else "concept"
+    # What stands beside a name is a hint at its kind, and no more.
+    weak = thing.sure < _PLACE or (kind == "technology" and thing.sure <= _PLACE)
+    if kind == "class" and (" " in name or name.isupper()):
+        return "concept"
+    if kind == "place" and thing.sure < _PLACE:
+        return "place" if thing.visited else "concept"
+    if kind == "organisation" and name.lower().rsplit(" ", 1)[-1] not in ORGANISATION_ENDS:
+        return "person" if thing.votes["person"] else kind
+    return "concept" if weak and len(thing.proof) < 2 else kind
+
+
+def _telling(said: Sentence, mention: NameMention) -> float:
+    """Return how well a sentence describes a name in it."""
+    text, length = said.text, len(said.text)
+    worth = 1.0 if 40 <= length <= 220 else 0.35
+    if re.match(r"(?: is| are| was|,? an? |,? the |,? which| \()", text[mention.stop :][:24]):
+        worth += 0.6
+    worth += 0.8 * said.own - 0.5 * said.asks
+    return worth - 0.2 * mention.start / max(1, length)
+
+
+def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
+    thing: Thing, small: int
+) -> bool:
+    """Return whether it was named by the right people, in a form that proves the name.
+
+    ``small`` says how often the name is written in lower case.
+    """
+    own, proof = len(thing.own), len(thing.proof)
+    name, kind = thing.name, thing.type
+    if kind == "person" and thing.sure == 1.0:
+        return True
+    if _INITIAL.fullmatch(name) or not thing.messages:
+        return False
+    if kind in _FORMAL | _CODE:
+        plain = kind in _CODE and thing.sure < _DEFINED and name.istitle() and name.isalpha()
+        least = {"file": 2, "function": 3, "class": 3}.get(kind, 99)
+        return not plain and (own > 0 or len(thing.messages) >= least)
+    if name.islower():
+        return kind != "technology"
+    if small == 0 and own > 0 and thing.sure >= _LISTED:
+        return True
+    own_proof = sum(thing.proof.values())
+    if small > proof or (thing.sure < _LEAST):
+        return False
+    return own_proof > 0 or proof >= 3
+
+
+def _written_small(said: Sequence[Sentence], names: Iterable[str]) -> Counter[str]:
+    """Count how often each name is written in lower case."""
+    wanted = {name for name in names if name.replace(" ", "").isalpha()}
+    longest = max((name.count(" ") + 1 for name in wanted), default=0)
+    small: Counter[str] = Counter()
+    for one in said:
+        words = _SMALL.findall(one.text)
+        for at in range(len(words)):
+            for size in range(1, min(longest, 4) + 1):
+                gram = words[at : at + size]
+                if gram[-1:] and not gram[-1].islower():
+                    break
+                if len(gram) == size and (name := " ".join(gram)) in wanted:
+                    small[name] += 1
+    return small
+
+
+def _join_people(table: dict[str, Thing], speakers: Iterable[str]) -> None:
+    """Join the short and the long name of a person, if only one long name fits."""
+    known = {normalise(name): name for name in speakers}
+    for lower, name in known.items():
+        person = table.setdefault(lower, Thing("person"))
+        person.spellings[name] += 1_000
+        person.type, person.sure = "person", 1.0
+    people = [name for name, thing in table.items() if thing.type == "person"]
+    for lower in sorted(table, key=len):
+        thing = table[lower]
+        if thing.type not in ("person", "concept") or lower in known or len(lower) < 3:
+            continue
+        longer = [
+            other
+            for other in people
+            if other in table
+            and (other.startswith(lower + " ") or (other in known and other.startswith(lower)))
+            and other != lower
+        ]
+        if len(longer) == 1:
+            table[longer[0]].absorb(table.pop(lower))
+
+
+def _join_files(table: dict[str, Thing]) -> None:
+    """Join the short and the long paths of a file, if only one long path fits."""
+    paths = sorted((name for name, thing in table.items() if thing.type == "file"), key=len)
+    tails: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        parts = path.strip("/").split("/")
+        for at in range(len(parts)):
+            tails["/".join(parts[at:])].append(path)
+    for path in paths:
+        longer = [other for other in tails[path.strip("/")] if len(other) > len(path)]
+        longest = max(longer, key=len, default="")
+        # All paths with this ending must be endings of one another; otherwise it is ambiguous.
+        if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
+            table[longest].absorb(table.pop(path))
 
 
 def _add_code(
-    table: _ThingTable, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
+    table: dict[str, Thing], defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
 ) -> None:
     """Count occurrences in code, for names that speech has too, or that code defines repeatedly."""
-    times = Counter((each.kind, normalise(each.name)) for each in defined)
+    times = Counter(normalise(each.name) for each in defined)
     for each in defined:
         name = normalise(each.name)
-        for kind in ("concept", "identifier", "function", "class"):
-            other = table.things.get((kind, name))
-            if other is not None and kind != each.kind and each.name in other.spellings:
-                del table.things[kind, name]
-                table.get(each.kind, each.name).absorb(other)
-                table.things[each.kind, name].sure = 0.9
-        known = (each.kind, name) in table.things
-        if known or (times[each.kind, name] > 1 and re.search(r"_[a-z]|[a-z][A-Z]", each.name)):
-            thing = table.get(each.kind, each.name)
+        thing = table.get(name)
+        if thing is None and (times[name] < 2 or not re.search(r"_[a-z]|[a-z][A-Z]", each.name)):
+            continue
+        if thing is None or each.name in thing.spellings:
+            thing = table.setdefault(name, Thing(each.kind))
+            thing.type, thing.sure = each.kind, _DEFINED
             thing.spellings[each.name] += 1
             thing.messages[each.index] = None
-            thing.sure = max(thing.sure, 0.85)
-            if not thing.about:
-                thing.about = f"Defined in {each.file}" if each.file else ""
-    bases = {name for kind, name in table.things if kind == "file"}
+    bases = [name for name, thing in table.items() if thing.type == "file"]
     tails = {name.rsplit("/", 1)[-1]: name for name in bases}
-    counts = Counter(normalise(path.removeprefix("./")) for _, path in shown)
     for index, path in shown:
         name = normalise(path.removeprefix("./"))
-        if name in bases or (counts[name] > 2 and "/" in name):
-            target = name
-        elif (tail := name.rsplit("/", 1)[-1]) in tails:
-            target = tails[tail]
-        else:
-            continue
-        thing = table.get("file", target if target in bases else path.removeprefix("./"))
-        thing.spellings[path.removeprefix("./") if target == name else target] += 1
-        thing.messages[index] = None
-        thing.sure = max(thing.sure, 0.9)
+        target = name if name in table else tails.get(name.rsplit("/", 1)[-1])
+        if target is not None and table[target].type == "file":
+            table[target].spellings[path.removeprefix("./")] += 1
+            table[target].messages[index] = None
 
 
-def _sentences(
-    said: Sequence[Sentence],
-    mentions: Sequence[Sequence[NameMention]],
-    kept: Sequence[Thing],
-    phrases: Iterable[str],
-) -> list[MarkedSentence]:
-    """Return each sentence with the kept entities that it names, in order of position."""
-    by_name: dict[tuple[str, str], Thing] = {}
-    any_kind: dict[str, Thing] = {}
-    for thing in kept:
-        for spelling in thing.spellings:
-            by_name.setdefault((thing.type, normalise(spelling)), thing)
-            any_kind.setdefault(normalise(spelling), thing)
-    wanted = {phrase: any_kind[phrase] for phrase in phrases if phrase in any_kind}
-    result: list[MarkedSentence] = []
+# ---------------------------------------------------------------------------------------------
+# Phrases
+
+
+def _phrases(
+    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
+) -> dict[str, Thing]:
+    """Return the phrases of two or three words that recur, the weightiest first."""
+    met: dict[str, Thing] = {}
+    words: Counter[str] = Counter()
+    often: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
+    begun: Counter[str] = Counter()
+    as_verb: Counter[str] = Counter()
     for one, found in zip(said, mentions, strict=True):
-        placed: list[tuple[int, int, Thing]] = []
-        for mention in found:
-            if mention.sure <= 0.3:
-                continue
-            name = normalise(mention.name)
-            known = by_name.get((mention.type, name)) or any_kind.get(name)
-            if known is not None:
-                placed.append((mention.start, mention.stop, known))
-        placed += _placed_phrases(one.text, wanted, placed)
-        placed.sort(key=lambda place: place[0])
-        result.append(MarkedSentence(one, tuple(placed)))
-    return result
+        taken = [(m.start, m.stop) for m in found if m.sure > _LEAST]
+        tokens = [
+            "." if any(a <= t.start() < b for a, b in taken) else t.group().lower()
+            for t in _TOKEN.finditer(one.text)
+        ]
+        tokens.append(".")
+        for at, token in enumerate(tokens):
+            words[token] += 1
+            as_verb[token] += tokens[at - 1] in _WORDS["before a verb"]
+            for size in (2, 3):
+                gram = tokens[at : at + size]
+                if at + size >= len(tokens) or not _is_phrase(gram):
+                    continue
+                phrase = " ".join(gram)
+                thing = met.setdefault(phrase, Thing("concept"))
+                often[phrase] += 1
+                alone[phrase] += tokens[at + size] in _ENDS
+                begun[phrase] += tokens[at - 1] in _STARTS
+                thing.meet(one, NameMention("concept", phrase, 0, 0, 0.35))
+    verbs = {word for word, number in as_verb.items() if number >= _VERB * words[word]}
+    total = len({one.index for one in said})
+    scored: list[tuple[float, str]] = []
+    for phrase, thing in met.items():
+        spread, own = len(thing.messages), len(thing.own)
+        stands = alone[phrase] >= _ALONE * often[phrase] and begun[phrase] > 0
+        if spread < _SPREAD or own < _OWN or not stands:
+            continue
+        first, last = phrase.split()[0], phrase.split()[-1]
+        if first in verbs or last in verbs:
+            continue
+        weight = (
+            (spread + 2 * own) ** 0.5 * math.log(1 + total / spread) * (1 + phrase.count(" ") / 2)
+        )
+        scored.append((weight, phrase))
+        thing.sure = min(0.75, 0.35 + 0.04 * (spread + own))
+        if last in _WORDS["event ends"]:
+            thing.type = "event"
+    chosen: dict[str, Thing] = {}
+    parts: list[str] = []
+    for _, phrase in sorted(scored, key=lambda pair: (-pair[0], pair[1])):
+        whole = f" {' '.join(map(stem, phrase.split()))} "
+        # A phrase inside a chosen one, or around it, adds nothing.
+        if not any(whole in other or other in whole for other in parts):
+            parts.append(whole)
+            chosen[phrase] = met[phrase]
+        if len(chosen) == _MOST_PHRASES:
+            break
+    return chosen
+
+
+@lru_cache(maxsize=1 << 14)
+def _use(word: str) -> tuple[bool, bool, bool]:
+    """Return whether a word may be a part of a phrase that names something, begin it and end it."""
+    part = (
+        len(word) > 2
+        and word.replace("-", "").isalpha()
+        and word not in _NO_PART
+        and (not word.endswith("ly") or word in _WORDS["in -ly"])
+    )
+    verbal = word.endswith(("ing", "ed")) and "-" not in word
+    begins = word not in _ORDERS and (not verbal or word in _WORDS["nouns in -ing"])
+    return part, part and begins, part and word not in _NO_HEAD and not word.endswith(_NO_NOUN)
+
+
+def _is_phrase(gram: Sequence[str]) -> bool:
+    """Return whether words may be a phrase that names something, whatever their frequency."""
+    if not (_use(gram[0])[1] and _use(gram[-1])[2] and all(_use(word)[0] for word in gram)):
+        return False
+    generic = sum(word in GENERIC for word in gram)
+    return generic <= (len(gram) > 2 or gram[-1] not in GENERIC)
+
+
+def _marked(
+    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]], kept: Sequence[Thing]
+) -> Iterator[MarkedSentence]:
+    """Yield each sentence with the kept entities that it names, in order of position."""
+    by_name = {normalise(spelling): thing for thing in kept for spelling in thing.spellings}
+    named = {name: thing for name, thing in by_name.items() if thing.name.islower() and " " in name}
+    for one, found in zip(said, mentions, strict=True):
+        placed = [
+            (mention.start, mention.stop, by_name[name])
+            for mention in found
+            if (name := normalise(mention.name)) in by_name
+        ]
+        placed += _placed_phrases(one.text, named, tuple(placed))
+        yield MarkedSentence(one, tuple(sorted(placed, key=lambda place: place[0])))
 
 
 def _placed_phrases(
-    text: str, wanted: dict[str, Thing], placed: Sequence[tuple[int, int, Thing]]
-) -> list[tuple[int, int, Thing]]:
-    if not wanted:
-        return []
-    tokens = list(TOKEN.finditer(text))
-    found: list[tuple[int, int, Thing]] = []
-    for at in range(len(tokens)):
-        for size in (3, 2, 1):
-            gram = tokens[at : at + size]
-            if len(gram) < size:
-                continue
-            meant = wanted.get(" ".join(token.group().lower() for token in gram))
-            start, stop = gram[0].start(), gram[-1].end()
-            if meant is not None and not any(a < stop and start < b for a, b, _ in placed):
-                found.append((start, stop, meant))
-                break
-    return found
+    text: str, named: Mapping[str, Thing], placed: Sequence[tuple[int, int, Thing]]
+) -> Iterator[tuple[int, int, Thing]]:
+    lower = text.lower()
+    for name in (name for name in named if name in lower):
+        for found in re.finditer(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE):
+            if not any(start < found.end() and found.start() < stop for start, stop, _ in placed):
+                yield found.start(), found.end(), named[name]

@@ -1,10 +1,9 @@
-"""Decides which forms of an English word count as the same term of the index.
+"""Decides which forms of an English word count as the same term.
 
 It is a pure function of the word, the same in every process, so that a query today finds what was
 indexed long ago. It is Porter's algorithm (M. F. Porter, "An algorithm for suffix stripping",
-Program 14(3), 1980) in its published form, without later amendments. Splitting text and dropping
-words is done by ``terms``. The summariser has a lighter stemmer of its own, because a summary
-compares words of one text and an index words of months.
+Program 14(3), 1980) in its published form, without later amendments. Search, summaries,
+anchors and the offline model all compare words by it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import Final
-
-from hiermem.core.text.lexicon import words
 
 _ENGLISH: Final = re.compile("[a-z]{3,40}")
 
@@ -35,6 +32,18 @@ def stem(word: str) -> str:
     word = _replace_longest(word, _SINGLE_SUFFIXES, least=1)
     word = _drop_suffix(word)
     return _tidy(word)
+
+
+def root(word: str) -> str:
+    """Return the beginning of a word by which its forms are found in a text.
+
+    It is the stem where the word begins with it, and the word itself elsewhere.
+
+    >>> root("points"), root("clay"), root("cities")
+    ('point', 'clay', 'citi')
+    """
+    cut = stem(word)
+    return cut if word.startswith(cut) else word
 
 
 # ---------------------------------------------------------------------------------------------
@@ -126,7 +135,28 @@ _SINGLE_SUFFIXES: Final = {
 }  # fmt: skip
 #: Step 4.
 _DROPPED: Final = dict.fromkeys(
-    words("al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"), ""
+    [
+        "al",
+        "ance",
+        "ence",
+        "er",
+        "ic",
+        "able",
+        "ible",
+        "ant",
+        "ement",
+        "ment",
+        "ent",
+        "ion",
+        "ou",
+        "ism",
+        "ate",
+        "iti",
+        "ous",
+        "ive",
+        "ize",
+    ],
+    "",
 )
 
 

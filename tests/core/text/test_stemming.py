@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search.stem import stem
+from hiermem.core.text.stemming import stem
 
 #: The examples of the paper, each run through all steps.
 _PAGE = """
