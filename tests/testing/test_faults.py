@@ -32,7 +32,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 76
+    assert len(SITES) == 2 * len(methods) == 78
 
 
 async def _everything(store):
@@ -66,6 +66,7 @@ async def _everything(store):
     await tenant.tree("s").covering("main", 0)
     await tenant.tree("s").outdated(1, [], -1, 9)
     await tenant.backlog()
+    await tenant.count_sessions()
     await tenant.tree("s").tally()
     await tenant.run("r")
     await tenant.spent()

@@ -751,11 +751,11 @@ async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_ot
 
 async def test_a_long_call_keeps_its_lease():
     fixture = await told(SessionFixture(), 10)
-    policy = UpdatePolicy(batch_delay=0, lease=0.06)
+    policy = UpdatePolicy(batch_delay=0, lease=0.2)
     settings = {"policy": policy, "now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
-    slow, quick = ScriptedLLM(remote=True, latency=0.4), ScriptedLLM(remote=True)
+    slow, quick = ScriptedLLM(remote=True, latency=1.0), ScriptedLLM(remote=True)
     first = asyncio.create_task(fixture.update(slow, **settings))
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(0.5)
     second = await fixture.update(quick, **settings)
     assert (await first).made == 1
     assert (second.made, quick.calls, slow.calls) == (0, 0, 1)
