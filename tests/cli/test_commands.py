@@ -78,7 +78,7 @@ def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
     talk.write_text("Ada: Shall we?\nMarvin: If we must.\nAda: Good.\n", encoding="utf-8")
     path = tmp_path / "memory.db"
     _run("ingest", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
-    assert "m1: 3 messages, Plans" in _run("show", "--db", path, "--list").stdout
+    assert "m1: 3 messages, Plans" in _run("sessions", "--db", path).stdout
     with Memory.open(path) as memory:
         assert [each.role for each in memory.session("m1").messages()] == [
             "user",
@@ -155,7 +155,7 @@ def test_show_draws_the_levels_and_lists_the_summaries(db):
     full = _run("show", "--db", db, "--node", "L1.0").stdout
     assert "covers     10 messages" in full
     assert "Message 0" in full
-    assert "talk: 60 messages" in _run("show", "--db", db, "--list").stdout
+    assert "talk: 60 messages" in _run("sessions", "--db", db).stdout
 
 
 def test_with_several_sessions_one_must_be_chosen(db):

@@ -45,8 +45,8 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     db = tmp_path / "m.db"
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db)
     assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
-    assert "hiermem show --list" in first.stderr
-    assert "conv-1: 6 messages, Invoices" in run("show", "--list", "--db", db).stdout
+    assert "hiermem sessions --db" in first.stderr
+    assert "conv-1: 6 messages, Invoices" in run("sessions", "--db", db).stdout
     again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db)
     assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
     skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run")

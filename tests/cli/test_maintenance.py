@@ -106,7 +106,7 @@ def test_what_came_of_an_erasure_can_be_read(db):
     told = run("runs", newest["id"], "--db", db).stdout
     assert "talk: messages 3-5, 60\n" in told
     assert "branch: messages 3-5, 60\n" in told
-    told = run("erase", "--whole", "-s", "talk", "--db", db, "--yes").stdout
+    told = run("delete", "talk", "--db", db, "--yes").stdout
     assert "removed: 1 session, 118 messages, " in told
     assert "erase session, 1 session, 118 messages, " in run("runs", "--db", db).stdout
 
@@ -115,7 +115,7 @@ def test_the_runs_of_a_session_that_is_not_there_are_not_none(db):
     for command in ("runs", "show", "context", "update"):
         said = run(command, "-s", "tlak", "--db", db, code=1).stderr
         assert "there is no session 'tlak'; there is talk" in " ".join(said.split())
-    run("erase", "--whole", "-s", "branch", "--db", db, "--yes")
+    run("delete", "branch", "--db", db, "--yes")
     assert "erase session" in run("runs", "-s", "branch", "--db", db).stdout
 
 
@@ -238,7 +238,7 @@ def test_the_commands_say_one_number_of_what_is_to_be_made(tmp_path):
 
 def test_nothing_is_erased_without_leave(db):
     """Whoever mistypes a session's name must not find it gone."""
-    for words in (["3"], ["--whole", "-s", "talk"], ["--everything"]):
+    for words in (["3"], ["--everything"]):
         session = [] if words[0] == "--everything" or "-s" in words else ["-s", "talk"]
         result = run("erase", *words, *session, "--db", db, code=1)
         assert "--yes" in result.stderr
@@ -252,8 +252,8 @@ def test_nothing_is_erased_without_leave(db):
     [
         [],
         ["3", "--scrub"],
-        ["3", "--whole"],
-        ["--whole", "--everything"],
+        ["3", "--everything"],
+        ["--everything", "--scrub"],
         ["x"],
         ["9-3"],
         ["3-"],
@@ -316,12 +316,12 @@ def test_quarantined_messages_stay_readable(db):
     assert (stored.state, stored.content) == ("quarantined", "Message 3 costs 51 EUR.")
     assert (
         "goes with messages"
-        in run("erase", "--whole", "--quarantine", "-s", "talk", "--db", db, "--yes", code=1).stderr
+        in run("erase", "--everything", "--quarantine", "--db", db, "--yes", code=1).stderr
     )
 
 
 def test_a_session_and_everything_can_be_erased(db):
-    told = run("erase", "--whole", "-s", "branch", "--db", db, "--yes").stdout
+    told = run("delete", "branch", "--db", db, "--yes").stdout
     assert "erased: session 'branch'" in told
     told = run("erase", "--everything", "--db", db, "--yes").stdout
     assert "erased: everything" in told

@@ -24,7 +24,7 @@ from hiermem import (
     UpdateProgress,
     UpdateReport,
 )
-from hiermem.cli import bank, extract, import_cmd, maintenance, search_cmd, show
+from hiermem.cli import bank, extract, import_cmd, maintenance, search_cmd, sessions, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import (
     Concurrency,
@@ -40,6 +40,7 @@ from hiermem.cli.models import (
 from hiermem.cli.options import (
     DB,
     Db,
+    Form,
     ProgressLines,
     SessionId,
     Shape,
@@ -289,9 +290,7 @@ def extract_command(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
-    form: Annotated[
-        Shape, typer.Option("--format", help="A table, or the complete result as JSON.")
-    ] = (Shape.table),
+    form: Form = Shape.table,
     graph: Annotated[
         Notation | None, typer.Option("--graph", help="Write the graph instead, in this notation.")
     ] = None,
@@ -374,19 +373,17 @@ def show_command(
     node: Annotated[
         str | None, typer.Option("--node", "-n", help="Print one summary, such as L2.3.")
     ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List the sessions.")] = False,
 ) -> None:
     """Show the tree of a session: levels as rows, then the summaries."""
     with reported_errors(), open_existing(db, tenant) as memory:
-        if list_all:
-            show.sessions(memory)
-        elif node is not None:
+        if node is not None:
             show.summary(session_of(memory, session), node)
         else:
             show.tree(session_of(memory, session), lowest=level)
 
 
 app.add_typer(import_cmd.app)
+app.add_typer(sessions.app)
 app.add_typer(search_cmd.app)
 app.add_typer(bank.app, name="bank")
 app.add_typer(maintenance.app)

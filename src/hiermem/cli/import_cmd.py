@@ -115,7 +115,7 @@ def import_command(
             many = len(memory.sessions()) > 1
         _print_report(report)
         if report.new:
-            shown = f"'hiermem show --list --db {db}' lists the sessions, and " if many else ""
+            shown = f"'hiermem sessions --db {db}' lists the sessions, and " if many else ""
             _aside(f"{shown}'hiermem update --db {db}' makes summaries.")
 
 

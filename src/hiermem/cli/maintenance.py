@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -25,6 +24,8 @@ from hiermem import (
 from hiermem.cli.options import (
     DB,
     Db,
+    Forks,
+    Form,
     SessionId,
     Shape,
     Tenant,
@@ -49,14 +50,6 @@ from hiermem.cli.tables import (
 app = typer.Typer()
 
 
-class Forks(StrEnum):
-    """What an erasure does in other sessions that share a message."""
-
-    all = "all"
-    keep = "keep"
-
-
-Form = Annotated[Shape, typer.Option("--format", help="A table, or the complete result as JSON.")]
 #: Messages on the command line: 3, or 5-9 with both ends.
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 #: The largest range of messages.
@@ -173,9 +166,6 @@ def erase(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Erase the whole session, with its log and summaries.")
-    ] = False,
     everything: Annotated[
         bool, typer.Option("--everything", help="Erase everything kept for this tenant.")
     ] = False,
@@ -192,10 +182,13 @@ def erase(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Erase messages and everything made from them. This cannot be undone."""
+    """Erase messages and everything made from them. This cannot be undone.
+
+    A whole session is erased by 'hiermem delete'.
+    """
     with reported_errors(), open_existing(db, tenant) as memory:
-        if sum((bool(messages), whole, everything, scrub)) != 1:
-            raise UsageError("pass messages, or exactly one of --whole, --everything and --scrub")
+        if sum((bool(messages), everything, scrub)) != 1:
+            raise UsageError("pass messages, or exactly one of --everything and --scrub")
         if scrub:
             _scrub(memory, session)
             return
@@ -210,10 +203,6 @@ def erase(
             return
         target = session_of(memory, session)
         name = clean(target.id)
-        if whole:
-            confirm(f"erase session {name!r}?", yes=yes)
-            print_receipt(memory.erase_session(target.id, forks=forks.value))
-            return
         indices = _indices(messages or [])
         word = "quarantine" if quarantine else "erase"
         confirm(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)

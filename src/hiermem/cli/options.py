@@ -41,6 +41,16 @@ class Shape(StrEnum):
     json = "json"
 
 
+Form = Annotated[Shape, typer.Option("--format", help="A table, or the complete result as JSON.")]
+
+
+class Forks(StrEnum):
+    """What an erasure does in other sessions that share a message."""
+
+    all = "all"
+    keep = "keep"
+
+
 def open_existing(db: Path, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
     """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
     if not db.exists():

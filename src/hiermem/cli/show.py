@@ -12,8 +12,7 @@ from rich.console import Console, Group
 from rich.text import Text
 from rich.tree import Tree
 
-from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
-from hiermem.cli.options import sessions_of
+from hiermem import NotFoundError, Session, SessionStatus, Summary
 from hiermem.cli.screen import RETRIED, clean, date_range, one_line, out, plural, share
 from hiermem.cli.tree_view import GUTTER, Glyphs, Strip, bars_of, level_style
 
@@ -26,15 +25,6 @@ _SIZED = 20_000
 _PAGE = 1_000
 #: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
-
-
-def sessions(memory: Memory) -> None:
-    """List the sessions of a memory, one per line."""
-    console = out()
-    for record in sessions_of(memory):
-        about = f", {clean(record.title)}" if record.title else ""
-        state = ", closed" if record.closed else ""
-        console.print(f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{state}")
 
 
 def strip_for(console: Console, messages: int) -> Strip:

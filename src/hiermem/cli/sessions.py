@@ -1,0 +1,273 @@
+"""The commands about whole sessions: ``sessions``, ``export`` and ``delete``."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from hiermem import (
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Memory,
+    Message,
+    Session,
+    SessionRecord,
+    StoredMessage,
+    TextPart,
+    UsageError,
+)
+from hiermem.cli.options import (
+    DB,
+    Db,
+    Forks,
+    Form,
+    SessionId,
+    Shape,
+    Tenant,
+    named_session,
+    open_existing,
+    session_of,
+)
+from hiermem.cli.screen import clean, confirm, date_range, out, plural, reported_errors
+from hiermem.cli.tables import as_json, print_receipt
+
+app = typer.Typer()
+
+#: The number of messages, or of sessions, that are read at once.
+_PAGE = 1_000
+
+
+class Order(StrEnum):
+    """The order of a list of sessions."""
+
+    created = "created"
+    last_activity = "last_activity"
+
+
+class Notation(StrEnum):
+    """The format of an export."""
+
+    jsonl = "jsonl"
+    markdown = "markdown"
+
+
+@app.command()
+def sessions(
+    *,
+    db: Db = DB,
+    tenant: Tenant = "default",
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=VALUE", help="Only sessions labelled so."),
+    ] = None,
+    order: Annotated[
+        Order, typer.Option("--order", help="Oldest first, or the last appended to first.")
+    ] = Order.created,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="The number of sessions; all by default.")
+    ] = None,
+    form: Form = Shape.table,
+) -> None:
+    """List the sessions, one per line."""
+    labels = _labels(metadata or [])
+    with reported_errors(), open_existing(db, tenant) as memory:
+        found = _listed(memory, labels, order=order, limit=limit)
+        if form is Shape.json:
+            typer.echo(as_json([_data(record) for record in found]))
+            return
+        console = out()
+        empty = True
+        for record in found:
+            empty = False
+            about = f", {clean(record.title)}" if record.title else ""
+            days = f", {date_range(record.created_at, record.last_activity)}"
+            forked = f", a fork of {clean(record.forked_from)}" if record.forked_from else ""
+            state = ", closed" if record.closed else ""
+            console.print(
+                f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{days}"
+                f"{forked}{state}",
+                soft_wrap=True,
+            )
+        if empty:
+            out(error=True).print("no session is labelled so" if labels else "no sessions yet")
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    """Return labels by key; what is no pair is wrong usage."""
+    found: dict[str, str] = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"{clean(pair)!r} is no label; write --metadata KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def _listed(
+    memory: Memory, labels: dict[str, str], *, order: Order, limit: int | None
+) -> Iterator[SessionRecord]:
+    """Yield the records of sessions, read page by page."""
+    last, left = None, limit
+    while left is None or left:
+        page = memory.sessions(
+            after=last,
+            limit=_PAGE if left is None else min(left, _PAGE),
+            metadata=labels or None,
+            order_by=order.value,
+        )
+        if not page:
+            return
+        yield from page
+        last, left = page[-1].id, None if left is None else left - len(page)
+
+
+def _data(record: SessionRecord) -> dict[str, Any]:
+    """Return what is printed of a session as JSON."""
+    return {
+        "id": record.id,
+        "title": record.title,
+        "participants": list(record.participants),
+        "messages": record.messages,
+        "created_at": record.created_at,
+        "last_activity": record.last_activity,
+        "closed": record.closed,
+        "forked_from": record.forked_from,
+        "metadata": record.metadata,
+    }
+
+
+@app.command()
+def export(
+    target: Annotated[
+        Path | None, typer.Argument(help="The new file; without it, the export is printed.")
+    ] = None,
+    *,
+    db: Db = DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    form: Annotated[
+        Notation, typer.Option("--format", help="Messages as JSON lines, or text to be read.")
+    ] = Notation.jsonl,
+) -> None:
+    """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
+    with reported_errors(), open_existing(db, tenant) as memory:
+        chosen = session_of(memory, session)
+        if target is None:
+            for text in _exported(chosen, form):
+                typer.echo(text, nl=False)
+            return
+        with _new_file(target) as file:
+            for text in _exported(chosen, form):
+                file.write(text)
+        count = plural(chosen.count(), "message")
+        out(error=True).print(f"wrote {count} to {clean(str(target))}", soft_wrap=True)
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[TextIO]:
+    """Open a file that appears under its name when it is complete.
+
+    Raises UsageError where there is one of that name, or none can be made.
+    """
+    if target.exists():
+        raise UsageError(f"{target} exists; name a new file")
+    try:
+        number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+    unfinished = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _exported(session: Session, form: Notation) -> Iterator[str]:
+    """Yield a session's messages in a format, a page at a time. Quarantined ones are left out."""
+    if form is Notation.markdown:
+        title = session.status().title
+        yield f"# {clean(title or session.id)}\n"
+    day, stop = "", session.count()
+    for start in range(0, stop, _PAGE):
+        for stored in session.messages(start, min(stop, start + _PAGE)):
+            if stored.state != "live":
+                continue
+            if form is Notation.jsonl:
+                yield json.dumps(_line(stored), ensure_ascii=False) + "\n"
+                continue
+            said = stored.message.created_at
+            if said is not None and f"{said:%Y-%m-%d}" != day:
+                day = f"{said:%Y-%m-%d}"
+                yield f"\n## {day}\n"
+            yield _paragraph(stored)
+
+
+def _line(stored: StoredMessage) -> dict[str, Any]:
+    """Return a message as a line of JSON holds it."""
+    message = stored.message
+    fields: dict[str, Any] = message.to_openai()
+    if message.created_at is not None:
+        fields["created_at"] = message.created_at.isoformat()
+    if message.key is not None:
+        fields["key"] = message.key
+    if message.thread != "main":
+        fields["thread"] = message.thread
+    return fields
+
+
+def _paragraph(stored: StoredMessage) -> str:
+    """Return a message as Markdown: who said it, in bold, then the text as it is."""
+    message = stored.message
+    speaker = clean(message.name or message.role.capitalize())
+    thread = "" if message.thread == "main" else f" ({clean(message.thread)})"
+    called = "".join(
+        f"\n\n`{clean(call.name)}({clean(call.arguments)})`" for call in message.tool_calls
+    )
+    return f"\n**{speaker}**{thread}: {clean(_text(message))}{called}\n"
+
+
+def _text(message: Message) -> str:
+    """Return the text of a message; what is no text is named in brackets."""
+    if isinstance(message.content, str):
+        return message.content
+    texts: list[str] = []
+    for part in message.content:
+        match part:
+            case TextPart(text):
+                texts.append(text)
+            case ImagePart():
+                texts.append("[image]")
+            case FilePart():
+                texts.append(f"[file: {part.name or part.reference}]")
+            case JsonPart():
+                texts.append("[data]")
+    return "\n".join(texts)
+
+
+@app.command()
+def delete(
+    name: Annotated[str, typer.Argument(metavar="SESSION", help="The session.")],
+    *,
+    db: Db = DB,
+    tenant: Tenant = "default",
+    forks: Annotated[
+        Forks, typer.Option(help="Delete in all forks as well, or keep the messages there.")
+    ] = Forks.all,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Erase a session with everything that is kept of it. This cannot be undone."""
+    with reported_errors(), open_existing(db, tenant) as memory:
+        session = named_session(memory, name)
+        confirm(f"erase session {clean(name)!r}?", yes=yes)
+        print_receipt(session.delete(forks=forks.value))

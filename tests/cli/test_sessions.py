@@ -1,0 +1,161 @@
+"""``sessions``, ``export`` and ``delete``: what a memory holds, out of it again, and gone."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hiermem import ImagePart, Memory, Message, NotFoundError, TextPart, ToolCall
+from hiermem.cli.app import app
+from hiermem.cli.screen import clean
+
+runner = CliRunner()
+SAID = datetime(2025, 3, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
+
+
+def run(*arguments, code=0, given=None):
+    result = runner.invoke(app, [str(each) for each in arguments], input=given)
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "m.db"
+    with Memory.open(path) as memory:
+        talk = memory.session("talk", title="Plans", metadata={"user": "ada"})
+        talk.append(
+            Message.user(
+                "Where is the harbour?\n\nI mean the old one.", name="Ada", created_at=SAID
+            ),
+            Message.assistant("I look.", tool_calls=(ToolCall("c1", "find", '{"q": 1}'),)),
+            Message.tool("At the river.", tool_call_id="c1", key="k3"),
+            Message.user((TextPart("This?"), ImagePart("file:///a.png")), thread="side"),
+        )
+        memory.session("other", metadata={"user": "ben"}).append(Message.user("Hello."))
+    return path
+
+
+def test_sessions_are_listed_by_label_and_order(db):
+    listed = run("sessions", "--db", db).stdout
+    assert listed.startswith("talk: 4 messages, Plans, ")
+    assert "\nother: 1 message, " in listed
+    assert run("sessions", "--db", db, "--limit", 1).stdout.count("\n") == 1
+    assert run("sessions", "--db", db, "--order", "last_activity").stdout.startswith("other: ")
+    assert run("sessions", "--db", db, "--metadata", "user=ada").stdout.startswith("talk: ")
+    nobody = run("sessions", "--db", db, "--metadata", "user=eve")
+    assert nobody.stdout == ""
+    assert "no session is labelled so" in nobody.stderr
+    [talk, other] = json.loads(run("sessions", "--db", db, "--format", "json").stdout)
+    assert (talk["id"], talk["messages"], talk["metadata"]) == ("talk", 4, {"user": "ada"})
+    assert other["title"] is None
+    assert "KEY=VALUE" in run("sessions", "--db", db, "--metadata", "ada", code=2).stderr
+
+
+def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("hiermem.cli.sessions._PAGE", 2)
+    with Memory.open(tmp_path / "m.db") as memory:
+        for number in range(5):
+            memory.session(f"s{number}").append(Message.user("x"))
+    lines = run("sessions", "--db", tmp_path / "m.db").stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["s0", "s1", "s2", "s3", "s4"]
+    lines = run("sessions", "--db", tmp_path / "m.db", "--limit", 3).stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["s0", "s1", "s2"]
+
+
+def test_json_lines_come_back_as_the_messages_that_they_were(db, tmp_path):
+    target = tmp_path / "talk.jsonl"
+    assert "wrote 4 messages" in run("export", target, "--db", db, "--session", "talk").stderr
+    assert run("export", "--db", db, "--session", "talk").stdout == target.read_text("utf-8")
+    run("ingest", target, "--db", tmp_path / "again.db", "--session", "copy")
+    assert _said(tmp_path / "again.db", "copy") == _said(db, "talk")
+
+
+def _said(path, session):
+    """Return what a session holds; an ingest gives a message without a key one of its own."""
+    with Memory.open(path, create=False) as memory:
+        return [
+            (each.role, each.content, each.name, each.message.thread, each.message.tool_calls,
+             each.message.tool_call_id, each.message.created_at)
+            for each in memory.session(session).messages()
+        ]  # fmt: skip
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+        min_size=1,
+        max_size=5,
+    ).filter(lambda texts: all(text.strip() for text in texts))
+)
+def test_every_text_comes_back(tmp_path_factory, texts):
+    place = tmp_path_factory.mktemp("export")
+    with Memory.open(place / "a.db") as memory:
+        memory.session("s").append(
+            [Message.user(text, created_at=datetime(2025, 1, 1, tzinfo=UTC)) for text in texts]
+        )
+    run("export", place / "s.jsonl", "--db", place / "a.db")
+    run("ingest", place / "s.jsonl", "--db", place / "b.db", "--session", "s")
+    assert [each[1] for each in _said(place / "b.db", "s")] == texts
+
+
+def test_markdown_names_the_day_the_speaker_and_what_is_no_text(db):
+    told = run("export", "--db", db, "--session", "talk", "--format", "markdown").stdout
+    assert told.startswith("# Plans\n\n## 2025-03-01\n\n**Ada**: Where is the harbour?\n\nI mean")
+    assert '\n**Assistant**: I look.\n\n`find({"q": 1})`\n' in told
+    assert "\n**User** (side): This?\n[image]\n" in told
+
+
+def test_what_was_erased_or_quarantined_is_not_exported(db):
+    with Memory.open(db) as memory:
+        memory.session("talk").erase([0])
+        memory.session("talk").quarantine([3])
+    told = run("export", "--db", db, "--session", "talk").stdout
+    assert [json.loads(line)["role"] for line in told.splitlines()] == ["assistant", "tool"]
+
+
+def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch):
+    target = tmp_path / "talk.jsonl"
+    target.write_text("mine")
+    assert "exists" in run("export", target, "--db", db, "--session", "talk", code=1).stderr
+    assert target.read_text() == "mine"
+    missing = tmp_path / "nowhere" / "talk.jsonl"
+    assert str(missing) in run(
+        "export", missing, "--db", db, "--session", "talk", code=1
+    ).stderr.replace("\n", "")
+    monkeypatch.setattr("hiermem.cli.sessions._line", lambda stored: 1 / 0)
+    before = sorted(tmp_path.iterdir())
+    assert runner.invoke(
+        app, ["export", str(tmp_path / "new.jsonl"), "--db", str(db), "-s", "talk"]
+    ).exception
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_delete_asks_and_erases(db):
+    run("delete", "talk", "--db", db, code=1, given="n\n")
+    assert "erase session 'talk'?" in run("delete", "talk", "--db", db, code=1).output
+    assert "there is talk" in run("delete", "tolk", "--db", db, "--yes", code=1).stderr
+    assert "erased: session 'talk'" in run("delete", "talk", "--db", db, "--yes").stdout
+    with Memory.open(db, create=False) as memory:
+        assert [record.id for record in memory.sessions()] == ["other"]
+        with pytest.raises(NotFoundError):
+            memory.session("talk").delete()
+
+
+def test_nothing_in_a_title_moves_the_cursor(tmp_path):
+    title = "red \x1b[31malert\u202e!"
+    with Memory.open(tmp_path / "m.db") as memory:
+        memory.session("s", title=title).append(Message.user("x\x1b[2J"))
+    listed = run("sessions", "--db", tmp_path / "m.db").stdout
+    assert clean(title) in listed
+    told = run("export", "--db", tmp_path / "m.db", "--format", "markdown").stdout
+    assert "\x1b" not in listed + told
+    data = run("export", "--db", tmp_path / "m.db").stdout
+    assert "\x1b" not in data
+    assert json.loads(data)["content"] == "x\x1b[2J"
