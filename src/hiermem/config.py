@@ -279,11 +279,11 @@ _TOKEN_LEVELS = (
         target_ratio=0.20, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
         max_messages=500, floor=200, cap=400,
     ),
-    # From here on a node is as long as one of its children: shrinking further, level by level, it
-    # would say nothing that any other node of its level does not say.
+    # From here on a node is somewhat longer than a node of level 3: as it covers more and more, a
+    # shorter one would say nothing that any other node of its level does not say.
     LevelConfig(
-        target_ratio=1 / 3, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
-        max_messages=2500, floor=200, cap=400,
+        target_ratio=0.42, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
+        max_messages=2500, floor=200, cap=500,
     ),
 )  # fmt: skip
 _CHAR_LEVELS = (

@@ -105,11 +105,6 @@ class Budget:
             return self._stopped
         return next((each.stopped for each in self._parents if each.stopped is not None), None)
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether requests must be counted exactly before they are sent."""
-        return self._max_tokens is not None or any(each.counts_tokens for each in self._parents)
-
     def time_left(self) -> float | None:
         """Return the seconds until the nearest deadline, or None without one."""
         left = [each.time_left() for each in self._parents]

@@ -134,9 +134,9 @@ async def call(
     raise sent.failure(failed, request)
 
 
-async def prompt_tokens(run: Run[N], request: LLMRequest) -> int | None:
-    """Return the tokens of a prompt by our own counter; None where there is none to be counted."""
-    if not (request.messages or run.llm.remote or run.budget.counts_tokens):
+async def prompt_tokens(request: LLMRequest) -> int | None:
+    """Return the tokens of a prompt by our own counter; None where there is no prompt."""
+    if not request.messages:
         return None
     texts = [message.content for message in request.messages]
     return await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)

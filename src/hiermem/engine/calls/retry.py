@@ -39,7 +39,7 @@ async def ask(
     """
     budget = run.budget
     # Counted before a slot is taken, which other calls wait for.
-    counted = await prompt_tokens(run, request)
+    counted = await prompt_tokens(request)
     until = None if within is None else asyncio.get_running_loop().time() + within
 
     async def pause(seconds: float) -> None:

@@ -159,7 +159,10 @@ async def _draft(
 
     Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
     """
-    request = request_for(task, sources, length, summaries=summaries)
+    # The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
+    request = request_for(
+        task, sources, length, summaries=summaries, prompted=not task.run.is_deterministic
+    )
     standard = standard_of(task, request, tokens)
     try:
         verdict = await ask_until_fit(

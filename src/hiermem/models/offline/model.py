@@ -18,10 +18,12 @@ from hiermem.protocols import LLMRequest, LLMResponse, Usage
 
 __all__ = ["ExtractiveLLM"]
 
-#: From this level on a node is no longer than each of its children. What a whole conversation is
-#: about would be said again in each, so a second mention of a term counts next to nothing there.
+#: From this level on a node is hardly longer than each of its children. What a whole conversation
+#: is about would be said again in each, so a second mention of a term counts next to nothing there;
+#: and the digest of a piece of code says little where nothing is left of the talk about it.
 _HIGH = 4
 _REPEAT_HIGH = 1 / 15
+_CODE_HIGH = 0.4
 
 
 class ExtractiveLLM:
@@ -84,7 +86,9 @@ class ExtractiveLLM:
         budget = min(request.target_tokens, request.max_tokens)
         weights = self._weights
         if request.level >= _HIGH:
-            weights = replace(weights, repeat=weights.repeat * _REPEAT_HIGH)
+            weights = replace(
+                weights, repeat=weights.repeat * _REPEAT_HIGH, code=weights.code * _CODE_HIGH
+            )
         return select(units, budget, request.counter.count, weights=weights)
 
     def extract(self, request: LLMRequest) -> str:
