@@ -154,6 +154,42 @@ async def test_a_closed_memory_closes_its_children_with_what_they_do() -> None:
         await one.close()
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4, 16, 64])
+async def test_a_close_that_is_cancelled_closes_all_the_same(steps: int) -> None:
+    """Broken, the store stays open for ever: another close() finds the memory closed."""
+    closed = []
+
+    class Store(MemoryStore):
+        async def close(self) -> None:
+            closed.append(True)
+            await super().close()
+
+    policy = UpdatePolicy(batch_delay=0, drain=3600)
+    llm = ScriptedLLM(latency=3600)
+    memory = AsyncMemory(store=Store(), llm=llm, config=CONFIG, update_policy=policy)
+    child = memory.for_tenant("a")
+    for one in (memory, child):
+        await one.session("s").append(talk("mark", 40))
+    worker = memory.worker(poll=0.01)
+    await worker.start()
+    child._resources.behind(child.session("s").update())
+    await asyncio.sleep(0.1)
+    closing = asyncio.create_task(memory.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(closing, 30)
+    assert closed == [True]
+    assert worker.status.state == "stopped"
+    assert len(asyncio.all_tasks()) == 1, "nothing works on"
+    for one in (memory, child):
+        with pytest.raises(MemoryClosedError):
+            await one.sessions()
+    await memory.close()
+    assert closed == [True]
+
+
 def test_the_blocking_child_shares_the_thread(tmp_path: Path) -> None:
     with Memory.open(tmp_path / "m.db", config=CONFIG) as memory:
         with memory.for_tenant("a") as child:
