@@ -154,6 +154,38 @@ async def test_a_closed_memory_closes_its_children_with_what_they_do() -> None:
         await one.close()
 
 
+@pytest.mark.parametrize("how", ["update", "re-pack", "extract", "worker"])
+async def test_a_tenant_that_is_erased_while_its_sessions_are_updated(how: str) -> None:
+    """Broken, every check from then on finds a journalled call of no session."""
+    asked = asyncio.Event()
+
+    async def llm(request) -> str:
+        asked.set()
+        await asyncio.sleep(0.1)
+        return write(request)
+
+    memory = memory_over(MemoryStore(), llm=llm)
+    child = memory.for_tenant("a")
+    session = child.session("s")
+    await session.append(talk("mark", 24))
+    worker = memory.worker(poll=0.01)
+    working = {
+        "update": session.update,
+        "re-pack": lambda: session.update(strategy="full"),
+        "extract": session.extract,
+        "worker": worker.start,
+    }
+    work = asyncio.create_task(working[how]())
+    await asked.wait()
+    await child.erase_tenant()
+    await asyncio.wait([work])
+    await worker.stop()
+    assert {run.subject for run in await child.runs()} == {"s"}, "the calls were paid for"
+    report = await child.check()
+    assert report.ok, report.findings
+    await memory.close()
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4, 16, 64])
 async def test_a_close_that_is_cancelled_closes_all_the_same(steps: int) -> None:
     """Broken, the store stays open for ever: another close() finds the memory closed."""
