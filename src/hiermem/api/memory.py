@@ -37,6 +37,7 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
@@ -499,8 +500,9 @@ class AsyncMemory:
         """Wait up to the drain time for background work, then close the store.
 
         What was not finished stays pending, and the next update makes it. A second ``close`` does
-        nothing. Memories of other tenants that ``for_tenant`` made of this one are closed with it;
-        closing one of those leaves the store open.
+        nothing. Cancelled, it does not wait for the drain time, and closes the store all the same.
+        Memories of other tenants that ``for_tenant`` made of this one are closed with it; closing
+        one of those leaves the store open.
 
         Raises ForkedProcessError in a process that was forked since: nothing here is that
         process's own.
@@ -509,13 +511,14 @@ class AsyncMemory:
         resources.home.check()
         if resources.closed:
             return
-        await resources.end()
-        if self._is_child:
-            return
         try:
-            await resources.disconnect()
+            await resources.end()
         finally:
-            await resources.store.close()
+            if not self._is_child:
+                try:
+                    await resources.disconnect()
+                finally:
+                    await shielded(resources.store.close())
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from hiermem.config import BankPolicy
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.worker.worker import AsyncWorker
@@ -107,21 +108,16 @@ class Resources:
         """Refuse further calls, stop the workers, and wait up to the drain time for the tasks.
 
         Tasks that are not done by then are cancelled; their nodes stay pending. The children's end
-        in the same way, at the same time.
+        in the same way, at the same time. If this is cancelled, all that is left ends at once.
         """
-        self.closed = True
-        await asyncio.gather(*(child.end() for child in list(self.children)), self._end_own())
-
-    async def _end_own(self) -> None:
-        await asyncio.gather(*(worker.stop() for worker in list(self.workers)))
-        if self.background:
-            drain = self.handle.update_policy.drain
-            _, left = await asyncio.wait(self.background, timeout=drain)
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
-                _log.warning("%d background updates were left pending", len(left))
+        ending = [self, *self.children]
+        for each in ending:
+            each.closed = True
+        try:
+            await asyncio.gather(*(_drain(each) for each in ending))
+        finally:
+            # Shielded: nothing may work on when the store is closed.
+            await shielded(asyncio.gather(*(_cut_off(each) for each in ending)))
 
     async def disconnect(self) -> None:
         """Close the connections that model and embedder opened in this event loop, if any.
@@ -132,3 +128,21 @@ class Resources:
             leave = getattr(part, "disconnect", None)
             if leave is not None:
                 await leave()
+
+
+async def _drain(resources: Resources) -> None:
+    """Stop the workers and wait for the tasks, up to the drain time."""
+    await asyncio.gather(*(worker.stop() for worker in list(resources.workers)))
+    if resources.background:
+        await asyncio.wait(resources.background, timeout=resources.handle.update_policy.drain)
+
+
+async def _cut_off(resources: Resources) -> None:
+    """End at once what is left, and wait until it has cleaned up."""
+    await asyncio.gather(*(worker.stop(0) for worker in list(resources.workers)))
+    left = [task for task in resources.background if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
+        _log.warning("%d background updates were left pending", len(left))

@@ -292,7 +292,8 @@ class AsyncSession:
         )
         if settings.get("dry_run"):
             return await updating
-        return await with_index(handle, self._about.id, cast("Awaitable[UpdateReport]", updating))
+        made = cast("Awaitable[UpdateReport]", updating)
+        return await with_index(handle, self._about.id, made, within=settings.get("deadline"))
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None

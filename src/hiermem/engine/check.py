@@ -30,6 +30,7 @@ from hiermem.core.summaries.inputs import (
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
+from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import beside, replay_of
@@ -452,15 +453,20 @@ def _edited(event: LogEvent) -> Iterator[int]:
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     """Find what is stored for sessions that do not exist; ``subjects`` are those of spaces.
 
-    The journal may name a session that was erased: a call that was in flight then was paid for all
-    the same, and its record holds no content.
+    The journal may name a session that was erased, alone or with its tenant: a call that was in
+    flight then was paid for all the same, and its record holds no content.
     """
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
     runs = await handle.store.runs(limit=_MANY)
     erased = {run.subject for run in runs if run.detail.get("kind") in _WHOLE}
-    scopes = {tried.session_id: "a journalled call" for tried in attempts}
+    outlived = {run.id for run in runs if run.detail.get(OUTLIVED)}
+    scopes = {
+        tried.session_id: "a journalled call" for tried in attempts if tried.run_id not in outlived
+    }
     for run in runs:
+        if run.id in outlived:
+            continue
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
             scopes.setdefault(run.subject, "a journalled run")
     scopes = {scope: what for scope, what in scopes.items() if scope not in erased}

@@ -26,7 +26,12 @@ from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.engine.index_cache import IndexCache
-from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
+from hiermem.errors import (
+    CounterMismatchError,
+    NotFoundError,
+    SessionChangedError,
+    StoreCorruptError,
+)
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
@@ -237,17 +242,8 @@ class Handle:
             reply = await self._supply(session_id, need)
 
     async def messages(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
-        """Return the messages of a range that the log is known to have.
-
-        Raises StoreCorruptError where one of them is missing: nothing is ever left out silently.
-        """
-        found = await self.store.messages(session_id, start, stop)
-        if len(found) != stop - start:
-            raise StoreCorruptError(
-                f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
-                f"{start} to {stop - 1}; the store is damaged"
-            )
-        return found
+        """Return the messages of a range that the log is known to have; see ``read_messages``."""
+        return await read_messages(self.store, session_id, start, stop)
 
     async def _supply(self, session_id: str, need: Need) -> Any:
         if isinstance(need, NeedMessages):
@@ -293,6 +289,26 @@ class Handles(Mapping[str, Handle]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+async def read_messages(
+    store: TenantStore, session_id: str, start: int, stop: int
+) -> list[StoredMessage]:
+    """Return the messages of a range that the log is known to have.
+
+    Raises StoreCorruptError where one of them is missing: nothing is ever left out silently. Where
+    the session was erased since its record was read, raises SessionChangedError.
+    """
+    found = await store.messages(session_id, start, stop)
+    if len(found) != stop - start:
+        now = await store.session(session_id)
+        if now is None or now.messages < stop:
+            raise SessionChangedError(session_id)
+        raise StoreCorruptError(
+            f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
+            f"{start} to {stop - 1}; the store is damaged"
+        )
+    return found
 
 
 async def every_session(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -15,6 +16,8 @@ from hiermem import (
     SessionClosedError,
     SyncReport,
 )
+from hiermem.core.log import alignment
+from hiermem.engine.log import sync as syncing
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 
@@ -105,6 +108,30 @@ async def test_a_rewritten_history_goes_on_in_one_fork(memory):
     )
     assert deeper.session_id not in {"s", first.session_id}
     assert len(deeper.session_id) == len(first.session_id)
+    assert (await memory.check()).ok
+
+
+async def test_a_history_that_is_rewritten_with_every_turn_goes_on(memory, monkeypatch):
+    """Broken if each fork of a fork took a stack frame, which ends in a RecursionError."""
+    depths = []
+
+    def align(*given):
+        depths.append(len(inspect.stack(context=0)))
+        return alignment.align(*given)
+
+    monkeypatch.setattr(syncing, "align", align)
+    session = memory.session("s")
+    await session.sync(turns(4))
+    history = turns(4)
+    for turn in range(6):
+        history = [*history[:-1], {"role": "assistant", "content": f"cleared {turn}"}]
+        history += turns(2)
+        depths.clear()
+        report = await session.sync(history, on_rewrite="fork")
+        assert await texts(memory.session(report.session_id)) == [h["content"] for h in history]
+        assert report.rewritten_at == 3, "the place in the session that was asked for"
+    assert len(depths) == 7, "the session, and a fork of each turn"
+    assert len(set(depths)) == 1
     assert (await memory.check()).ok
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message
 from hiermem.embedders import HashingEmbedder
-from hiermem.engine.index import KIND, STRIDE
+from hiermem.engine.index import KIND, STRIDE, Indexes
 from hiermem.engine.log import fork as forking
 from hiermem.engine.search.ahead import share_index
+from hiermem.errors import StoreError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.tokens import ApproximateCounter
@@ -264,6 +265,50 @@ async def test_the_index_of_messages_is_stored_while_the_model_answers():
     report = await session.update(1, max_calls=4)
     assert report.stopped == "max_calls"
     assert seen[-1] == [0]
+
+
+async def test_an_update_does_not_fail_for_the_index_of_its_session(monkeypatch):
+    """Broken, an update that has made all its summaries raises, and its report is lost."""
+    memory = AsyncMemory(store=MemoryStore(), token_counter=ApproximateCounter())
+    session, tenant = memory.session("s"), memory._handle.store
+    await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE)])
+    plain, failed = type(tenant).session, []
+
+    async def read(self, session_id):
+        if asyncio.current_task() is not update:
+            failed.append(session_id)
+            raise StoreError("the disk does not answer")
+        return await plain(self, session_id)
+
+    update = asyncio.create_task(session.update())
+    monkeypatch.setattr(type(tenant), "session", read)
+    report = await update
+    assert failed
+    assert report.stopped is None
+    monkeypatch.undo()
+    assert set((await session.status()).queue.values()) == {0}
+    assert await session.search("remark 300")
+
+
+@pytest.mark.parametrize("by", ["update", "update_all"])
+async def test_the_deadline_of_an_update_holds_for_the_index_too(by, monkeypatch):
+    """Broken, the first update of a long session takes as long as it takes to index it."""
+    memory = AsyncMemory(store=MemoryStore(), token_counter=ApproximateCounter())
+    session = memory.session("s")
+    await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE)])
+    began = asyncio.Event()
+
+    async def store_ahead(self, record):
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Indexes, "store_ahead", store_ahead)
+    async with asyncio.timeout(30):
+        update = session.update if by == "update" else memory.update_all
+        report = await update(deadline=2)
+    assert began.is_set()
+    assert report.stopped is None, "all summaries were made"
+    assert set((await session.status()).queue.values()) == {0}
 
 
 async def test_a_fork_takes_over_the_index_of_what_it_shares():

@@ -397,6 +397,21 @@ async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
     assert {node.revision for node in await office.nodes("s")} == {1}
 
 
+async def test_a_stop_that_is_not_waited_for_cuts_off_what_is_in_flight():
+    """Broken, a worker that says it is stopped calls on, and its store is closed under it."""
+    office = Office(concurrency=2, drain=3600)
+    await office.say("s", 50)
+    stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"] * 2)
+    worker = office.worker(stuck)
+    await worker.start()
+    await until(lambda: stuck.calls >= 2)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(worker.stop(), 0.1)
+    assert (worker.status.state, worker.status.active) == ("stopped", 0)
+    assert {each.outcome for each in await office.tenant.attempts()} == {"unknown"}
+    assert len(asyncio.all_tasks()) == 1
+
+
 async def test_a_drain_that_takes_too_long_says_so():
     office = Office()
     await office.say("s", 50)

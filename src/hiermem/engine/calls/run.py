@@ -18,7 +18,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
@@ -31,7 +31,7 @@ from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.slots import SessionSlots
 from hiermem.engine.calls.store_retry import retry_store, shielded
-from hiermem.errors import HiermemError, ModelError
+from hiermem.errors import HiermemError, ModelError, StoreError
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
 from hiermem.types.transaction import Attempt, RunRecord
@@ -46,6 +46,8 @@ _BEATS: Final = 3
 _FINISHING: Final = 10.0
 #: How many of the newest runs of a subject are searched for interrupted ones.
 _NEWEST_RUNS: Final = 20
+#: In the detail of a run whose session was erased before the run ended: its calls were paid for.
+OUTLIVED: Final = "erased_meanwhile"
 _LOGGERS: Final[Mapping[RunKind, str]] = {
     "update": "hiermem.update",
     "extraction": "hiermem.extract",
@@ -211,18 +213,31 @@ class JournalledRun:
     ) -> None:
         if self.recheck or self.journal.took_over:
             await self._note_cut_off()
-        if self.begun:
-            await self.write_entry(
-                RunRecord(
-                    self.run_id,
-                    self.kind,
-                    self.subject,
-                    self._started_at,
-                    self.now(),
-                    outcome,
-                    {**self.detail(outcome), **more},
-                )
-            )
+        if not self.begun:
+            return
+        ended = RunRecord(
+            self.run_id,
+            self.kind,
+            self.subject,
+            self._started_at,
+            self.now(),
+            outcome,
+            {**self.detail(outcome), **more},
+        )
+        await self.write_entry(ended)
+        if self.kind != "consolidation":
+            await self._note_erasure(ended)
+
+    async def _note_erasure(self, ended: RunRecord) -> None:
+        """Note in the entry of a run that its session was erased meanwhile.
+
+        The entry is written before: a later erasure of the tenant takes it with it.
+        """
+        try:
+            if await self.store.session(self.subject) is None:
+                await self.write_entry(replace(ended, detail={**ended.detail, OUTLIVED: True}))
+        except StoreError as failure:
+            self._warn("whether its session was erased is not known", failure)
 
     async def _note_cut_off(self) -> None:
         self.journal.unknown += await retry_store(

@@ -30,7 +30,8 @@ from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState, ClaimLostError, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.extraction.records import ExtractionRecords, WorkItem
-from hiermem.errors import ModelError, SpendLimitError, StoreCorruptError
+from hiermem.engine.handle import read_messages
+from hiermem.errors import ModelError, SpendLimitError
 from hiermem.protocols import LLMRequest
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.trivector import Answer
@@ -109,16 +110,10 @@ class ExtractionRun(Run[WorkItem]):
         )
 
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
-        """Read messages of the session. Raises StoreCorruptError where one is missing."""
-        found = await retry_store(
-            lambda: self.store.messages(self.session_id, start, stop), sleep=self.sleep
+        """Read messages of the session; see ``read_messages``."""
+        return await retry_store(
+            lambda: read_messages(self.store, self.session_id, start, stop), sleep=self.sleep
         )
-        if len(found) != stop - start:
-            raise StoreCorruptError(
-                f"session {self.session_id!r} has {len(found)} of the {stop - start} messages from "
-                f"{start} to {stop - 1}; the store is damaged"
-            )
-        return found
 
 
 @dataclass(frozen=True, slots=True)

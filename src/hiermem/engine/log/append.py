@@ -29,6 +29,7 @@ from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import (
     InvalidMessageError,
     MessageConflictError,
+    NotFoundError,
     SessionChangedError,
     SessionClosedError,
 )
@@ -474,7 +475,8 @@ async def _event(
 
     def change(snapshot: Snapshot) -> Changes[None]:
         record = snapshot.session
-        assert record is not None  # sessions are never removed between the two reads
+        if record is None:
+            raise NotFoundError(f"session {session_id!r} was erased meanwhile")
         if closed is None and record.closed:
             raise SessionClosedError(session_id)
         if closed is not None and record.closed == closed:

@@ -21,7 +21,7 @@ from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
-from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
+from hiermem.errors import NotFoundError, SessionChangedError, SessionExistsError, StoreBusyError
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import LogEvent
 
@@ -56,7 +56,10 @@ async def fork(
     if at is not None:
         arguments.whole(at, "at")
     for _ in range(_TRIES):
-        prepared = await _prepare(handle, source_id, new_id, at, title)
+        try:
+            prepared = await _prepare(handle, source_id, new_id, at, title)
+        except SessionChangedError:
+            continue
         if await handle.store.transact(partial(forking.fork, prepared)):
             return prepared.record.messages
     raise StoreBusyError(f"session {source_id!r} was changed again and again while it was forked")

@@ -6,19 +6,21 @@ Reading never writes, and walking a tree reads only what is below the start.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import OpenWindow
 from hiermem.engine.handle import Handle, state_from
-from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
+from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.transaction import LogEvent
 
+T = TypeVar("T")
 #: How many unfinished nodes of a level are counted before the count becomes "at least".
 _COUNTED = 10_000
 #: The name of a message, in the place of a summary's id.
@@ -155,6 +157,11 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 async def summary(handle: Handle, session_id: str) -> str:
     """Return the texts of the roots, oldest first, and of what is below a root without a text."""
     record = await handle.record_or_new(session_id)
+    return await _unchanged(handle, record, _summary(handle, record))
+
+
+async def _summary(handle: Handle, record: SessionRecord) -> str:
+    session_id = record.id
     known = [root.id for root in state_from(record.state).roots()]
     made: list[Node] = []
     wanted = await handle.store.tree(session_id).nodes(known)
@@ -168,10 +175,14 @@ async def summary(handle: Handle, session_id: str) -> str:
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Return the trees of the session, oldest first."""
     record = await handle.record_or_new(session_id)
+    return await _unchanged(handle, record, _forest(handle, record))
+
+
+async def _forest(handle: Handle, record: SessionRecord) -> tuple[Tree, ...]:
     known = [root.id for root in state_from(record.state).roots()]
-    roots = await handle.store.tree(session_id).nodes(known)
+    roots = await handle.store.tree(record.id).nodes(known)
     if len(roots) != len(known):
-        raise _damaged(session_id, "a root of its tree is missing")
+        raise _damaged(record.id, "a root of its tree is missing")
     return await _trees(handle, record, roots)
 
 
@@ -215,10 +226,16 @@ async def expand(
     found = await handle.store.tree(session_id).nodes([node_id])
     if not found:
         raise NotFoundError(f"session {session_id!r} has no summary {node_id!r}")
-    layer: list[Node | StoredMessage] = list(found)
+    return await _unchanged(handle, record, _expanded(handle, record, found, depth))
+
+
+async def _expanded(
+    handle: Handle, record: SessionRecord, nodes: Sequence[Node], depth: int | None
+) -> tuple[Summary | StoredMessage, ...]:
+    layer: list[Node | StoredMessage] = list(nodes)
     left = depth
     while any(isinstance(item, Node) for item in layer) and (left is None or left > 0):
-        layer = await _one_down(handle, session_id, layer)
+        layer = await _one_down(handle, record.id, layer)
         left = None if left is None else left - 1
     texts = await _with_texts(handle, record, [item for item in layer if isinstance(item, Node)])
     by_id = {summary.id: summary for summary in texts}
@@ -269,6 +286,21 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
         if at != node.windows[1]:
             raise _damaged(session_id, f"the children of {node.id} do not cover it")
     return read
+
+
+async def _unchanged(handle: Handle, record: SessionRecord, reading: Awaitable[T]) -> T:
+    """Return what ``reading`` returns, which goes down the tree of ``record``.
+
+    Raises SessionChangedError where the tree looks damaged because it was replaced or erased since
+    the record was read.
+    """
+    try:
+        return await reading
+    except StoreCorruptError:
+        now = await handle.store.session(record.id)
+        if now is None or (now.epoch, now.tree) != (record.epoch, record.tree):
+            raise SessionChangedError(record.id) from None
+        raise
 
 
 def _damaged(session_id: str, what: str) -> StoreCorruptError:

@@ -41,27 +41,30 @@ async def sync(
     given = [clean_message(each, on_bad=about.on_bad_text) for each in flatten([messages])]
     key = await handle.key()
     history = await beside(partial(said, given, key=key), given)
-    for _ in range(_TRIES):
-        record = await handle.record_or_new(about.id)
-        found = align(history, *await _read(handle, about.id, record.messages, len(history)))
-        if found.at is None:
-            new = [given[each.place] for each in history[found.new :]]
-            try:
+    rewritten_at: int | None = None
+    tries = 0
+    while tries < _TRIES:
+        try:
+            record = await handle.record_or_new(about.id)
+            found = align(history, *await _read(handle, about.id, record.messages, len(history)))
+            if found.at is None:
+                new = [given[each.place] for each in history[found.new :]]
                 indices = await append(handle, about, new, at=record.messages)
-            except SessionChangedError:
-                continue
-            return SyncReport(about.id, tuple(indices))
-        if on_rewrite == "report":
-            return SyncReport(about.id, rewritten_at=found.at)
-        if on_rewrite == "error":
-            raise HistoryRewrittenError(about.id, index=found.at)
-        name = rewrite_id(about.id, found.at, str(history[found.new].mark))
-        with suppress(SessionExistsError):  # then this rewrite was seen before
-            await fork(handle, about.id, name, at=found.at, title=about.title)
-        other = replace(about, id=name, seen=LastState())
-        return replace(
-            await sync(handle, other, given, on_rewrite=on_rewrite), rewritten_at=found.at
-        )
+                return SyncReport(about.id, tuple(indices), rewritten_at)
+            if on_rewrite == "report":
+                return SyncReport(about.id, rewritten_at=found.at)
+            if on_rewrite == "error":
+                raise HistoryRewrittenError(about.id, index=found.at)
+            name = rewrite_id(about.id, found.at, str(history[found.new].mark))
+            with suppress(SessionExistsError):  # then this rewrite was seen before
+                await fork(handle, about.id, name, at=found.at, title=about.title)
+        except SessionChangedError:
+            tries += 1
+            continue
+        # The fork may have been rewritten in its turn. A loop, because a client that rewrites with
+        # every turn makes a fork of a fork of a fork.
+        about, tries = replace(about, id=name, seen=LastState()), 0
+        rewritten_at = found.at if rewritten_at is None else rewritten_at
     raise SessionChangedError(about.id)
 
 

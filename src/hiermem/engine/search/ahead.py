@@ -25,21 +25,29 @@ _HEAD_START: Final = 0.1
 
 
 async def with_index(
-    handle: Handle, session_id: str, update: Awaitable[UpdateReport]
+    handle: Handle,
+    session_id: str,
+    update: Awaitable[UpdateReport],
+    *,
+    within: float | None = None,
 ) -> UpdateReport:
     """Run an update, and store what an index of the session lacks: of messages at the same time.
 
-    If a cap ends the update, the rest is left to the next one, or to a search.
+    If a cap ends the update, or the index is not stored ``within`` so many seconds, the rest is
+    left to the next one, or to a search.
     """
+    until = None if within is None else asyncio.get_running_loop().time() + within
     ended = asyncio.Event()
     index = asyncio.create_task(_store_messages(handle, session_id, ended))
     try:
         report = await update
         ended.set()
         if report.stopped is None:
-            stored = await index
-            if stored or report.made >= _LONG:
-                await _store_summaries(handle, session_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    stored = await index
+                    if stored or report.made >= _LONG:
+                        await _store_summaries(handle, session_id)
         return report
     finally:
         index.cancel()
@@ -74,8 +82,15 @@ async def _store_summaries(handle: Handle, session_id: str) -> None:
 
 
 async def _long_session(handle: Handle, session_id: str) -> SessionRecord | None:
-    """Return the record of a session whose index is worth storing."""
-    record = await handle.store.session(session_id)
+    """Return the record of a session whose index is worth storing; None where it is not readable.
+
+    An update must not fail for its index.
+    """
+    try:
+        record = await handle.store.session(session_id)
+    except StoreError as error:
+        _log.info("an index was not stored: %s", type(error).__name__)
+        return None
     if record is None or record.messages < _LONG or record.counter != handle.counter.name:
         return None
     return record

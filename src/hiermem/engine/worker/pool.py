@@ -142,7 +142,10 @@ class UpdatePool:
             if settings.get("dry_run"):
                 return await updating
             done = await with_index(
-                handle, session_update.session_id, cast("Awaitable[UpdateReport]", updating)
+                handle,
+                session_update.session_id,
+                cast("Awaitable[UpdateReport]", updating),
+                within=session_update.budget.time_left(),
             )
         finally:
             self.slots.forget(session_update.key)

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from hiermem.core import arguments
 from hiermem.core.calls.fairness import LONGEST, back_off
@@ -26,6 +26,7 @@ from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
 from hiermem.engine.calls.budget import Budget
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import LONG_BACKOFF, TROUBLE, SessionScheduler
@@ -199,26 +200,27 @@ class AsyncWorker:
             self._state = "stopped"
             return
         self._state = "stopping"
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
         drain = self._handle.update_policy.drain if timeout is None else timeout
         try:
+            if self._serving is not None:
+                self._serving.cancel()
+                await asyncio.wait([self._serving])
             async with asyncio.timeout(drain):
                 await self._end_all("stop")
         except TimeoutError:
-            tasks = [
-                session_update.task
-                for session_update in self._updates.values()
-                if session_update.task is not None
-            ]
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-            _log.warning("a worker was stopped with %d updates unfinished", len(tasks))
+            _log.warning("a worker was stopped with %d updates unfinished", len(self._updates))
         finally:
-            self._state = "stopped"
+            # Also where stop() itself is cancelled: nothing may work on when the store is closed.
+            await shielded(self._cut_off())
+
+    async def _cut_off(self) -> None:
+        """Cut off the turns that are left, and wait until they have cleaned up."""
+        tasks = self._turns_under_way()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._state = "stopped"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -341,10 +343,9 @@ class AsyncWorker:
         """Ask every session's turn to end, and wait until all have."""
         for session_update in self._updates.values():
             session_update.end(why)
-        tasks = [
-            session_update.task
-            for session_update in self._updates.values()
-            if session_update.task is not None
-        ]
+        tasks = self._turns_under_way()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _turns_under_way(self) -> list[asyncio.Task[Any]]:
+        return [each.task for each in self._updates.values() if each.task is not None]
