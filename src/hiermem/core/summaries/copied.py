@@ -106,9 +106,13 @@ def _tells_of(line: str, stated: str) -> bool:
     return sum(stands_in(term, stated) for term in found) > _OF_RECORD * len(found)
 
 
-def _terms_of(line: str) -> set[str]:
-    """Return the terms of a line without its dates, which any record and any example have."""
-    return set(terms(_DATE.sub(" ", line)))
+@lru_cache(maxsize=1_024)
+def _terms_of(line: str) -> frozenset[str]:
+    """Return the terms of a line without its dates, which any record and any example have.
+
+    An answer is looked at as it came and as it was repaired, so its lines are read twice.
+    """
+    return frozenset(terms(_DATE.sub(" ", line)))
 
 
 @lru_cache(maxsize=16)

@@ -64,7 +64,7 @@ def _candidates(text: str) -> Iterator[str]:
     for match in _TERM.finditer(text):
         word = match.group()
         plain = plain_text(word)
-        figure = any(map(str.isdigit, word))
+        figure = not word.isalpha() and any(map(str.isdigit, word))
         shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
         if len(plain) >= shortest and plain not in _CONTENTLESS:
             yield plain if figure else root(plain)[:_TERM_HEAD]
@@ -72,7 +72,7 @@ def _candidates(text: str) -> Iterator[str]:
 
 def plain_text(text: str) -> str:
     """Return ``text`` in the form that is compared: whole code points, without case."""
-    return unicodedata.normalize("NFC", text).casefold()
+    return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 
 def stands_in(term: str, stated: str) -> bool:
