@@ -81,15 +81,9 @@ _SHORT_TEXT = 4_000
 _whole_pieces: set[str] = set()
 
 _lock = Lock()
-
-
-def _renew_lock() -> None:
-    """Replace the lock in a forked process: a thread of the parent may have held it."""
-    global _lock  # noqa: PLW0603 - the lock of this process
-    _lock = Lock()
-
-
-at_fork(in_child=_renew_lock)
+# A fork waits while a thread builds the encoding. Otherwise a child could inherit tiktoken half
+# imported, and would wait for ever for the thread that imports it.
+at_fork(before=_lock.acquire, in_parent=_lock.release, in_child=_lock.release)
 
 
 @lru_cache(maxsize=1)

@@ -291,3 +291,27 @@ def test_a_child_counts_no_call_of_its_parent(tmp_path: Path) -> None:
         """,
         tmp_path / "chat.db",
     )
+
+
+def test_a_fork_while_the_vocabulary_is_loaded_leaves_a_child_that_counts(tmp_path: Path) -> None:
+    """Broken, the child waits for ever for the import that a thread of its parent had begun."""
+    run(
+        """
+        from hiermem.tokens import default_counter
+        class Slow:
+            "An import of tiktoken that takes its time."
+            def find_spec(self, name, path=None, target=None):
+                if name == "tiktoken":
+                    begun.set()
+                    time.sleep(0.5)
+        begun = threading.Event()
+        sys.meta_path.insert(0, Slow())
+        loading = threading.Thread(target=lambda: default_counter().count("one two"))
+        loading.start()
+        assert begun.wait(30)
+        assert forked(lambda: default_counter().count("one two")) == "2"
+        loading.join()
+        assert default_counter().count("one two") == 2
+        """,
+        tmp_path / "unused.db",
+    )
