@@ -159,7 +159,7 @@ async def pay(path: str, seed: int) -> None:
 
 def extraction() -> ExtractionOptions:
     return ExtractionOptions(
-        safe_processing_tokens=1430, output_tokens=256, summary_tokens=60, oversized="slice",
+        safe_processing_tokens=1300, output_tokens=256, summary_tokens=60, oversized="slice",
         batch_delay=0, concurrency=3, lease=LEASE,
     )  # fmt: skip
 
