@@ -1,12 +1,12 @@
 """How close an update comes to the critical path of its tree, with a slow model.
 
-The tree of a BEAM chat is made with a model whose every answer takes 200 ms, or as long as is said, 8
-calls at once. The model's answers were written in an earlier run over a copy, so that it takes its time
-and nothing else. The critical path is computed from the tree by list scheduling: 8 calls at once, lowest
-level first, then first in first out, a parent when all its children are made; nodes that are kept word
-for word take no time. "Busy" is the processor time of the whole update, which is spent
-between the calls. A remote model costs more: each call is leased and journalled durably first, and
-no answer may wait uncommitted while another call begins in its place.
+The tree of a BEAM chat is made with a model whose every answer takes 200 ms, or as long as is said,
+8 calls at once. The model's answers were written in an earlier run over a copy, so that it takes
+its time and nothing else. The critical path is computed from the tree by list scheduling: 8 calls
+at once, lowest level first, then first in first out, a parent when all its children are made; nodes
+that are kept word for word take no time. "Busy" is the processor time of the whole update, which is
+spent between the calls. A remote model costs more: each call is leased and journalled durably
+first, and no answer may wait uncommitted while another call begins in its place.
 
     HIERMEM_DATA=path/to/data python benchmarks/update.py [messages [seconds a call]]
 """
