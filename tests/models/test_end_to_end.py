@@ -54,7 +54,7 @@ def a_fifth(seed):
 
 
 def policy(**changes):
-    settings = {"batch_delay": 0, "call_timeout": 6.0, "drain": 5.0, "circuit_pause": 1.0}
+    settings = {"batch_delay": 0, "call_timeout": 4.0, "drain": 5.0, "circuit_pause": 1.0}
     # The server of the tests is one of this machine, which would get one call at a time.
     return UpdatePolicy(**{"concurrency": 3} | settings | changes)
 
