@@ -15,12 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 
 class Scripts:
     """The process that has the library loaded; a context manager."""
 
-    def __enter__(self) -> Scripts:
+    def __enter__(self) -> Self:
         self._server = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -56,15 +57,16 @@ class Scripts:
 
 def accept() -> list[str]:
     """Fork a child for each script that is asked for; return its words, in the child alone."""
-    from hiermem import AsyncMemory
+    import hiermem.api.memory  # noqa: F401
     from hiermem.tokens import default_counter
 
-    assert AsyncMemory and default_counter().count("loads the vocabulary")
+    default_counter().count("loads the vocabulary")
     for line in iter(sys.stdin.readline, ""):
         asked = json.loads(line)
         child = os.fork()
         if child:
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
+            sys.stdout.flush()
             continue
         for number, path in enumerate(asked["streams"]):
             opened = os.open(path, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
