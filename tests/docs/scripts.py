@@ -36,16 +36,20 @@ class Scripts:
         self._server.communicate()
 
     def run(
-        self, *words: str, cwd: Path, env: dict[str, str] | None = None
+        self,
+        *words: str,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        stdin: str = os.devnull,
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``words``, a Python file and its arguments, and return what ``subprocess`` would."""
+        """Run ``python *words``, a file or -c and code, and return what ``subprocess`` would."""
         with TemporaryDirectory() as place:
             out, err = Path(place, "out"), Path(place, "err")
             asked = {
                 "words": words,
                 "cwd": str(cwd),
                 "env": dict(os.environ) if env is None else env,
-                "streams": [os.devnull, str(out), str(err)],
+                "streams": [stdin, str(out), str(err)],
             }
             self._server.stdin.write(json.dumps(asked) + "\n")
             self._server.stdin.flush()
@@ -81,5 +85,8 @@ def accept() -> list[str]:
 
 if __name__ == "__main__":
     sys.argv = accept()
-    sys.path[0] = str(Path(sys.argv[0]).parent)
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-c":
+        exec(compile(sys.argv.pop(1), "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.path[0] = str(Path(sys.argv[0]).parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")

@@ -11,18 +11,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "extraction.md"
 
 
 @pytest.fixture
-def printed(scripts, tmp_path_factory, tmp_path):
+def printed(scripts, tmp_path):
     """Return what runs one of the page's Python blocks and gives the lines that it prints."""
-    script = tmp_path_factory.mktemp("block") / "block.py"
-    return lambda which: _printed(scripts, script, tmp_path, which)
-
-
-def _printed(scripts, script, folder, which):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    script.write_text(blocks[which], "utf-8")
-    done = scripts.run(str(script), cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+
+    def run(which):
+        done = scripts.run("-c", blocks[which], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
 
 
 def test_the_first_example_shows_all_three_vectors(printed):
