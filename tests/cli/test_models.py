@@ -16,7 +16,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from hiermem import Memory, Message, UpdateReport  # noqa: E402
 from hiermem.cli import app as commands  # noqa: E402
-from hiermem.cli import options  # noqa: E402
+from hiermem.cli import output  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
 
 
@@ -200,7 +200,7 @@ def test_an_update_that_is_ended_says_so(db, number, code):
     assert child.returncode == code, told
     assert said == ""
     assert told.startswith("pumps: 0 of 1 summaries\n"), "the log is empty until the first answer"
-    assert "interrupted: what was made is kept" in told
+    assert f"interrupted by {number.name}: what was made is kept" in told
     assert "Traceback" not in told
     with Memory.open(db) as memory:
         (newest,) = memory.session("pumps").runs()
@@ -245,7 +245,7 @@ def test_an_update_with_nothing_to_make_tells_no_progress(db):
 
 def test_what_is_done_is_said_where_no_terminal_draws_it(db, monkeypatch):
     """Broken, the log of a job is empty for as long as a slow model works."""
-    monkeypatch.setattr(options, "_QUIET", 0.0)
+    monkeypatch.setattr(output, "_QUIET", 0.0)
     told = run("update", "--db", db).stderr.splitlines()
     assert told[0] == "pumps: 0 of 1 summaries"
     assert told[-1] == "pumps: 1 of 1 summaries"

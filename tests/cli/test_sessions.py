@@ -51,7 +51,7 @@ def test_sessions_are_listed_by_label_and_order(db):
     nobody = run("sessions", "--db", db, "--metadata", "user=eve")
     assert nobody.stdout == ""
     assert "no session is labelled so" in nobody.stderr
-    [talk, other] = json.loads(run("sessions", "--db", db, "--format", "json").stdout)
+    [talk, other] = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
     assert (talk["id"], talk["messages"], talk["metadata"]) == ("talk", 4, {"user": "ada"})
     assert other["title"] is None
     assert "KEY=VALUE" in run("sessions", "--db", db, "--metadata", "ada", code=2).stderr
@@ -123,11 +123,11 @@ def test_what_was_erased_or_quarantined_is_not_exported(db):
 def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch):
     target = tmp_path / "talk.jsonl"
     target.write_text("mine")
-    assert "exists" in run("export", target, "--db", db, "--session", "talk", code=1).stderr
+    assert "exists" in run("export", target, "--db", db, "--session", "talk", code=2).stderr
     assert target.read_text() == "mine"
     missing = tmp_path / "nowhere" / "talk.jsonl"
     assert str(missing) in run(
-        "export", missing, "--db", db, "--session", "talk", code=1
+        "export", missing, "--db", db, "--session", "talk", code=2
     ).stderr.replace("\n", "")
     monkeypatch.setattr("hiermem.cli.sessions._line", lambda stored: 1 / 0)
     before = sorted(tmp_path.iterdir())
@@ -138,9 +138,9 @@ def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch
 
 
 def test_delete_asks_and_erases(db):
-    run("delete", "talk", "--db", db, code=1, given="n\n")
-    assert "erase session 'talk'?" in run("delete", "talk", "--db", db, code=1).output
-    assert "there is talk" in run("delete", "tolk", "--db", db, "--yes", code=1).stderr
+    run("delete", "talk", "--db", db, code=2, given="n\n")
+    assert "erase session 'talk'?" in run("delete", "talk", "--db", db, code=2).output
+    assert "there is talk (Plans)" in run("delete", "tolk", "--db", db, "--yes", code=1).stderr
     assert "erased: session 'talk'" in run("delete", "talk", "--db", db, "--yes").stdout
     with Memory.open(db, create=False) as memory:
         assert [record.id for record in memory.sessions()] == ["other"]
