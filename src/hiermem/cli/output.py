@@ -32,7 +32,7 @@ ShowProgress: TypeAlias = Callable[..., None]
 #: Seconds between two lines of progress.
 _QUIET = 10.0
 #: What typer raises for a wrong command line; it exports only subclasses.
-_Misuse: type[Exception] = typer.BadParameter.__mro__[1]
+_Misuse: Any = typer.BadParameter.__mro__[1]
 
 
 class Code(IntEnum):
@@ -218,7 +218,7 @@ def _reported_errors() -> Generator[None]:
     except _Misuse as error:
         if not _Stderr.json:
             raise
-        _fail("UsageError", str(error), Code.USAGE)
+        _fail("UsageError", error.format_message(), Code.USAGE)
 
 
 def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:

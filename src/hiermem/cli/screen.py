@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import IO
 
 from rich.console import Console
+from rich.text import Text
 
 #: What becomes of degraded summaries.
 RETRIED = "to be asked for again later"
@@ -116,6 +117,12 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
         emoji=False,
         soft_wrap=False,
     )
+
+
+def print_indented(console: Console, text: Text, indent: int) -> None:
+    """Print text wrapped between words, each line indented, to the width of the console."""
+    for line in text.wrap(console, console.width - indent):
+        console.print(Text(" " * indent).append(line), soft_wrap=True)
 
 
 def replace_unencodable() -> None:

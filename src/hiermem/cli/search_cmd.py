@@ -12,13 +12,12 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
 from hiermem.cli.options import DB, Db, SessionId, Tenant, open_existing, session_of
 from hiermem.cli.output import Json, echo, hint, print_json
-from hiermem.cli.screen import clean, date_range, out
+from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.tree_view import level_style
 
 app = typer.Typer()
@@ -261,8 +260,7 @@ def print_hit(hit: Hit, query: str) -> None:
     head.append(f"  {hit.score:.2f}", style="not bold bright_black")
     console = out()
     console.print(head, soft_wrap=True)
-    found = _styled(_snippet(hit.text, query), query)
-    console.print(Padding(found, (0, 0, 0, _INDENT), expand=False))
+    print_indented(console, _styled(_snippet(hit.text, query), query), _INDENT)
 
 
 def _snippet(text: str, query: str) -> str:

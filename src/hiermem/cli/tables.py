@@ -12,13 +12,12 @@ from typing import Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
 from hiermem.cli.output import Code, print_json
-from hiermem.cli.screen import RETRIED, clean, out, plural, share
+from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -360,7 +359,7 @@ def print_check(report: CheckReport) -> None:
         state = Text("kept    ", style="green") if not count else Text("BROKEN  ", style="bold red")
         found = f": {count:,} found" if count else ""
         console.print(state.append(f"{_promise(promise)}{found}", "default not bold"))
-        console.print(Padding(Text(clean(what), style="bright_black"), (0, 0, 0, _STATE)))
+        print_indented(console, Text(clean(what), style="bright_black"), _STATE)
     if report.not_shown:
         names = ", ".join(_promise(promise) for promise in report.not_shown)
         unseen = f"Stored data cannot show these; the library's tests prove them: {names}."
