@@ -174,7 +174,7 @@ def update(
     with open_existing(db, tenant, llm, update_policy=policy) as memory:
         chosen = _chosen(memory, session, level)
         name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
-        data = {"session": chosen and chosen.id}
+        data = {"session_id": chosen and chosen.id}
         if dry_run:
             plan = (
                 chosen.update(level, strategy=strategy.value, dry_run=True)

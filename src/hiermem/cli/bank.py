@@ -275,11 +275,11 @@ def export(
     with open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
         done = target.export(folder, overwrite=overwrite)
-        told = (
+        line = (
             f"{clean(target.name)}: {len(done.written)} written, {len(done.unchanged)} unchanged, "
             f"{len(done.removed)} removed in {clean(str(folder))}.\n"
         )
-        _print(as_json, {"space": target.name, **asdict(done)}, told)
+        _print(as_json, {"space": target.name, **asdict(done)}, line)
         if done.kept:
             raise FolderError(
                 f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
@@ -308,11 +308,11 @@ def load(
         target = _chosen(memory, space, rules)
         done = target.load(folder, overwrite=overwrite)
         where = f", revision {done.revision}" if done.revision else ""
-        told = (
+        line = (
             f"{clean(target.name)}: {len(done.created)} new, {len(done.updated)} changed, "
             f"{len(done.unchanged)} unchanged{where}.\n"
         )
-        _print(as_json, {"space": target.name, **asdict(done)}, told)
+        _print(as_json, {"space": target.name, **asdict(done)}, line)
         if left := (*done.conflicts, *done.skipped):
             raise FolderError(
                 f"left alone: {', '.join(left)}; changed on both sides, or not plain files"

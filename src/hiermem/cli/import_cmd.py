@@ -176,7 +176,7 @@ def ingest(
         report = _imported(memory, read(), found, file)
         status = memory.session(session or file.stem).status()
     if as_json:
-        data = {"session": status.id, "messages": status.messages, "nodes": status.nodes}
+        data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
         print_json({**data, "found": asdict(found), "imported": asdict(report)})
         return
     sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)

@@ -124,7 +124,7 @@ def _prompt(selection: ContextSelection, form: Format) -> object:
 def _context_data(selection: ContextSelection, form: Format) -> dict[str, Any]:
     """Return what is printed of a context as JSON: its figures and its blocks, and the prompt."""
     return {
-        "session": selection.session_id,
+        "session_id": selection.session_id,
         "max_tokens": selection.max_tokens,
         "total_tokens": selection.total_tokens,
         "shared_prefix_tokens": selection.shared_prefix_tokens,
@@ -230,7 +230,7 @@ def search(
             hits = target.search(query, limit, levels=level or None, **filters)
         if as_json:
             data = [_as_data(hit, query) for hit in hits]
-            print_json({"session": target.id, "hits": data, **more})
+            print_json({"session_id": target.id, "hits": data, **more})
             return
         for hit in hits:
             print_hit(hit, query)

@@ -166,7 +166,7 @@ def rename(
         before = session.status().title
         session.set_title(title or None)
         if as_json:
-            print_json({"session": session.id, "title": title or None, "before": before})
+            print_json({"session_id": session.id, "title": title or None, "before": before})
         else:
             now = f"is called {clean(title)!r}" if title else "has no title"
             out().print(f"session {clean(session.id)!r} {now} now", soft_wrap=True)
@@ -203,7 +203,7 @@ def export(
                 count += 1
                 show({"messages": (count, total)})
         if as_json:
-            print_json({"session": chosen.id, "file": str(target), "messages": count})
+            print_json({"session_id": chosen.id, "file": str(target), "messages": count})
         else:
             hint(f"wrote {plural(count, 'message')} to {clean(str(target))}")
 

@@ -101,7 +101,7 @@ def tree_data(session: Session, *, lowest: int | None) -> dict[str, Any]:
     state = session.status()
     levels = [level for level in sorted(state.nodes, reverse=True) if level >= (lowest or 1)]
     return {
-        "session": state.id,
+        "session_id": state.id,
         "title": state.title,
         "participants": list(state.participants),
         "messages": state.messages,

@@ -280,12 +280,12 @@ def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print_json(receipt)
     else:
-        _print_lines(_told(receipt))
+        _print_lines(_receipt_lines(receipt))
     if not receipt.scrubbed and receipt.scrub_reason and receipt.kind != "quarantine":
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def _told(receipt: Receipt) -> list[str]:
+def _receipt_lines(receipt: Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
