@@ -139,9 +139,7 @@ def test_an_error_is_one_line_of_json(given, words, kind, code):
 def test_progress_is_json_too(given, monkeypatch):
     monkeypatch.setattr(output, "_QUIET", 0.0)
     lines = [json.loads(line) for line in _json(given, CALLS["update, all"]).stderr.splitlines()]
-    assert lines[-1] == {
-        "progress": {"subject": "all", "unit": "sessions", "done": 1, "total": 1}
-    }
+    assert lines[-1] == {"progress": {"subject": "all", "unit": "sessions", "done": 1, "total": 1}}
 
 
 def test_json_loses_nothing_and_moves_no_cursor(tmp_path):

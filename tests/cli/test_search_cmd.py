@@ -108,6 +108,14 @@ def test_hits_are_wrapped_between_words_on_a_terminal(db, monkeypatch):
     assert "User: The lighthouse keeper is called Ottilie Brandt." in " ".join(evidence.split())
 
 
+def test_hits_are_wrapped_in_a_pipe_too(db):
+    """Broken, a hit is one endless line in a log, or its words are cut in two."""
+    lines = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 100
+    assert all(line.startswith("  ") and line == line.rstrip() for line in lines[1:])
+
+
 def test_a_hit_ends_with_a_whole_word(db):
     """Broken, the end of a long message is cut off inside a word."""
     lines = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()[1:]

@@ -122,6 +122,7 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
 def print_indented(console: Console, text: Text, indent: int) -> None:
     """Print text wrapped between words, each line indented, to the width of the console."""
     for line in text.wrap(console, console.width - indent):
+        line.rstrip()
         console.print(Text(" " * indent).append(line), soft_wrap=True)
 
 

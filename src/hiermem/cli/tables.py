@@ -72,7 +72,7 @@ def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
         table.add_row(
             clean(each.id[:ids]),
             each.kind,
-            clean(each.subject),
+            _subject(each),
             _moment(each.started_at),
             Text(each.outcome, style="" if each.outcome == "ok" else "yellow"),
             clean(_result_of(each)),
@@ -111,6 +111,10 @@ def _result_of(run: RunRecord) -> str:
     if not parts and run.outcome == "ok":
         parts.append("no calls")
     return ", ".join(parts)
+
+
+def _subject(run: RunRecord) -> str:
+    return clean(run.subject) or "all sessions"
 
 
 def _erasure_kind(run: RunRecord) -> str:
@@ -158,7 +162,7 @@ def one_run(report: RunReport) -> RenderableType:
     """Return one run and its items."""
     record = report.record
     lines = [
-        f"{record.kind} of {clean(record.subject)}: {report.outcome}",
+        f"{record.kind} of {_subject(record)}: {report.outcome}",
         f"began {_moment(record.started_at)}"
         + ("" if report.seconds is None else f", took {report.seconds:.1f} s"),
     ]
