@@ -467,12 +467,15 @@ def test_the_prompt_of_these_tests_holds_its_canary():
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-async def test_the_key_of_a_named_model_comes_from_the_environment(dialect, provider, monkeypatch):
+async def test_address_and_key_of_a_named_model_come_from_the_environment(
+    dialect, provider, monkeypatch
+):
     """Broken, ``llm="openai:…"`` is sent without the key that the user has set."""
-    base_url = provider.openai_url if dialect == "openai" else provider.url
+    address = provider.openai_url if dialect == "openai" else provider.url
     for key, taken in ((provider.key, True), ("another", False)):
+        monkeypatch.setenv(f"{dialect.upper()}_BASE_URL", address)
         monkeypatch.setenv(f"{dialect.upper()}_API_KEY", key)
-        model = model_by_name(f"{dialect}:tiny", base_url=base_url)
+        model = model_by_name(f"{dialect}:tiny")
         try:
             with nullcontext() if taken else pytest.raises(PermanentModelError):
                 assert (await model.complete(request())).text
