@@ -19,6 +19,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from hiermem.core.search.forms import indexed
 from hiermem.core.search.passages import passages
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, terms, words
@@ -32,7 +33,8 @@ Array: TypeAlias = npt.NDArray[Any]
 ASKS: Final = 1
 SPEAKS_OF_SELF: Final = 2
 
-_MAGIC: Final = b"hmT1"
+#: The version of the terms and of the layout. Blocks of another one are made again.
+_MAGIC: Final = b"hmT2"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST: Final = 255
@@ -73,7 +75,7 @@ class Postings:
 
     ``message`` is the index in the session, ``begin`` and ``end`` the stretch of its body,
     ``tokens`` those of the stretch and ``whole`` those of all the message's passages. ``length``
-    counts the unit's terms, ``at`` is its time in microseconds since 1970, ``speaker`` and
+    counts the unit's terms without other forms, ``at`` is its time in microseconds since 1970, ``speaker`` and
     ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
     ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
     """
@@ -135,7 +137,8 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
             spoken = words(passage.text)
             held = [stem(word) for word in spoken if word not in STOP_WORDS]
             held += frame
-            tally = sorted(Counter(map(number, held)).items())
+            others = indexed(passage.text, spoken)
+            tally = sorted(Counter(map(number, [*held, *others])).items())
             numbers.extend(term for term, _ in tally)
             counts.extend(min(times, _MOST) for _, times in tally)
             flags = ASKS * _asks(passage.text) + SPEAKS_OF_SELF * (

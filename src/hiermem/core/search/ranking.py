@@ -195,7 +195,7 @@ def _matching(
     for term in query.terms:
         weight = term.count * (weights.form if term.of_form else 1.0)
         weight *= weights.asker if term.of_asker else 1.0
-        rows, counts = index.find((term.number,))
+        rows, counts = index.find((term.number, *term.forms))
         if not len(rows) and guesses > 0:
             guesses -= 1
             rows, counts = index.find(corrections(term))
