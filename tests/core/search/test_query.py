@@ -15,7 +15,8 @@ from hiermem.core.text.stemming import stem
 @given(st.text(max_size=300))
 def test_any_text_is_a_question(text):
     query = read_query(text)
-    assert {term.number for term in query.terms} == query.numbers
+    own = {number for term in query.terms for number in (term.number, *term.forms)}
+    assert own == query.numbers
     assert read_query(text) == query
 
 

@@ -34,6 +34,8 @@ _COMPOUNDING: Final = frozenset({"de", "nl"})
 UNKNOWN: Final = "?"
 #: A text is English where at least one word of so many is an English stop word.
 _ENGLISH: Final = 8
+#: A longer text without function words, in the letters of English, is code or a table.
+_NOTE: Final = 16
 #: The letters of a beginning, and the length from which a word has one.
 _HEAD: Final = 5
 _LONG: Final = 7
@@ -56,15 +58,17 @@ _PART: Final = 3
 
 
 def languages(spoken: Sequence[str]) -> tuple[str, ...]:
-    """Return the codes of the languages that a text may be in; none for English.
+    """Return the codes of the languages that a text may be in; none for English and for code.
 
     >>> languages(words("Wo ist die Katze?")), languages(words("Where is the cat?"))
     (('de',), ())
     """
     telling = _telling()
     if telling.keys().isdisjoint(spoken):
+        if len(spoken) > _NOTE and "".join(spoken).isascii():
+            return ()
         english = sum(map(STOP_WORDS.__contains__, spoken))
-        return () if not spoken or _ENGLISH * english >= len(spoken) else (UNKNOWN,)
+        return () if _ENGLISH * english >= len(spoken) else (UNKNOWN,)
     said = Counter(code for word in spoken for code in telling.get(word, ()))
     most = max(*said.values(), sum(map(STOP_WORDS.__contains__, spoken)))
     return tuple(sorted(code for code, count in said.items() if 2 * count >= most))
@@ -84,18 +88,14 @@ def indexed(text: str, spoken: Sequence[str]) -> list[str]:
     if not codes and text.isascii():
         return []
     found = [stem(word) for word in spellings(text).values()]
-    for word, times in Counter(spoken).items():
-        own = [*forms(word, codes), *_held(word, codes)]
-        found += own * times
+    for word in spoken:
+        found += held(word, codes)
     return found
 
 
 def forms(word: str, codes: Collection[str]) -> Iterator[str]:
-    """Yield the forms of a folded word in these languages."""
-    if _WORD.fullmatch(word):
-        for code in _LATIN if UNKNOWN in codes else codes:
-            if code in _LATIN:
-                yield f"{code} {light(_plain(word, code), code)}"
+    """Yield the forms of a word of a question in these languages."""
+    yield from _inflected(word, _LATIN if UNKNOWN in codes else codes)
 
 
 def looked_for(word: str, codes: Collection[str]) -> Iterator[str]:
@@ -115,8 +115,20 @@ def is_weak(word: str) -> bool:
     return _HIRAGANA.fullmatch(word) is not None
 
 
-def _held(word: str, codes: Collection[str]) -> Iterator[str]:
-    """Yield the parts of a word of a message."""
+@lru_cache(maxsize=16_384)
+def held(word: str, codes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the forms and the parts of a word of a message."""
+    return (*_inflected(word, codes), *_parts(word, codes))
+
+
+def _inflected(word: str, codes: Collection[str]) -> Iterator[str]:
+    if _WORD.fullmatch(word):
+        for code in codes:
+            if code in _LATIN:
+                yield f"{code} {light(_plain(word, code), code)}"
+
+
+def _parts(word: str, codes: Collection[str]) -> Iterator[str]:
     yield from _common(word, codes)
     if _WORD.fullmatch(word):
         for code in _COMPOUNDING.intersection(codes):
@@ -169,5 +181,6 @@ def _telling() -> Mapping[str, tuple[str, ...]]:
     for title, members in FUNCTION_WORDS.items():
         code = title.partition(" ")[0]
         for word in members - FUNCTION_WORDS["english too"] - STOP_WORDS:
-            found[word] = (*found.get(word, ()), code)
+            if not (len(word) == 1 and word.isascii()):
+                found[word] = (*found.get(word, ()), code)
     return found

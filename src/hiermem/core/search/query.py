@@ -18,6 +18,7 @@ from hiermem.core.search.spelling import slips
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, spellings, words
 from hiermem.core.search.thesaurus import members, synonyms
+from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 
@@ -32,6 +33,7 @@ _OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
 _OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
 _ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
 _BIDDING: Final = _WORDS["bidding"]
+_WHEN: Final = frozenset(map(fold, _WORDS["when"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Query:
 
     ``numbers`` are all its terms. ``first_person``: it is about the asker's own matter.
     ``to_assistant``: it is about what the assistant once said. ``overview``: it asks for a summary
-    of a whole matter, not for one fact.
+    of a whole matter, not for one fact. ``for_time``: it asks when something was.
     """
 
     terms: tuple[QueryTerm, ...]
@@ -67,6 +69,7 @@ class Query:
     first_person: bool
     to_assistant: bool
     overview: bool
+    for_time: bool
 
 
 def read_query(text: str) -> Query:
@@ -109,6 +112,7 @@ def read_query(text: str) -> Query:
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
+        for_time=not _WHEN.isdisjoint(asked) or not _WHEN.isdisjoint(map(" ".join, pairwise(asked))),
     )
 
 

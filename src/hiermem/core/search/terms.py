@@ -60,14 +60,13 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return [word[:_LONGEST] for word in _PLAIN.findall(text.lower())]
-    return [piece for run in _TOKEN.findall(fold(text)) for piece in pieces(run)]
-
-
-def pieces(run: str) -> list[str]:
-    """Return the words of a run of letters: itself, or its pairs of characters."""
-    if len(run) == 1 or not _UNSPACED_RUN.match(run):
-        return [run[:_LONGEST]]
-    return [run[at : at + 2] for at in range(len(run) - 1)]
+    found: list[str] = []
+    for run in _TOKEN.findall(fold(text)):
+        if len(run) == 1 or not _UNSPACED_RUN.match(run):
+            found.append(run[:_LONGEST])
+        else:
+            found.extend(run[at : at + 2] for at in range(len(run) - 1))
+    return found
 
 
 def written(text: str) -> list[str]:
@@ -76,7 +75,7 @@ def written(text: str) -> list[str]:
     >>> written("Ein Café in ZÜRICH")
     ['ein', 'café', 'in', 'zürich']
     """
-    return _TOKEN.findall(cased(text))
+    return [word[:_LONGEST] for word in _TOKEN.findall(cased(text))]
 
 
 def spellings(text: str) -> dict[str, str]:
@@ -89,11 +88,6 @@ def spellings(text: str) -> dict[str, str]:
         return {}
     pairs = zip(words(text), words(text.translate(_AS_TWO)), strict=True)
     return {one: other for one, other in pairs if one != other}
-
-
-def is_unspaced(word: str) -> bool:
-    """Return whether a word is part of a run without spaces."""
-    return _UNSPACED_RUN.match(word) is not None
 
 
 def terms(text: str) -> list[str]:
