@@ -5,13 +5,12 @@ endings Porter's algorithm does not know. It counts as the word itself. A *part*
 
 - of a German or Dutch compound, the words at its edges, wherever the remainder can begin a word;
 - of a run of Han, kana or Hangul, each character;
-- of an Arabic word, its consonants, since plurals change the vowels inside ("ورقة", "أوراق");
+- of an Arabic word, its consonants, since plurals change the vowels inside ("مفتاح", "مفاتيح");
 - of a Cyrillic word, and of any word of a text in an unknown language, the first letters.
 
 No session has a language. Which languages a text may be in is told by its function words, text by
 text, so that conversations may mix them. English text has no forms and no parts: it is indexed and
-found by its terms alone. A question in an unknown language, such as a few bare nouns, is looked for
-in the forms of all. What is asked and what is indexed meet in these terms, each of which holds a
+found by its terms alone. A few bare nouns may be in any language, and have the forms of all. What is asked and what is indexed meet in these terms, each of which holds a
 blank or a plus sign, as no word does.
 """
 
@@ -57,18 +56,23 @@ _COMPOUND: Final = 6
 _PART: Final = 3
 
 
-def languages(spoken: Sequence[str]) -> tuple[str, ...]:
+def languages(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
     """Return the codes of the languages that a text may be in; none for English and for code.
 
-    >>> languages(words("Wo ist die Katze?")), languages(words("Where is the cat?"))
-    (('de',), ())
+    ``spoken`` are its words. A text without function words may be in any; if it is long, it has
+    only the code ``UNKNOWN``.
+
+    >>> [languages(text, words(text)) for text in ("Wo ist die Katze?", "Where is the cat?")]
+    [('de',), ()]
     """
     telling = _telling()
     if telling.keys().isdisjoint(spoken):
-        if len(spoken) > _NOTE and "".join(spoken).isascii():
+        short = len(spoken) <= _NOTE
+        if text.isascii() and not short:
             return ()
-        english = sum(map(STOP_WORDS.__contains__, spoken))
-        return () if _ENGLISH * english >= len(spoken) else (UNKNOWN,)
+        if _ENGLISH * sum(map(STOP_WORDS.__contains__, spoken)) >= len(spoken):
+            return ()
+        return (*_LATIN, UNKNOWN) if short else (UNKNOWN,)
     said = Counter(code for word in spoken for code in telling.get(word, ()))
     most = max(*said.values(), sum(map(STOP_WORDS.__contains__, spoken)))
     return tuple(sorted(code for code, count in said.items() if 2 * count >= most))
@@ -76,7 +80,9 @@ def languages(spoken: Sequence[str]) -> tuple[str, ...]:
 
 def function_words(codes: Collection[str]) -> frozenset[str]:
     """Return the words of these languages that a question is not searched for."""
-    return frozenset().union(*(FUNCTION_WORDS.get(code, ()) for code in codes))
+    if UNKNOWN in codes:
+        return frozenset()
+    return frozenset().union(*(FUNCTION_WORDS[code] for code in codes))
 
 
 def indexed(text: str, spoken: Sequence[str]) -> list[str]:
@@ -84,7 +90,7 @@ def indexed(text: str, spoken: Sequence[str]) -> list[str]:
 
     ``spoken`` are its words. A text in English has none.
     """
-    codes = languages(spoken)
+    codes = languages(text, spoken)
     if not codes and text.isascii():
         return []
     found = [stem(word) for word in spellings(text).values()]
@@ -94,15 +100,18 @@ def indexed(text: str, spoken: Sequence[str]) -> list[str]:
 
 
 def forms(word: str, codes: Collection[str]) -> Iterator[str]:
-    """Yield the forms of a word of a question in these languages."""
-    yield from _inflected(word, _LATIN if UNKNOWN in codes else codes)
+    """Yield the forms of a folded word in these languages."""
+    if _WORD.fullmatch(word):
+        for code in codes:
+            if code in _LATIN:
+                yield f"{code} {light(_plain(word, code), code)}"
 
 
 def looked_for(word: str, codes: Collection[str]) -> Iterator[str]:
     """Yield the parts by which a word of a question is found, and those that it is found as."""
     yield from _common(word, codes)
     if _WORD.fullmatch(word):
-        for code in _COMPOUNDING if UNKNOWN in codes else _COMPOUNDING.intersection(codes):
+        for code in _COMPOUNDING.intersection(codes):
             own = light(_plain(word, code), code)
             yield f"{code}+{own}"
             yield from (f"{code} {part}" for part in _edges(own, code))
@@ -118,14 +127,7 @@ def is_weak(word: str) -> bool:
 @lru_cache(maxsize=16_384)
 def held(word: str, codes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the forms and the parts of a word of a message."""
-    return (*_inflected(word, codes), *_parts(word, codes))
-
-
-def _inflected(word: str, codes: Collection[str]) -> Iterator[str]:
-    if _WORD.fullmatch(word):
-        for code in codes:
-            if code in _LATIN:
-                yield f"{code} {light(_plain(word, code), code)}"
+    return (*forms(word, codes), *_parts(word, codes))
 
 
 def _parts(word: str, codes: Collection[str]) -> Iterator[str]:
@@ -162,8 +164,8 @@ _TWO: Final = re.compile("(?<!q)([aou])e")
 def _edges(word: str, code: str) -> tuple[str, ...]:
     """Return the stems of the words that may begin or end a compound.
 
-    >>> [part for part in _edges("fuhrerscheinpruf", "de") if part in ("fuhrerschein", "pruf")]
-    ['fuhrerschein', 'pruf']
+    >>> _edges("haustur", "de")
+    ('hau', 'tur')
     """
     found: dict[str, None] = {}
     if len(word) >= _COMPOUND:

@@ -22,7 +22,7 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
     wanted = set(query.numbers)
     for term in query.terms:
         wanted.update(term.synonyms, term.members)
-    codes = languages(words(text))
+    codes = languages(text, words(text))
     found: list[tuple[int, int]] = []
     for begin, end in spans(text):
         piece = text[begin:end]

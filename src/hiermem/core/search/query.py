@@ -82,7 +82,7 @@ def read_query(text: str) -> Query:
     (4, True, True)
     """
     asked = words(text)
-    codes = languages(asked)
+    codes = languages(text, asked)
     left_out = STOP_WORDS | function_words(codes)
     typed = {stem(word): word for word in asked if word not in left_out}
     typed = typed or {stem(word): word for word in asked}
