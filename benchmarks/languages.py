@@ -2,10 +2,10 @@
 
 A file of ``languages`` is one conversation of two people. Under a message stand the questions that
 it answers, worded in other cases, numbers, tenses or compounds, and partly without accents. A
-question counts if the message is among the first three hits of ``session.search``. Questions with
-"?" were looked at while the terms were chosen, those with "!" were written with them and asked
-afterwards. Beside it stands SQLite's FTS5 over the same messages (Porter stems, diacritics removed,
-the words of the question joined by OR).
+question counts if the message is among the first three hits of ``session.search``; "at once" counts
+it only if it is the first. Questions with "?" were looked at while the terms were chosen, those
+with "!" were written with them and asked afterwards. Beside it stands SQLite's FTS5 over the same
+messages (Porter stems, diacritics removed, the words of the question joined by OR).
 
     python benchmarks/languages.py [-v] [--development] [languages, such as de ru]
 
@@ -40,6 +40,15 @@ class Question:
     text: str
     place: int
     held_out: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question with the places that FTS5 and a search find first."""
+
+    question: Question
+    plain: list[int]
+    hits: list[int]
 
 
 def read(language: str) -> tuple[list[Message], list[Question]]:
@@ -93,39 +102,41 @@ def main() -> None:
     parser.add_argument("--development", action="store_true", help="leave out what is held out")
     parser.add_argument("languages", nargs="*", default=list(NAMES))
     options = parser.parse_args()
-    columns = ("messages", "questions", "FTS5", "hiermem", "looked at", "held out")
+    columns = ("messages", "questions", "FTS5", "hiermem", "looked at", "held out", "at once")
     print(f"{'':<12}" + "".join(f"{column:>11}" for column in columns))
-    everything: list[tuple[Question, bool, bool]] = []
+    everything: list[Row] = []
     size = 0
     for language in options.languages:
         messages, questions = read(language)
         questions = [q for q in questions if not (options.development and q.held_out)]
         asked = [question.text for question in questions]
         rows = [
-            (question, question.place in plain, question.place in found)
+            Row(question, plain, found)
             for question, plain, found in zip(
                 questions, fts(messages, asked), hiermem(messages, asked), strict=True
             )
         ]
         show(NAMES[language], len(messages), rows)
         if options.verbose:
-            for question, _, hit in rows:
-                if not hit:
-                    print(f"    {question.text}\n        {messages[question.place].content}")
+            for row in rows:
+                if row.question.place not in row.hits:
+                    fact = messages[row.question.place].content
+                    print(f"    {row.question.text}\n        {fact}")
         everything += rows
         size += len(messages)
     show("all", size, everything)
 
 
-def show(name: str, messages: int, rows: list[tuple[Question, bool, bool]]) -> None:
+def show(name: str, messages: int, rows: list[Row]) -> None:
     """Print a row of the table; a share of no questions is a dash."""
     shares = (
-        [plain for _, plain, _ in rows],
-        [hit for _, _, hit in rows],
-        [hit for question, _, hit in rows if not question.held_out],
-        [hit for question, _, hit in rows if question.held_out],
+        [row.question.place in row.plain for row in rows],
+        [row.question.place in row.hits for row in rows],
+        [row.question.place in row.hits for row in rows if not row.question.held_out],
+        [row.question.place in row.hits for row in rows if row.question.held_out],
+        [row.question.place in row.hits[:1] for row in rows],
     )
-    cells = [f"{sum(hits) / len(hits):.2f}" if hits else "-" for hits in shares]
+    cells = [f"{sum(found) / len(found):.2f}" if found else "-" for found in shares]
     print(f"{name:<12}" + "".join(f"{cell:>11}" for cell in [messages, len(rows), *cells]))
 
 

@@ -80,3 +80,19 @@ def test_no_entry_is_a_stop_word():
     entries = {word for group in groups for word in group}
     assert len(entries) > 1_000
     assert entries & STOP_WORDS == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("When did Ada move?", True),
+        ("In what year was the flood?", True),
+        ("Wann war das Treffen?", True),
+        ("Когда мы переехали?", True),
+        ("什么时候开学?", True),
+        ("What do you do when it rains?", False),
+        ("Where did Ada move?", False),
+    ],
+)
+def test_questions_for_a_time(text, expected):
+    assert read_query(text).for_time is expected

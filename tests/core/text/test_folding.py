@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the letters of other languages are meant
 """Which spellings are one text, and that any text can be folded."""
 
 import sys
@@ -34,7 +35,9 @@ def test_spellings_of_one_text_are_one(one, other):
     assert fold(one) == fold(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("мой", "мои"), ("か", "が"), ("ñu", "mu"), ("는", "은")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("мой", "мои"), ("か", "が"), ("ñu", "mu"), ("는", "은")]
+)
 def test_what_tells_words_apart_is_kept(one, other):
     assert fold(one) != fold(other)
 

@@ -10,8 +10,9 @@ endings Porter's algorithm does not know. It counts as the word itself. A *part*
 
 No session has a language. Which languages a text may be in is told by its function words, text by
 text, so that conversations may mix them. English text has no forms and no parts: it is indexed and
-found by its terms alone. A few bare nouns may be in any language, and have the forms of all. What is asked and what is indexed meet in these terms, each of which holds a
-blank or a plus sign, as no word does.
+found by its terms alone. A few bare nouns may be in any language, and have the forms of all.
+What is asked and what is indexed meet in these terms; all but the characters hold a blank or a plus
+sign, as no word does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from hiermem.core.search.stopwords import FUNCTION_WORDS, STOP_WORDS
-from hiermem.core.search.terms import spellings, words
+from hiermem.core.search.terms import spellings
 from hiermem.core.text.stemming import light, stem
 
 #: Languages of Latin letters with endings in ``hiermem.data``, and those that write compounds.
@@ -39,7 +40,9 @@ _NOTE: Final = 16
 _HEAD: Final = 5
 _LONG: Final = 7
 _WORD: Final = re.compile("[a-z]{3,40}")
-_CHARACTER: Final = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]")
+_CHARACTER: Final = re.compile(
+    "[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]"
+)
 _KANA: Final = re.compile("[\u3041-\u30ff]")
 _HIRAGANA: Final = re.compile("[\u3041-\u309f\u30fc]+")
 _CYRILLIC: Final = re.compile("[\u0400-\u052f]{6,40}")
@@ -62,6 +65,7 @@ def languages(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
     ``spoken`` are its words. A text without function words may be in any; if it is long, it has
     only the code ``UNKNOWN``.
 
+    >>> from hiermem.core.search.terms import words
     >>> [languages(text, words(text)) for text in ("Wo ist die Katze?", "Where is the cat?")]
     [('de',), ()]
     """
@@ -165,7 +169,7 @@ def _edges(word: str, code: str) -> tuple[str, ...]:
     """Return the stems of the words that may begin or end a compound.
 
     >>> _edges("haustur", "de")
-    ('hau', 'tur')
+    ('hau', 'stur', 'tur')
     """
     found: dict[str, None] = {}
     if len(word) >= _COMPOUND:

@@ -31,8 +31,8 @@ from hiermem.types import ROLES, StoredMessage
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word; it names
-#: a time.
+#: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word; it
+#: names a time.
 ASKS: Final = 1
 SPEAKS_OF_SELF: Final = 2
 NAMES_TIME: Final = 4
@@ -85,9 +85,9 @@ class Postings:
 
     ``message`` is the index in the session, ``begin`` and ``end`` the stretch of its body,
     ``tokens`` those of the stretch and ``whole`` those of all the message's passages. ``length``
-    counts the unit's terms without other forms, ``at`` is its time in microseconds since 1970, ``speaker`` and
-    ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
-    ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
+    counts the unit's terms without other forms, ``at`` is its time in microseconds since 1970,
+    ``speaker`` and ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i
+    holds the next ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
     """
 
     message: Array

@@ -41,8 +41,9 @@ class QueryTerm:
     """A term's number, how often it is asked for, and the numbers of terms that may replace it.
 
     ``forms`` are other terms of the same word, ``synonyms`` words that mean the same and parts of
-    it, ``members`` those of the kind that it names. ``word`` is the word as it was typed, in lower case. ``of_form``: it describes the form of the
-    answer. ``of_asker``: it says whose matter is asked about.
+    it, ``members`` those of the kind that it names. ``word`` is the word as it was typed, folded.
+    ``of_form``: it describes the form of the answer, or is only an ending. ``of_asker``: it says
+    whose matter is asked about.
     """
 
     number: int
@@ -112,7 +113,8 @@ def read_query(text: str) -> Query:
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
-        for_time=not _WHEN.isdisjoint(asked) or not _WHEN.isdisjoint(map(" ".join, pairwise(asked))),
+        for_time=not _WHEN.isdisjoint(asked)
+        or not _WHEN.isdisjoint(map(" ".join, pairwise(asked))),
     )
 
 

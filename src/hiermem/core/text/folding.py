@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001, RUF002  # the letters of other languages are meant
 """Decides which spellings of a text are the same text.
 
 Case, width, accents, vowel points and the digits of other scripts are written in one way, so that
