@@ -64,6 +64,12 @@ def for_model(policy: P, model: object) -> P:
     return policy.model_copy(update=update)
 
 
+def replaced(policy: P, **settings: Any) -> P:
+    """Return the policy with other settings, where they are not None. Raises ConfigError."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return type(policy)(**{**policy.model_dump(exclude_unset=True), **given}) if given else policy
+
+
 class LevelConfig(_Policy):
     """How the summaries of one level are grouped and how long they are.
 

@@ -147,6 +147,9 @@ SESSION_CALLS = {
         "max_calls": NOT_A_COUNT,
         "max_tokens": NOT_A_COUNT,
         "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "concurrency": (*NOT_A_COUNT, 0, 257),
+        "batch_delay": ("1", -1, math.nan, math.inf, True),
+        "config": (5, {}, "tokens", HierarchyConfig()),  # it goes with strategy="full" alone
         "dry_run": NOT_A_SWITCH,
     },
     "context": {
@@ -257,7 +260,7 @@ MEMORY_CALLS = {
     "update_all": {
         name: values
         for name, values in SESSION_CALLS["update"].items()
-        if name not in ("level", "wait")
+        if name not in ("level", "wait", "concurrency", "batch_delay", "config")
     },
     "worker": {
         "max_calls": NOT_A_COUNT,

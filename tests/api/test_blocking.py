@@ -7,6 +7,7 @@ derived method takes what its asynchronous one takes, and returns what that one'
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -245,3 +246,15 @@ if TYPE_CHECKING:
         space.notes("gone")  # type: ignore[arg-type]
         worker.drain("5")  # type: ignore[arg-type]
         graph.entity("x", "file")  # type: ignore[call-arg]
+
+
+def test_a_memory_serves_and_closes_where_a_loop_runs_already(tmp_path):
+    """The cells of a notebook run inside its loop; closing there raised RuntimeError."""
+
+    async def cell() -> None:
+        with Memory.open(tmp_path / "memory.db") as memory:
+            memory.session("s").append(Message.user("Hello"))
+
+    asyncio.run(cell())
+    with Memory.open(tmp_path / "memory.db") as memory:
+        assert memory.session("s").count() == 1
