@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import tomllib
 from datetime import timedelta
+from pathlib import Path
 
 import anyio
 import pytest
@@ -332,3 +335,49 @@ def test_named_hosts_are_let_in_with_and_without_a_port():
     )
     assert "proxy:8443:*" not in hosts.allowed_hosts
     assert "https://memory.example.org" in hosts.allowed_origins
+
+
+# ---------------------------------------------------------------------------------------------
+# The page
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+
+
+def entries(value):
+    """Yield the configurations of a server in a client's file."""
+    if isinstance(value, dict):
+        if "command" in value:
+            yield value
+        for each in value.values():
+            yield from entries(each)
+
+
+async def test_the_page_lists_every_tool_and_resource():
+    async with Served() as client:
+        names = {each.name for each in (await client.list_tools()).tools}
+        addresses = {str(each.uri) for each in (await client.list_resources()).resources} | {
+            each.uri_template
+            for each in (await client.list_resource_templates()).resource_templates
+        }
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+    assert {name for name in names if f"`{name}`" in rows} == names
+    assert set(re.findall(r"^\| `(\w+://[^`]+)`", PAGE, re.MULTILINE)) == addresses
+    assert {name for name in PUBLISHED if f"`{name}`" in rows} == PUBLISHED
+
+
+def test_the_configurations_of_the_page_start_the_server():
+    typer = pytest.importorskip("typer")
+    from hiermem.cli.app import app
+
+    blocks = re.findall(r"```(json|toml)\n(.*?)```", PAGE, re.DOTALL)
+    found = [
+        entry
+        for kind, text in blocks
+        for entry in entries(json.loads(text) if kind == "json" else tomllib.loads(text))
+    ]
+    assert len(found) == len(blocks) >= 4
+    for entry in found:
+        assert entry["command"] == "hiermem"
+        command = typer.main.get_command(app).commands[entry["args"][0]]
+        command.make_context("mcp", entry["args"][1:])
