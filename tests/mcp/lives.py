@@ -122,6 +122,13 @@ async def life(client):
     recalled = await ask(client, "recall_memory", query="What is cabin 33?", session="trip")
     assert said(33) in recalled["text"]
 
+    # In all conversations: the answer is in another one.
+    everywhere = await ask(client, "recall_memory", query="Which toner does the printer need?")
+    assert "needs toner 39A" in everywhere["text"]
+    assert everywhere["sources"][0] == {"session": "work", "message": 0}
+    hits = (await ask(client, "search_memory", query="printer toner", limit=3))["hits"]
+    assert (hits[0]["session"], hits[0]["id"]) == ("work", "m0")
+
     note = await ask(
         client, "live_note", space="office", text="Ada pays by invoice.", category="decision",
         agent="clerk", tags=["money"], rules=RULES,
@@ -148,8 +155,9 @@ async def life(client):
 
     receipt = await ask(client, "erase_messages", session="trip", messages=[33])
     assert receipt["removed"]["messages"] == 1
-    recalled = await ask(client, "recall_memory", query="What is cabin 33?", session="trip")
-    assert said(33) not in recalled["text"]
+    for where in ({"session": "trip"}, {}):
+        recalled = await ask(client, "recall_memory", query="What is cabin 33?", **where)
+        assert {"session": "trip", "message": 33} not in recalled["sources"]
     await ask(client, "erase_session", session="trip", confirm="trip")
     assert "trip" not in await read(client, "hiermem://sessions")
     kinds = {run["kind"] for run in (await ask(client, "run_logs", limit=100))["runs"]}
@@ -200,6 +208,7 @@ HOSTILE = {
     "another space": ("bank_read", {"space": "../default", "file": "progress.md"}),
     "another session's confirmation": ("erase_session", {"session": "trip", "confirm": "work"}),
     "two names for one session": ("summaries_update", {"sessionId": "h", "slug": "h"}),
+    "levels of all sessions": ("search_memory", {"query": "ferry", "levels": [1]}),
     "no session": ("summaries_update", {"strategy": "full"}),
     "sizes that fit no session": (
         "summaries_update",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from lives import ask, ended, refused, talk
 from mcp.shared.exceptions import MCPError
+from typer.testing import CliRunner
 
 from hiermem import (
     AsyncMemory,
@@ -27,6 +30,7 @@ from hiermem import (
     StoreBusyError,
     UsageError,
 )
+from hiermem.cli.app import app
 from hiermem.mcp import Http, memory_server
 from hiermem.mcp.jobs import Jobs
 from hiermem.mcp.sizes import IN_CHARS, wanted
@@ -337,6 +341,21 @@ def test_named_hosts_are_let_in_with_and_without_a_port():
     assert "https://memory.example.org" in hosts.allowed_origins
 
 
+def test_the_command_says_what_is_missing(monkeypatch):
+    runner = CliRunner()
+    monkeypatch.delenv("HIERMEM_MCP_TOKEN", raising=False)
+    refused = runner.invoke(app, ["mcp", "--db", ":memory:", "--http"])
+    assert refused.exit_code == 1
+    assert "HIERMEM_MCP_TOKEN" in refused.output
+    for name in [each for each in sys.modules if each.startswith("hiermem.mcp")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "mcp"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    refused = runner.invoke(app, ["mcp", "--db", ":memory:"])
+    assert refused.exit_code == 1
+    assert "pip install 'hiermem-memory[mcp]'" in " ".join(refused.output.split())
+
+
 # ---------------------------------------------------------------------------------------------
 # The page
 
@@ -367,9 +386,6 @@ async def test_the_page_lists_every_tool_and_resource():
 
 
 def test_the_configurations_of_the_page_start_the_server():
-    typer = pytest.importorskip("typer")
-    from hiermem.cli.app import app
-
     blocks = re.findall(r"```(json|toml)\n(.*?)```", PAGE, re.DOTALL)
     found = [
         entry

@@ -235,11 +235,14 @@ class Tools:
         self,
         *,
         query: Question,
-        session: SessionId,
+        session: AnySession = None,
         limit: Annotated[int, Field(ge=1, le=50)] = 10,
         levels: Annotated[
             list[Annotated[int, Field(ge=0, le=64)]] | None,
-            Field(max_length=64, description="0 for messages, 1 and up for summaries."),
+            Field(
+                max_length=64,
+                description="Of one conversation: 0 for messages, 1 and up for summaries.",
+            ),
         ] = None,
         roles: Annotated[
             list[Literal["system", "user", "assistant", "tool"]] | None, Field(max_length=4)
@@ -247,12 +250,16 @@ class Tools:
         since: Annotated[datetime | None, Field(description="With a time zone.")] = None,
         until: Annotated[datetime | None, Field(description="With a time zone.")] = None,
     ) -> results.Hits:
-        """Find the messages and summaries that match a question, best first.
+        """Find what matches a question, best first, in one conversation or in all of them.
 
-        Use recall_memory to read the answer itself. A hit's id goes into expand_summary.
+        In one, summaries are found too. Use recall_memory to read the answer itself. A hit's id
+        goes into expand_summary.
         """
+        if levels is not None and session is None:
+            raise UsageError("levels goes with a session; messages of all sessions are searched")
         filters = _filters(levels=levels, roles=roles, since=since, until=until)
-        hits = await self._memory.session(session).search(query, limit, **filters)
+        place = self._memory if session is None else self._memory.session(session)
+        hits = await place.search(query, limit, **filters)
         return results.Hits(hits=[results.Found.of(hit) for hit in hits])
 
     @tool("Recall word for word", reads=True)
@@ -260,16 +267,20 @@ class Tools:
         self,
         *,
         query: Question,
-        session: SessionId,
+        session: AnySession = None,
         max_tokens: Annotated[
             int, Field(ge=50, le=50_000, description="The most tokens of the answer.")
         ] = 1_500,
         since: Annotated[datetime | None, Field(description="With a time zone.")] = None,
         until: Annotated[datetime | None, Field(description="With a time zone.")] = None,
     ) -> results.Recalled:
-        """Recall what was said about a question, word for word, with speakers and dates."""
+        """Recall what was said about a question, word for word, with speakers and dates.
+
+        Without a session, all conversations are asked. The first time, that may take long.
+        """
         filters = _filters(since=since, until=until)
-        evidence = await self._memory.session(session).recall(query, max_tokens, **filters)
+        place = self._memory if session is None else self._memory.session(session)
+        evidence = await place.recall(query, max_tokens, **filters)
         return results.Recalled(
             text=evidence.text,
             total_tokens=evidence.total_tokens,
