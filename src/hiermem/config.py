@@ -29,6 +29,8 @@ Unit = Literal["tokens", "chars"]
 
 #: The most seconds that a lease may be set to; one that claims to last much longer is ignored.
 LONGEST_LEASE = 3600.0
+#: Seconds in a week.
+_WEEK = 604_800.0
 #: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
 _SMALL_INPUT = 200
 #: The settings for a model that is served on this machine, where nothing was set.
@@ -304,6 +306,15 @@ _CHAR_LEVELS = (
 )  # fmt: skip
 
 
+def _no_milliseconds(name: str, value: object) -> None:
+    """Refuse a bare number of seconds over a week: it was probably meant as milliseconds."""
+    if isinstance(value, (int, float)) and value > _WEEK:
+        raise ValueError(
+            f"{name} is {value:,} seconds, more than a week; are milliseconds meant? Say which by "
+            f"timedelta(milliseconds={value}) or timedelta(seconds={value})"
+        )
+
+
 class HierarchyConfig(_Policy):
     """Everything that decides the shape of a session's tree. Use the two presets.
 
@@ -334,8 +345,11 @@ class HierarchyConfig(_Policy):
     @model_validator(mode="before")
     @classmethod
     def _aliases(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("seal_policy") == "chars":
-            data = {**data, "seal_policy": "size"}
+        if isinstance(data, dict):
+            for name in ("max_age", "flush_after"):
+                _no_milliseconds(name, data.get(name))
+            if data.get("seal_policy") == "chars":
+                data = {**data, "seal_policy": "size"}
         return data
 
     @model_validator(mode="after")

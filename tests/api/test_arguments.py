@@ -523,6 +523,8 @@ def _a_session():
         lambda: Message.from_openai(5),
         lambda: CompressionTrigger(5),
         lambda: CompressionTrigger(None),
+        lambda: CompressionTrigger(HierarchyConfig(), 0),
+        lambda: CompressionTrigger(HierarchyConfig(), "2"),
     ],
 )
 def test_no_value_is_made_of_it(make):

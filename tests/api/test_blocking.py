@@ -248,7 +248,7 @@ if TYPE_CHECKING:
         graph.entity("x", "file")  # type: ignore[call-arg]
 
 
-def test_a_memory_serves_and_closes_where_a_loop_runs_already(tmp_path):
+def test_a_memory_serves_and_closes_where_a_loop_runs_already(tmp_path: Path) -> None:
     """The cells of a notebook run inside its loop; closing there raised RuntimeError."""
 
     async def cell() -> None:

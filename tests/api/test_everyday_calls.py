@@ -139,11 +139,15 @@ async def test_a_full_update_under_a_configuration_is_planned_resumed_and_kept(c
 async def test_an_update_may_have_another_concurrency_than_the_memory(most):
     class Counting(ScriptedLLM):
         remote, now, seen = True, 0, 0
+        enough = asyncio.Event()
 
         async def complete(self, request):
             self.now += 1
             self.seen = max(self.seen, self.now)
-            await asyncio.sleep(0.005)
+            if self.now == most:
+                self.enough.set()
+            await asyncio.wait_for(self.enough.wait(), 30)  # so many are in flight at once
+            await asyncio.sleep(0.01)  # and there is time for more
             self.now -= 1
             return await super().complete(request)
 
