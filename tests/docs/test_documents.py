@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import blocks
@@ -124,18 +126,24 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
         encoding="utf-8",
     )
     (tmp_path / "rules.md").write_text("- progress.md: what works", encoding="utf-8")
+    said = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Hello."]}}
+    node = {"id": "m", "parent": None, "children": [], "message": {"id": "m", **said}}
+    chats = [{"title": "T", "id": "ID", "mapping": {"m": node}, "current_node": "m"}]
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("conversations.json", json.dumps(chats))
     named = {"FILE": "talk.jsonl", "TEXT": "The pump works.", "RULES": "rules.md"}
     runner, ran = CliRunner(), []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         for line in commands_of(ROOT / "README.md"):
-            words = [named.get(word, word) for word in shlex.split(line)[1:]]
+            words = [named.get(word, word) for word in shlex.split(line, comments=True)[1:]]
             if words[0] == "demo":
                 continue
             result = runner.invoke(app, words)
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
-    told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export", "mcp"}
+    told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export", "rename"}
+    told |= {"mcp"}
     main = {"import", "ingest", "update", "context", "show", "extract", "search", "bank"}
     assert set(ran) == main | told
     assert (tmp_path / "chat.db").exists()

@@ -24,7 +24,8 @@ from hiermem.cli.models import (
     model_of,
 )
 from hiermem.cli.options import DB, Db, Tenant
-from hiermem.cli.screen import clean, out, reported_errors
+from hiermem.cli.output import hint
+from hiermem.cli.screen import clean
 
 app = typer.Typer()
 #: The variable with the token that clients must bear over HTTP.
@@ -66,26 +67,25 @@ def mcp(
     temperature: Temperature = None,
 ) -> None:
     """Serve the memory to an MCP client: tools to append, recall, summarise, note and erase."""
-    with reported_errors():
-        try:
-            from hiermem.mcp import Http, serve_http, serve_stdio
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != _PACKAGE:
-                raise
-            raise ConfigError(
-                "the MCP server needs the package 'mcp', which is not installed: "
-                "pip install 'hiermem-memory[mcp]' (from a checkout: pip install '.[mcp]')"
-            ) from None
-        llm = model_of(
-            model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
-        )
-        policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
-        opening = AsyncMemory.open(
-            db, tenant=tenant, llm=llm, read_only=read_only, update_policy=policy
-        )
-        if http:
-            place = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
-            out(error=True).print(f"serving {clean(str(db))} at http://{host}:{port}/mcp")
-            asyncio.run(serve_http(opening, place, read_only=read_only))
-        else:
-            asyncio.run(serve_stdio(opening, read_only=read_only))
+    try:
+        from hiermem.mcp import Http, serve_http, serve_stdio
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != _PACKAGE:
+            raise
+        raise ConfigError(
+            "the MCP server needs the package 'mcp', which is not installed: "
+            "pip install 'hiermem-memory[mcp]' (from a checkout: pip install '.[mcp]')"
+        ) from None
+    llm = model_of(
+        model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+    )
+    policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
+    opening = AsyncMemory.open(
+        db, tenant=tenant, llm=llm, read_only=read_only, update_policy=policy
+    )
+    if http:
+        place = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
+        hint(f"serving {clean(str(db))} at http://{host}:{port}/mcp")
+        asyncio.run(serve_http(opening, place, read_only=read_only))
+    else:
+        asyncio.run(serve_stdio(opening, read_only=read_only))

@@ -7,6 +7,7 @@ web page of another host. All of this is checked before anything of the request 
 from __future__ import annotations
 
 import hmac
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from hiermem import ConfigError
 LEAST_TOKEN: Final = 16
 MOST_BYTES: Final = 8 * 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_PORT: Final = re.compile(r":\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,9 @@ class Http:
         """Return the hosts and the origins that are let in."""
         own = self.host if ":" not in self.host else f"[{self.host}]"
         named = [*_LOOPBACK, own, *self.hosts]
-        hosts = [*named, *(f"{each}:*" for each in named if not _has_port(each))]
+        hosts = [*named, *(f"{each}:*" for each in named if not _PORT.search(each))]
         origins = [f"{scheme}://{each}" for scheme in ("http", "https") for each in hosts]
         return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition("]")[2].rpartition(":")[2].isdigit() and ":" in host.rpartition("]")[2]
 
 
 class TokenRequired:

@@ -417,9 +417,9 @@ class Tools:
                 plan=results.Plan.model_validate(plan),
                 note=None if full or config is None else "the plan is for the present windows",
             )
-        job = self._jobs.begin(name)
         if config is not None and not full:
             await session.reconfigure(config)
+        job = self._jobs.begin(name)
 
         async def part(
             upto: int | None, calls: int | None, tokens: int | None, report: Report
