@@ -6,8 +6,9 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 from typer.testing import CliRunner
 
 from hiermem import ImagePart, Memory, Message, NotFoundError, TextPart, ToolCall
@@ -86,7 +87,7 @@ def _said(path, session):
         ]  # fmt: skip
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(25)
 @given(
     texts=st.lists(
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),

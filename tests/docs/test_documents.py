@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -24,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_block_runs(page, tmp_path):
+def test_every_python_block_runs(page, tmp_path, scripts):
     """The blocks of one page run in order, in one namespace, in an empty folder.
 
     In a process of their own: what an example leaves behind must not meet the other tests.
@@ -44,15 +42,7 @@ def test_every_python_block_runs(page, tmp_path):
                 "ANTHROPIC_BASE_URL": provider.url,
                 "GATEWAY_KEY": "k",
             }
-        ran = subprocess.run(
-            [sys.executable, "-W", "error", blocks.__file__, *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        ran = scripts.run(blocks.__file__, *words, cwd=tmp_path, env=environment)
         assert ran.returncode == 0, ran.stderr[-3_000:]
         if page.name == "models.md":
             asked = {each.body["model"] for each in provider.served}
