@@ -30,11 +30,11 @@ from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import Block
+from hiermem.types.transaction import TERMS, Block
 
 _log = logging.getLogger("hiermem.search")
 #: The kind of the blocks that hold terms.
-KIND: Final = "terms"
+KIND: Final = TERMS
 #: Messages in a block. Messages that do not fill one yet are indexed in memory only.
 STRIDE: Final = 256
 #: Strides that are read, and blocks that are written, at a time.
