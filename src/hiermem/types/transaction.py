@@ -20,7 +20,8 @@ __all__ = [
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
     "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
     "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "Rewrite", "RunRecord",
-    "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent", "StoredRow", "ViewRecord",
+    "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
+    "StoredRow", "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -127,7 +127,7 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         who = measure.speaker(message)
         speaker = speakers.setdefault(who, len(speakers))
         thread = threads.setdefault(message.thread, len(threads))
-        frame = terms(f"{'' if is_generic(who) else who} {_date_words(stored.created_at)}")
+        frame = _frame(who, stored.created_at)
         at = (stored.created_at - _EPOCH) // _MICROSECOND
         whole = sum(passage.tokens for passage in found)
         role = ROLES.index(message.role)
@@ -169,6 +169,17 @@ def _assemble(
         speakers=speakers,
         threads=threads,
     )
+
+
+def _frame(who: str, at: datetime) -> list[str]:
+    """Return the terms that a unit has besides its text: of its speaker's name and its date."""
+    return terms(f"{'' if is_generic(who) else who} {_date_words(at)}")
+
+
+def frame_of(postings: Postings, unit: int) -> list[int]:
+    """Return the numbers of the terms that a unit has besides its text."""
+    at = _EPOCH + int(postings.at[unit]) * _MICROSECOND
+    return list(map(number, _frame(postings.speakers[postings.speaker[unit]], at)))
 
 
 def spoken(speaker: str, text: str) -> str:
