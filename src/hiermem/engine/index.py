@@ -110,6 +110,8 @@ class Indexes:
         self._stored: dict[str, tuple[object, int]] = {}
         #: What the segments of the index over all sessions are made of, by their numbers.
         self.segments: dict[int, Part] = {}
+        #: What no segment had when it was last looked, with what that was.
+        self.loose: tuple[object, Part, list[Postings]] | None = None
 
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncGenerator[None]:

@@ -87,8 +87,7 @@ async def consult(handle: Handle, query: Query) -> TenantIndex:
             damaged = [one.number for one, part in pairs if part is None]
             await handle.store.put_segment([], {}, replaces=damaged)
             continue
-        blocks = await _loose(handle, state)
-        memory = in_memory([(member, part) for _, member, part in blocks])
+        memory, held = await _in_memory(handle, state)
         parts = (*(part for part in segments if part is not None), memory)
         if not corrected and unknown(query, parts):
             corrected = True
@@ -99,7 +98,7 @@ async def consult(handle: Handle, query: Query) -> TenantIndex:
             if not more <= pages:
                 pages |= more
                 continue
-        return TenantIndex(parts, tuple((record, part) for record, _, part in blocks))
+        return TenantIndex(parts, held)
 
 
 async def placed_blocks(
@@ -149,6 +148,24 @@ def _head(handle: Handle, segment: Segment) -> Part | None:
             return None
         heads[segment.number] = found
     return found
+
+
+async def _in_memory(
+    handle: Handle, state: IndexState
+) -> tuple[Part, tuple[tuple[SessionRecord, Postings], ...]]:
+    """Return what no segment has, as a part of the index; the last one is remembered."""
+    loose = [(one.session, one.block.start, one.block.stop) for one in state.loose]
+    gaps = [(record, *gap) for record, held in state.unindexed for gap in held]
+    mark = [(one.id, one.epoch, start, stop) for one, start, stop in (*loose, *gaps)]
+    indexes = handle.indexes
+    if indexes.loose is None or indexes.loose[0] != mark:
+        blocks = await _loose(handle, state)
+        part = in_memory([(member, held) for _, member, held in blocks])
+        indexes.loose = mark, part, [held for *_, held in blocks]
+    _, part, postings = indexes.loose
+    records = {record.id: record for record, *_ in (*loose, *gaps)}
+    pairs = zip(part.members, postings, strict=True)
+    return part, tuple((records[member.session_id], held) for member, held in pairs)
 
 
 async def _loose(handle: Handle, state: IndexState) -> list[tuple[SessionRecord, Member, Postings]]:
