@@ -252,6 +252,22 @@ MEMORY_CALLS = {
         "order_by": ("bogus", 5, None, ["created"]),
     },
     "count_sessions": {"metadata": NOT_METADATA},
+    "search": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["search"].items()
+            if name not in ("levels", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
+    "recall": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["recall"].items()
+            if name not in ("beside", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {

@@ -143,6 +143,9 @@ def search(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
+    everywhere: Annotated[
+        bool, typer.Option("--all", "-a", help="Search the messages of all sessions.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
     level: Annotated[
         list[int] | None,
@@ -173,17 +176,22 @@ def search(
     form: Annotated[Shape, typer.Option("--format", help="A table, or JSON.")] = (Shape.table),
 ) -> None:
     """Find messages and summaries that answer a question, best first."""
+    if everywhere and (session or level or tag):
+        raise typer.BadParameter(
+            "--all searches messages of all sessions; omit --session, --level and --tag"
+        )
     with reported_errors(), open_existing(db, tenant) as memory:
-        target = session_of(memory, session)
+        target = memory if everywhere else session_of(memory, session)
         # An omitted option is an empty list, which as a filter would match nothing.
         filters: dict[str, Any] = {
             "roles": [each.value for each in role] if role else None,
             "threads": thread or None,
-            "tags": tag or None,
             "entities": entity or None,
             "since": since and since.replace(tzinfo=UTC),
             "until": until and until.replace(tzinfo=UTC),
         }
+        if not everywhere:
+            filters["tags"] = tag or None
         if tokens is not None:
             if level:
                 raise typer.BadParameter("--tokens returns messages only; omit --level")
@@ -193,13 +201,15 @@ def search(
                 _print_text(found.text, query)
                 return
         else:
-            hits = target.search(query, limit, levels=level or None, **filters)
+            if not everywhere:
+                filters["levels"] = level or None
+            hits = target.search(query, limit, **filters)
         if form is Shape.json:
             typer.echo(_escaped_json([_as_data(hit, query) for hit in hits]))
             return
         printed = 0
         for hit in hits:
-            print_hit(hit, query)
+            print_hit(hit, query, of_session=everywhere)
             printed += 1
         if not printed:
             out(error=True).print("Nothing found.")
@@ -210,12 +220,16 @@ def _print_text(text: str, query: str) -> None:
     console.print(_styled(clean(text), query), soft_wrap=not console.is_terminal)
 
 
-def print_hit(hit: Hit, query: str) -> None:
+def print_hit(hit: Hit, query: str, *, of_session: bool = False) -> None:
     """Print one hit: its place and speaker, then the text around the first match.
+
+    ``of_session`` names its session first.
 
     On a terminal the text is wrapped between words; elsewhere it is one line.
     """
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
+    if of_session:
+        head = Text(f"{clean(hit.session_id)} ", style="bold").append(head)
     if hit.message is not None:
         said = hit.message.message.name or hit.message.role
         head.append(f" {clean(said)}", style="not bold default")
@@ -267,6 +281,7 @@ def _styled(text: str, query: str) -> Text:
 
 def _as_data(hit: Hit, query: str) -> dict[str, Any]:
     return {
+        "session": hit.session_id,
         "id": hit.id,
         "kind": hit.kind,
         "level": hit.level,

@@ -87,8 +87,8 @@ def _pages(
     for number in pages:
         key = (segment << _PAGE_BITS | number,)
         row = connection.execute("SELECT data FROM pages WHERE page = ?", key).fetchone()
-        if row is not None:
-            found[number] = bytes(row[0])
+        if row is not None and isinstance(row[0], bytes):
+            found[number] = row[0]
     return found
 
 
