@@ -143,9 +143,9 @@ async def test_summaries_are_embedded_before_messages_and_may_be_all():
     """Level 1 first; with ``embed_messages=False`` messages get no vectors, until it is set."""
     texts = [f"Reading {n} of pump {n}: {n * 7} rpm, and the conveyance waits." for n in range(99)]
     store = MemoryStore()
-    async with memory_over(store, None) as memory:
-        await memory.session("s").append(Message.user(text, created_at=START) for text in texts)
-        await memory.session("s").update()
+    before = memory_over(store, None)
+    await before.session("s").append(Message.user(text, created_at=START) for text in texts)
+    await before.session("s").update()
     async with memory_over(store, Meanings()) as memory:
         tenant, kinds = memory._handle.store, []
         plain = tenant.put_blocks
@@ -160,7 +160,8 @@ async def test_summaries_are_embedded_before_messages_and_may_be_all():
         assert made == ["vectors-L1", "vectors-L2", "vectors"]
     store, embedder = MemoryStore(), Meanings()
     policy = SearchPolicy(embed_messages=False)
-    async with memory_over(store, embedder, search_policy=policy) as memory:
+    async with memory_over(store, embedder) as later:
+        memory = memory_over(store, embedder, search_policy=policy)
         session = memory.session("s")
         await session.append(Message.user(text, created_at=START) for text in texts)
         await session.update()
@@ -175,8 +176,7 @@ async def test_summaries_are_embedded_before_messages_and_may_be_all():
         await session.append(Message.user("One more.", created_at=START))
         await session.embed()
         assert len(embedder.sent) == sent
-    async with memory_over(store, embedder) as memory:
-        assert (await memory.session("s").embed()).messages == 41
+        assert (await later.session("s").embed()).messages == 100
 
 
 async def test_what_has_a_vector_is_never_sent_again():
