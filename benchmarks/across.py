@@ -118,13 +118,16 @@ async def beside(memory: AsyncMemory, base: sqlite3.Connection, asked: Sequence[
 
 
 async def appended(memory: AsyncMemory, sessions: int) -> float:
-    """Return the milliseconds that a single append takes, to one session after the other."""
+    """Return the milliseconds that a single append takes, to one session after the other.
+
+    Each session has been appended to once before, so its record is at hand.
+    """
     took: list[float] = []
-    for number in range(APPENDS):
-        session = memory.session(f"talk-{number % sessions}")
-        began = time.perf_counter()
-        await session.append(Message.user(f"One more thing, number {number}."))
-        took.append(1_000 * (time.perf_counter() - began))
+    for number in range(2 * APPENDS):
+        session = memory.session(f"talk-{number % min(APPENDS, sessions)}")
+        said = Message.user(f"One more thing, number {number}.")
+        one = await spent(lambda: session.append(said))  # noqa: B023
+        took += [one] if number >= APPENDS else []
     return median(took)
 
 
