@@ -253,14 +253,16 @@ class SearchPolicy(_Policy):
 
     ``candidates`` is the least number of items of each level that a search considers: messages, L1,
     L2, ...; the last number applies to the levels above. ``cache_bytes`` bounds the indexes kept in
-    memory. With ``embed_summaries``, summaries get vectors too. ``embed_batch`` texts go into one
-    request. ``requests_per_minute`` and ``tokens_per_minute`` apply to everything that uses one
-    embedder object.
+    memory. With ``embed_summaries``, summaries get vectors, level 1 first; with ``embed_messages``,
+    messages get them after that. ``embed_batch`` texts go into one request.
+    ``requests_per_minute`` and ``tokens_per_minute`` apply to everything that uses one embedder
+    object.
     """
 
     candidates: tuple[int, ...] = Field(default=(10, 5, 3, 1), min_length=1)
     cache_bytes: int = Field(default=268_435_456, ge=0)
     embed_summaries: bool = True
+    embed_messages: bool = True
     embed_batch: int = Field(default=64, ge=1, le=10_000)
     embed_timeout: float = Field(default=60.0, gt=0)
     requests_per_minute: int | None = Field(default=None, ge=1)

@@ -33,6 +33,7 @@ from hiermem import (
     RecallFilters,
     SearchFilters,
     Span,
+    TenantFilters,
     UpdatePolicy,
     UsageError,
 )
@@ -256,6 +257,22 @@ MEMORY_CALLS = {
         "order_by": ("bogus", 5, None, ["created"]),
     },
     "count_sessions": {"metadata": NOT_METADATA},
+    "search": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["search"].items()
+            if name not in ("levels", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
+    "recall": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["recall"].items()
+            if name not in ("beside", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {
@@ -479,6 +496,7 @@ async def test_every_parameter_of_the_calls_is_in_the_tables():
             told = set(inspect.signature(member).parameters) - {"self"}
             if "filters" in told:
                 kind = SearchFilters if name == "search" else RecallFilters
+                kind = TenantFilters if owner is AsyncMemory else kind
                 told = told - {"filters"} | set(kind.__annotations__)
             assert told == set(table.get(name, {})), name
     assert set(inspect.signature(AsyncMemory).parameters) == {"store", *PARTS}

@@ -152,6 +152,8 @@ MEMORY: dict[str, Call] = {
     ),
     "sessions": (lambda m: m.sessions(), list),
     "count_sessions": (lambda m: m.count_sessions(), int),
+    "search": (lambda m: m.search("Kestrel"), list),
+    "recall": (lambda m: m.recall("Kestrel"), Evidence),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),

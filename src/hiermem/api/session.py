@@ -473,7 +473,7 @@ class AsyncSession:
         """
         from hiermem.engine.search import search
 
-        question = search.Question(self.id, query, read_filters(filters, messages_only=True))
+        question = search.Question(self.id, query, read_filters(filters, known=RecallFilters))
         shown = self._shown(beside)
         return await search.recall(
             self._handle, question, max_tokens, neighbours=neighbours, shown=shown
