@@ -26,11 +26,11 @@ from hiermem.testing import StoreConformance
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
     "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records",
-    "blocks",
+    "blocks", "index_state", "segment_blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
-    "put_blocks", "drop_blocks", "restore",
+    "put_blocks", "drop_blocks", "put_segment", "restore",
 )  # fmt: skip
 
 

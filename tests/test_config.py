@@ -1,5 +1,7 @@
 """Which settings are refused when they are made, each with an error of the library."""
 
+from datetime import timedelta
+
 import pytest
 
 from hiermem.config import ContextPolicy, HierarchyConfig, LevelConfig
@@ -62,3 +64,16 @@ def test_a_silence_can_close_a_window_whatever_its_target():
     ):
         with pytest.raises(ConfigError, match=r"min_flush .* is above target"):
             wrong()
+
+
+@pytest.mark.parametrize("name", ["max_age", "flush_after"])
+def test_a_number_that_was_meant_in_milliseconds_is_asked_about(name):
+    """1,200,000 seconds are two weeks: no silence would ever close a window."""
+    for preset in (HierarchyConfig.by_tokens, HierarchyConfig.by_chars):
+        with pytest.raises(
+            ConfigError, match=rf"{name} is 1,200,000 seconds.*milliseconds=1200000"
+        ):
+            preset(**{name: 1_200_000})
+        assert getattr(preset(**{name: 604_800}), name) == timedelta(weeks=1)
+        long = preset(**{name: timedelta(days=30)})
+        assert HierarchyConfig.from_json(long.to_json()) == long

@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.search.embedding_state import IndexReport as IndexReport
     from hiermem.core.search.filters import RecallFilters as RecallFilters
     from hiermem.core.search.filters import SearchFilters as SearchFilters
+    from hiermem.core.search.filters import TenantFilters as TenantFilters
     from hiermem.core.search.highlight import matched as matched
     from hiermem.core.search.hits import Evidence as Evidence
     from hiermem.core.search.hits import Hit as Hit
@@ -204,7 +205,7 @@ else:  # at run time, the same names by module
         "hiermem.core.log.receipts": "EditReport Receipt",
         "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
-        "hiermem.core.search.filters": "RecallFilters SearchFilters",
+        "hiermem.core.search.filters": "RecallFilters SearchFilters TenantFilters",
         "hiermem.core.search.highlight": "matched",
         "hiermem.core.search.hits": "Evidence Hit",
         "hiermem.core.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",

@@ -29,6 +29,8 @@ Unit = Literal["tokens", "chars"]
 
 #: The most seconds that a lease may be set to; one that claims to last much longer is ignored.
 LONGEST_LEASE = 3600.0
+#: Seconds in a week.
+_WEEK = 604_800.0
 #: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
 _SMALL_INPUT = 200
 #: The settings for a model that is served on this machine, where nothing was set.
@@ -62,6 +64,12 @@ def for_model(policy: P, model: object) -> P:
     names = type(policy).model_fields.keys() - policy.model_fields_set
     update = {name: value for name, value in _LOCAL_SERVER.items() if name in names}
     return policy.model_copy(update=update)
+
+
+def replaced(policy: P, **settings: Any) -> P:
+    """Return the policy with other settings, where they are not None. Raises ConfigError."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return type(policy)(**{**policy.model_dump(exclude_unset=True), **given}) if given else policy
 
 
 class LevelConfig(_Policy):
@@ -245,14 +253,16 @@ class SearchPolicy(_Policy):
 
     ``candidates`` is the least number of items of each level that a search considers: messages, L1,
     L2, ...; the last number applies to the levels above. ``cache_bytes`` bounds the indexes kept in
-    memory. With ``embed_summaries``, summaries get vectors too. ``embed_batch`` texts go into one
-    request. ``requests_per_minute`` and ``tokens_per_minute`` apply to everything that uses one
-    embedder object.
+    memory. With ``embed_summaries``, summaries get vectors, level 1 first; with ``embed_messages``,
+    messages get them after that. ``embed_batch`` texts go into one request.
+    ``requests_per_minute`` and ``tokens_per_minute`` apply to everything that uses one embedder
+    object.
     """
 
     candidates: tuple[int, ...] = Field(default=(10, 5, 3, 1), min_length=1)
     cache_bytes: int = Field(default=268_435_456, ge=0)
     embed_summaries: bool = True
+    embed_messages: bool = True
     embed_batch: int = Field(default=64, ge=1, le=10_000)
     embed_timeout: float = Field(default=60.0, gt=0)
     requests_per_minute: int | None = Field(default=None, ge=1)
@@ -298,6 +308,15 @@ _CHAR_LEVELS = (
 )  # fmt: skip
 
 
+def _no_milliseconds(name: str, value: object) -> None:
+    """Refuse a bare number of seconds over a week: it was probably meant as milliseconds."""
+    if isinstance(value, (int, float)) and value > _WEEK:
+        raise ValueError(
+            f"{name} is {value:,} seconds, more than a week; are milliseconds meant? Say which by "
+            f"timedelta(milliseconds={value}) or timedelta(seconds={value})"
+        )
+
+
 class HierarchyConfig(_Policy):
     """Everything that decides the shape of a session's tree. Use the two presets.
 
@@ -328,8 +347,11 @@ class HierarchyConfig(_Policy):
     @model_validator(mode="before")
     @classmethod
     def _aliases(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("seal_policy") == "chars":
-            data = {**data, "seal_policy": "size"}
+        if isinstance(data, dict):
+            for name in ("max_age", "flush_after"):
+                _no_milliseconds(name, data.get(name))
+            if data.get("seal_policy") == "chars":
+                data = {**data, "seal_policy": "size"}
         return data
 
     @model_validator(mode="after")

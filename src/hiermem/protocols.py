@@ -18,10 +18,12 @@ from hiermem.types.transaction import (
     Block,
     Changes,
     Deciding,
+    IndexState,
     KeyEntry,
     LogEvent,
     NodeTally,
     NodeWrite,
+    PlacedBlock,
     Record,
     RecordWrite,
     RunRecord,
@@ -575,6 +577,46 @@ class TenantStore(Protocol):
 
     async def drop_blocks(self, session_id: str, kind: str) -> None:
         """Remove all blocks of that kind."""
+        ...
+
+    # -- the index over all sessions
+
+    async def index_state(
+        self, pages: Sequence[int] = (), *, limit: int | None = 100
+    ) -> IndexState:
+        """Return the segments with these pages, the loose blocks, and what has no block of terms.
+
+        All of it is of one state of the store. Segments come by number, all of them; loose blocks
+        by the creation of their session, then by start, up to ``limit``; unindexed sessions by
+        creation, up to ``limit`` too. The cost is proportional to the result, not to the number of
+        sessions.
+        """
+        ...
+
+    async def put_segment(
+        self,
+        blocks: Sequence[PlacedBlock],
+        pages: Mapping[int, bytes],
+        *,
+        replaces: Sequence[int] = (),
+    ) -> bool:
+        """Dissolve the segments ``replaces``, and put a segment made of ``blocks``; all or nothing.
+
+        The blocks get the places 0, 1, 2, ... in it. Pages are numbered from 0 to 65,535. Without
+        blocks, nothing is put. A segment's number is never used again.
+
+        Returns False, writing nothing, if one of ``replaces`` is gone, or if one of the blocks does
+        not stand as given: it has another end or is gone, it is in another segment, or the epoch of
+        its session is another.
+
+        A block of terms that is replaced stays in its segment, as a dead one. A segment is
+        dissolved in the transaction that rewrites a message which one of its blocks covers, dead or
+        not, or that deletes a session of one of them: nothing of what is erased may stay in a page.
+        """
+        ...
+
+    async def segment_blocks(self, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
+        """Return the blocks at these (segment, place) that are not dead, in the order given."""
         ...
 
 

@@ -33,6 +33,7 @@ from hiermem import (
     RecallFilters,
     SearchFilters,
     Span,
+    TenantFilters,
     UpdatePolicy,
     UsageError,
 )
@@ -148,6 +149,9 @@ SESSION_CALLS = {
         "max_calls": NOT_A_COUNT,
         "max_tokens": NOT_A_COUNT,
         "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "concurrency": (*NOT_A_COUNT, 0, 257),
+        "batch_delay": ("1", -1, math.nan, math.inf, True),
+        "config": (5, {}, "tokens", HierarchyConfig()),  # it goes with strategy="full" alone
         "dry_run": NOT_A_SWITCH,
     },
     "context": {
@@ -253,12 +257,28 @@ MEMORY_CALLS = {
         "order_by": ("bogus", 5, None, ["created"]),
     },
     "count_sessions": {"metadata": NOT_METADATA},
+    "search": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["search"].items()
+            if name not in ("levels", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
+    "recall": {
+        **{
+            name: values
+            for name, values in SESSION_CALLS["recall"].items()
+            if name not in ("beside", "span", "tags")
+        },
+        "metadata": NOT_METADATA,
+    },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {
         name: values
         for name, values in SESSION_CALLS["update"].items()
-        if name not in ("level", "wait")
+        if name not in ("level", "wait", "concurrency", "batch_delay", "config")
     },
     "worker": {
         "max_calls": NOT_A_COUNT,
@@ -476,6 +496,7 @@ async def test_every_parameter_of_the_calls_is_in_the_tables():
             told = set(inspect.signature(member).parameters) - {"self"}
             if "filters" in told:
                 kind = SearchFilters if name == "search" else RecallFilters
+                kind = TenantFilters if owner is AsyncMemory else kind
                 told = told - {"filters"} | set(kind.__annotations__)
             assert told == set(table.get(name, {})), name
     assert set(inspect.signature(AsyncMemory).parameters) == {"store", *PARTS}
@@ -521,6 +542,8 @@ def _a_session():
         lambda: Message.from_openai(5),
         lambda: CompressionTrigger(5),
         lambda: CompressionTrigger(None),
+        lambda: CompressionTrigger(HierarchyConfig(), 0),
+        lambda: CompressionTrigger(HierarchyConfig(), "2"),
     ],
 )
 def test_no_value_is_made_of_it(make):

@@ -7,6 +7,7 @@ derived method takes what its asynchronous one takes, and returns what that one'
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,8 @@ MEMORY: dict[str, Call] = {
     ),
     "sessions": (lambda m: m.sessions(), list),
     "count_sessions": (lambda m: m.count_sessions(), int),
+    "search": (lambda m: m.search("Kestrel"), list),
+    "recall": (lambda m: m.recall("Kestrel"), Evidence),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),
@@ -246,3 +249,15 @@ if TYPE_CHECKING:
         space.notes("gone")  # type: ignore[arg-type]
         worker.drain("5")  # type: ignore[arg-type]
         graph.entity("x", "file")  # type: ignore[call-arg]
+
+
+def test_a_memory_serves_and_closes_where_a_loop_runs_already(tmp_path: Path) -> None:
+    """The cells of a notebook run inside its loop; closing there raised RuntimeError."""
+
+    async def cell() -> None:
+        with Memory.open(tmp_path / "memory.db") as memory:
+            memory.session("s").append(Message.user("Hello"))
+
+    asyncio.run(cell())
+    with Memory.open(tmp_path / "memory.db") as memory:
+        assert memory.session("s").count() == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from hiermem import (
@@ -12,6 +14,7 @@ from hiermem import (
     Memory,
     Message,
     OpenAIChat,
+    UpdatePolicy,
     UsageError,
     model_by_name,
 )
@@ -95,3 +98,58 @@ def test_a_token_counter_may_be_given_by_its_name():
         assert memory.sessions()[0].counter == "tiktoken:o200k_base"
     with pytest.raises(UsageError, match="unknown to tiktoken"):
         Memory.open(":memory:", token_counter="o300k")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_full_update_under_a_configuration_is_planned_resumed_and_kept(closed):
+    """It is the tree of a session that had the configuration from its first message on."""
+    config = HierarchyConfig.by_chars(window_chars=400, group_chars=600, verbatim_tokens=1)
+
+    async def shape(session):
+        return [(each.id, each.span) for each in await session.summaries()]
+
+    async with (
+        AsyncMemory.open(":memory:") as memory,
+        AsyncMemory.open(":memory:", config=config) as other,
+    ):
+        session, fresh = memory.session("s"), other.session("s")
+        for each in (session, fresh):
+            await each.append(remarks(60))
+            if closed:
+                await each.close()
+        await session.update()
+        plan = await session.update(strategy="full", config=config, dry_run=True)
+        cut = await session.update(strategy="full", config=config, max_calls=3)
+        assert (cut.swapped, (await session.status()).config) == (False, HierarchyConfig())
+        report = await session.update(strategy="full", config=config)
+        await fresh.update()
+        assert report.swapped
+        assert plan.calls == cut.calls + report.calls
+        assert (await session.status()).config == config
+        assert await shape(session) == await shape(fresh)
+        assert (await memory.check()).ok
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_an_update_may_have_another_concurrency_than_the_memory(most):
+    class Counting(ScriptedLLM):
+        remote, now, seen = True, 0, 0
+        enough = asyncio.Event()
+
+        async def complete(self, request):
+            self.now += 1
+            self.seen = max(self.seen, self.now)
+            if self.now == most:
+                self.enough.set()
+            await asyncio.wait_for(self.enough.wait(), 30)  # so many are in flight at once
+            await asyncio.sleep(0.01)  # and there is time for more
+            self.now -= 1
+            return await super().complete(request)
+
+    model = Counting()
+    policy = UpdatePolicy(concurrency=3, batch_delay=30.0)
+    async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
+        session = memory.session("s")
+        await session.append(Message.user(f"Remark {n}. " * 40) for n in range(60))
+        await session.update(1, concurrency=most, batch_delay=0.0)
+    assert model.seen == most

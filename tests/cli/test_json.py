@@ -98,9 +98,12 @@ def _documented():
 
 
 def test_every_command_takes_it():
-    """Broken, a new command has no result for a program, or none that is documented."""
+    """Broken, a new command has no result for a program, or none that is documented.
+
+    What ``mcp`` prints belongs to its protocol.
+    """
     group = typer.main.get_command(app)
-    names = [name for name in group.commands if name != "bank"]
+    names = [name for name in group.commands if name not in ("bank", "mcp")]
     names += [f"bank {name}" for name in group.commands["bank"].commands]
     assert sorted(names) == sorted({name.partition(",")[0] for name in CALLS} & set(names))
 

@@ -32,7 +32,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 78
+    assert len(SITES) == 2 * len(methods) == 84
 
 
 async def _everything(store):
@@ -73,6 +73,9 @@ async def _everything(store):
     await tenant.put_blocks("s", [], epoch=0)
     await tenant.blocks("s", "index")
     await tenant.drop_blocks("s", "index")
+    await tenant.index_state()
+    await tenant.put_segment([], {})
+    await tenant.segment_blocks([])
     pages = [page async for page in await tenant.dump("s")]
 
     async def kept():

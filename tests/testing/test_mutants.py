@@ -2195,6 +2195,70 @@ class FoldsKindsOfBlocks(MemoryTenant):
 
 
 @mutant
+class KeepsSegmentsOfWhatIsErased(Meddles):
+    """Leaves the pages over a rewritten message."""
+
+    def spoil(self, before, kept, session_id, changes):
+        kept.segments = before.segments
+
+
+@mutant
+class DissolvesByLiveBlocksAlone(Meddles):
+    """Leaves the pages of a block that was replaced before its message was erased."""
+
+    def spoil(self, before, kept, session_id, changes):
+        for number, segment in before.segments.items():
+            if not any(before.live(*member) for member in segment.members):
+                kept.segments[number] = segment
+
+
+@mutant
+class KnowsNoDeadBlocks(MemoryTenant):
+    """Holds a block that was replaced for one that stands."""
+
+    async def index_state(self, pages=(), *, limit=100):
+        state = await super().index_state(pages, limit=limit)
+        return replace(state, segments=tuple(replace(one, dead=()) for one in state.segments))
+
+
+@mutant
+class PutsLateSegments(MemoryTenant):
+    """Puts a segment of blocks that were read in an earlier epoch."""
+
+    async def put_segment(self, blocks, pages, *, replaces=()):
+        known = self._kept().sessions
+        now = [
+            replace(one, session=known[one.session.id].record) if one.session.id in known else one
+            for one in blocks
+        ]
+        return await super().put_segment(now, pages, replaces=replaces)
+
+
+@mutant
+class UsesNumbersAgain(MemoryTenant):
+    """Gives a segment the number of one that was dissolved."""
+
+    async def put_segment(self, blocks, pages, *, replaces=()):
+        kept = self._kept()
+        done = await super().put_segment(blocks, pages, replaces=replaces)
+        if done and blocks:
+            segment = kept.segments.pop(max(kept.segments))
+            kept.segments[len(kept.segments) + 1] = segment
+        return done
+
+
+@mutant
+class CountsEveryBlockAsOfTerms(MemoryTenant):
+    """Takes any block for one in which a message is found."""
+
+    async def index_state(self, pages=(), *, limit=100):
+        state = await super().index_state(pages, limit=limit)
+        known = self._kept().sessions
+        left = tuple(one for one in state.unindexed if not known[one[0].id].blocks)
+        return replace(state, unindexed=left)
+
+
+@mutant
 class LosesTreesOnReopen(KeepingStore):
     """Keeps a tree that is being built in memory alone."""
 

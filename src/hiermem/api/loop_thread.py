@@ -93,6 +93,8 @@ class LoopThread:
             task.cancel()
         if left:
             self._loop.run_until_complete(asyncio.wait(left))
+        # Here, because the thread that closes may run a loop of its own, as a notebook's does.
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
 
     def check_thread(self) -> None:
         """Refuse a call where waiting would never end: on the loop's own thread, or in a fork.
@@ -152,5 +154,4 @@ class LoopThread:
             self._closed = True
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from hiermem.api.extractor import ModelLike
 from hiermem.api.resources import Resources
@@ -33,6 +33,8 @@ from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
+from hiermem.core.search.filters import TenantFilters, read_filters
+from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
@@ -55,6 +57,9 @@ from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import RunRecord, Scrubbed, SessionOrder
+
+if TYPE_CHECKING:
+    from hiermem.engine.search.tenant_search import TenantQuestion
 
 
 class AsyncMemory:
@@ -444,6 +449,56 @@ class AsyncMemory:
         finally:
             handle.forget()
 
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        **filters: Unpack[TenantFilters],
+    ) -> list[Hit]:
+        """Return up to ``limit`` messages of all sessions that match ``query``, best first.
+
+        All are ranked on one scale; ``hit.session_id`` names the session. ``metadata`` selects the
+        sessions whose metadata hold all of these pairs. ``query`` and the other filters are those
+        of ``session.search``: ``since``, ``until``, ``threads``, ``roles``, ``entities`` and
+        ``semantic_dedup``. Words are compared, also where there is an embedder.
+
+        The first search of a tenant indexes all of its messages and may take minutes; see
+        docs/search.md. From then on each search indexes what was appended since.
+
+        Raises CounterMismatchError where a session was counted by another counter.
+        """
+        from hiermem.engine.search import tenant_search
+
+        return await tenant_search.search(
+            self._resources.opened(), _tenant_question(query, metadata, filters), limit
+        )
+
+    async def recall(
+        self,
+        query: str,
+        max_tokens: int = 1_000,
+        *,
+        neighbours: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        **filters: Unpack[TenantFilters],
+    ) -> Evidence:
+        """Return the messages of all sessions that answer ``query`` best, in ``max_tokens``.
+
+        They stand verbatim, session by session, each session in its order; the headers in ``text``
+        name the session and the date. ``neighbours`` adds that many passages before and after each
+        hit. The rest is as for ``search``.
+        """
+        from hiermem.engine.search import tenant_search
+
+        return await tenant_search.recall(
+            self._resources.opened(),
+            _tenant_question(query, metadata, filters),
+            max_tokens,
+            neighbours=neighbours,
+        )
+
     async def rebuild_index(self) -> IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
 
@@ -540,6 +595,18 @@ class AsyncMemory:
     def _is_child(self) -> bool:
         """Whether ``for_tenant`` made this memory: then store, models and threads are another's."""
         return self._resources.parent is not None
+
+
+def _tenant_question(
+    query: str, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
+) -> TenantQuestion:
+    from hiermem.engine.search.tenant_search import TenantQuestion
+
+    return TenantQuestion(
+        query,
+        read_filters(filters, known=TenantFilters),
+        {} if metadata is None else arguments.metadata(metadata),
+    )
 
 
 class _Opening:

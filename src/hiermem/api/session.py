@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack, cast, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.api.resources import Resources
-from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.config import ExtractionOptions, HierarchyConfig, UpdatePolicy, replaced
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
@@ -187,6 +187,9 @@ class AsyncSession:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        concurrency: int | None = None,
+        batch_delay: float | None = None,
+        config: HierarchyConfig | None = None,
         dry_run: Literal[False] = False,
     ) -> UpdateReport: ...
 
@@ -201,6 +204,9 @@ class AsyncSession:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        concurrency: int | None = None,
+        batch_delay: float | None = None,
+        config: HierarchyConfig | None = None,
         dry_run: Literal[True],
     ) -> UpdatePlan: ...
 
@@ -214,6 +220,9 @@ class AsyncSession:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        concurrency: int | None = None,
+        batch_delay: float | None = None,
+        config: HierarchyConfig | None = None,
         dry_run: bool = False,
     ) -> UpdateReport | UpdatePlan:
         """Make the summaries that are missing or out of date, and return what was done.
@@ -222,11 +231,13 @@ class AsyncSession:
         ``strategy="full"`` re-packs the session: it builds a second tree under the memory's
         configuration (the session's own where the memory was given none) and replaces the present
         tree once the new one is complete. The next full update resumes a re-pack that ended early.
+        With ``config`` it is built under that configuration, which is then the session's.
 
         With ``wait=False`` the call returns when level 1 is made; the other levels follow in the
         background. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end the run before they
-        are exceeded; what is not made stays pending. With ``dry_run`` the call returns the plan of
-        an update: it asks no model and writes nothing.
+        are exceeded; what is not made stays pending. ``concurrency`` and ``batch_delay`` (seconds)
+        replace those of the memory's UpdatePolicy in this update. With ``dry_run`` the call returns
+        the plan of an update: it asks no model and writes nothing.
 
         ``on_progress`` is called after every commit, on the event loop's thread. It must return
         soon. In the blocking API that is a thread of the memory's own, from which any call of the
@@ -246,12 +257,23 @@ class AsyncSession:
             )
         if strategy == "full" and not (wait or dry_run):
             raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
+        if config is not None:
+            arguments.optional(config, "config", HierarchyConfig, HierarchyConfig)
+            if strategy != "full":
+                raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
         handle = self._handle
+        common: dict[str, Any] = {
+            "strategy": strategy,
+            "config": config,
+            "policy": replaced(
+                handle.update_policy, concurrency=concurrency, batch_delay=batch_delay
+            ),
+        }
         if dry_run:
-            plan: UpdatePlan = await self._run(handle, level, strategy=strategy, dry_run=True)
+            plan: UpdatePlan = await self._run(handle, level, **common, dry_run=True)
             return plan
         limits: dict[str, Any] = {
-            "strategy": strategy,
+            **common,
             "on_progress": on_progress,
             "max_calls": max_calls,
             "max_tokens": max_tokens,
@@ -277,7 +299,14 @@ class AsyncSession:
         self._resources.embed_behind(self._about.id)
 
     async def _run(
-        self, handle: Handle, level: int | None, *, strategy: UpdateStrategy, **settings: Any
+        self,
+        handle: Handle,
+        level: int | None,
+        *,
+        strategy: UpdateStrategy,
+        policy: UpdatePolicy,
+        config: HierarchyConfig | None,
+        **settings: Any,
     ) -> Any:
         resources = self._resources
         record = await handle.record(self._about.id)
@@ -287,8 +316,8 @@ class AsyncSession:
             llm=resources.llm,
             fallback=resources.fallback,
             counter=handle.counter,
-            config=await handle.config_for(record, repack=strategy == "full"),
-            policy=handle.update_policy,
+            config=config or await handle.config_for(record, repack=strategy == "full"),
+            policy=policy,
             prompts=resources.prompts,
             now=handle.store_now,
             level=level,
@@ -296,7 +325,7 @@ class AsyncSession:
             shared=Shared(
                 journal_budget=handle.journal_budget,
                 in_flight=handle.in_flight,
-                compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
+                compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
             ),
             **settings,
         )
@@ -444,7 +473,7 @@ class AsyncSession:
         """
         from hiermem.engine.search import search
 
-        question = search.Question(self.id, query, read_filters(filters, messages_only=True))
+        question = search.Question(self.id, query, read_filters(filters, known=RecallFilters))
         shown = self._shown(beside)
         return await search.recall(
             self._handle, question, max_tokens, neighbours=neighbours, shown=shown

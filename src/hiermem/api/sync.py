@@ -234,6 +234,8 @@ class Memory(BlockingFacade[AsyncMemory]):
     spaces = blocking(AsyncMemory.spaces)
     sessions = blocking(AsyncMemory.sessions)
     count_sessions = blocking(AsyncMemory.count_sessions)
+    search = blocking(AsyncMemory.search)
+    recall = blocking(AsyncMemory.recall)
     import_chats = blocking(AsyncMemory.import_chats)
     runs = blocking(AsyncMemory.runs)
     run = blocking(AsyncMemory.run)

@@ -27,7 +27,7 @@ from hiermem import (
     UpdateProgress,
     UpdateReport,
 )
-from hiermem.cli import bank, extract, import_cmd, maintenance, search_cmd, sessions, show
+from hiermem.cli import bank, extract, import_cmd, maintenance, mcp_cmd, search_cmd, sessions, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import (
     Concurrency,
@@ -447,3 +447,4 @@ app.add_typer(sessions.app)
 app.add_typer(search_cmd.app)
 app.add_typer(bank.app, name="bank")
 app.add_typer(maintenance.app)
+app.add_typer(mcp_cmd.app)

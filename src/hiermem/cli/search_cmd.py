@@ -175,6 +175,9 @@ def search(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
+    everywhere: Annotated[
+        bool, typer.Option("--all", "-a", help="Search the messages of all sessions.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
     level: Annotated[
         list[int] | None,
@@ -205,17 +208,23 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find messages and summaries that answer a question, best first."""
+    if everywhere and (session or level or tag):
+        raise typer.BadParameter(
+            "--all searches messages of all sessions; omit --session, --level and --tag"
+        )
     with open_existing(db, tenant) as memory:
-        target = session_of(memory, session)
+        one = None if everywhere else session_of(memory, session)
+        target = one or memory
         # An omitted option is an empty list, which as a filter would match nothing.
         filters: dict[str, Any] = {
             "roles": [each.value for each in role] if role else None,
             "threads": thread or None,
-            "tags": tag or None,
             "entities": entity or None,
             "since": since and since.replace(tzinfo=UTC),
             "until": until and until.replace(tzinfo=UTC),
         }
+        if one:
+            filters["tags"] = tag or None
         more: dict[str, Any] = {}
         if tokens is not None:
             if level:
@@ -227,13 +236,15 @@ def search(
             more = {"total_tokens": found.total_tokens, "text": found.text}
             hits: Sequence[Hit] = found.hits
         else:
-            hits = target.search(query, limit, levels=level or None, **filters)
+            if one:
+                filters["levels"] = level or None
+            hits = target.search(query, limit, **filters)
         if as_json:
             data = [_as_data(hit, query) for hit in hits]
-            print_json({"session_id": target.id, "hits": data, **more})
+            print_json({"session_id": one and one.id, "hits": data, **more})
             return
         for hit in hits:
-            print_hit(hit, query)
+            print_hit(hit, query, of_session=everywhere)
         if not hits:
             hint("Nothing found.")
 
@@ -243,12 +254,15 @@ def _print_text(text: str, query: str) -> None:
     console.print(_styled(clean(text), query), soft_wrap=not console.is_terminal)
 
 
-def print_hit(hit: Hit, query: str) -> None:
+def print_hit(hit: Hit, query: str, *, of_session: bool = False) -> None:
     """Print one hit: its place and speaker, then the text around the first match.
 
+    ``of_session`` names its session first.
     The text is wrapped between words and indented, to the width of the terminal or of a file.
     """
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
+    if of_session:
+        head = Text(f"{clean(hit.session_id)} ", style="bold").append(head)
     if hit.message is not None:
         said = hit.message.message.name or hit.message.role
         head.append(f" {clean(said)}", style="not bold default")
@@ -296,6 +310,7 @@ def _styled(text: str, query: str) -> Text:
 
 def _as_data(hit: Hit, query: str) -> dict[str, Any]:
     return {
+        "session_id": hit.session_id,
         "id": hit.id,
         "kind": hit.kind,
         "level": hit.level,

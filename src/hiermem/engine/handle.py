@@ -199,11 +199,7 @@ class Handle:
 
         A handle without a configuration of its own does not warn.
         """
-        if record.counter != self.counter.name:
-            raise CounterMismatchError(
-                f"session {record.id!r} is counted by {record.counter!r}, this memory by "
-                f"{self.counter.name!r}; open it with the counter it began with"
-            )
+        self.check_counter(record)
         if not self.configured or record.id in self._warned:
             return
         if config_from(record.config) != self.config:
@@ -212,6 +208,14 @@ class Handle:
                 "session %r keeps the configuration stored with it, which differs from the one "
                 "that this memory was given; reconfigure() changes it",
                 record.id,
+            )
+
+    def check_counter(self, record: SessionRecord) -> None:
+        """Refuse to mix counters. Raises CounterMismatchError."""
+        if record.counter != self.counter.name:
+            raise CounterMismatchError(
+                f"session {record.id!r} is counted by {record.counter!r}, this memory by "
+                f"{self.counter.name!r}; open it with the counter it began with"
             )
 
     def silence_warning(self, session_id: str) -> None:

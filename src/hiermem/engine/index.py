@@ -24,17 +24,18 @@ from weakref import WeakValueDictionary
 from hiermem.core.search import postings
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Postings
+from hiermem.core.search.segments import Part
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import Block
+from hiermem.types.transaction import TERMS, Block
 
 _log = logging.getLogger("hiermem.search")
 #: The kind of the blocks that hold terms.
-KIND: Final = "terms"
+KIND: Final = TERMS
 #: Messages in a block. Messages that do not fill one yet are indexed in memory only.
 STRIDE: Final = 256
 #: Strides that are read, and blocks that are written, at a time.
@@ -107,6 +108,10 @@ class Indexes:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: The strides of a session, in one of its epochs, that are known to be stored.
         self._stored: dict[str, tuple[object, int]] = {}
+        #: What the segments of the index over all sessions are made of, by their numbers.
+        self.segments: dict[int, Part] = {}
+        #: What no segment had when it was last looked, with what that was.
+        self.loose: tuple[object, Part, list[Postings]] | None = None
 
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncGenerator[None]:
@@ -165,7 +170,11 @@ class Indexes:
         high = full
         while low < high:
             start = (high - 1) * STRIDE
-            if await self._blocks(record.id, start, start + 1):
+            # A search over all sessions also stores strides that are not full yet.
+            if any(
+                block.stop == start + STRIDE
+                for block in await self._blocks(record.id, start, start + 1)
+            ):
                 break
             first = max(low, high - _AT_ONCE)
             await self._strides(record, first, high)
@@ -186,7 +195,7 @@ class Indexes:
         parts: list[Postings] = []
         for first in range(0, full, _AT_ONCE):
             parts += await self._strides(record, first, min(full, first + _AT_ONCE))
-        tail = [await self._collect(record.id, full * STRIDE, record.messages)]
+        tail = [await self.collect(record.id, full * STRIDE, record.messages)]
         await self._check(record)
         index = await _index_of([*parts, *tail])
         self._note_stored(record)
@@ -196,15 +205,30 @@ class Indexes:
         """Return the postings of strides by number; missing blocks are made and stored."""
         found: dict[int, Postings] = {}
         for block in await self._blocks(record.id, first * STRIDE, stop * STRIDE):
-            part = _read_block(block)
-            if part is not None:
+            part = read_block(block)
+            if part is not None and block.stop == block.start + STRIDE:
                 found[block.start // STRIDE] = part
         missing = [number for number in range(first, stop) if number not in found]
         for number in missing:
             start = number * STRIDE
-            found[number] = await self._collect(record.id, start, start + STRIDE)
+            found[number] = await self.collect(record.id, start, start + STRIDE)
         await self._put(record, [(number * STRIDE, found[number]) for number in missing])
         return [found[number] for number in range(first, stop)]
+
+    async def stride(self, record: SessionRecord, start: int) -> Postings:
+        """Return the postings of the stride from ``start``, as far as there are messages.
+
+        Where a part of it is stored, only what follows is read.
+        """
+        stop = min(start + STRIDE, record.messages)
+        parts: list[Postings] = []
+        reached = start
+        for block in await self._blocks(record.id, start, start + 1):
+            part = read_block(block)
+            if part is not None and block.stop <= stop:
+                parts, reached = [part], block.stop
+        parts.append(await self.collect(record.id, reached, stop))
+        return postings.join(parts)
 
     async def _blocks(self, session_id: str, start: int, stop: int) -> list[Block]:
         try:
@@ -220,7 +244,7 @@ class Indexes:
         start = known.messages
         while start < record.messages:
             stop = min(record.messages, (start // STRIDE + 1) * STRIDE)
-            part = await self._collect(record.id, start, stop)
+            part = await self.collect(record.id, start, stop)
             new.append(part)
             tail.append(part)
             if stop % STRIDE == 0:
@@ -238,7 +262,7 @@ class Indexes:
         known.record, known.messages, known.index = record, record.messages, index
         known.tail = [postings.join(tail)]
 
-    async def _collect(self, session_id: str, start: int, stop: int) -> Postings:
+    async def collect(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; withdrawn messages yield none."""
         if start >= stop:
             return postings.join([])
@@ -265,9 +289,12 @@ class Indexes:
             raise SessionChangedError(record.id)
 
 
-def _read_block(block: Block) -> Postings | None:
-    """Read a block; None where it is damaged, or holds other messages than its range says."""
-    if block.start % STRIDE or block.stop != block.start + STRIDE:
+def read_block(block: Block) -> Postings | None:
+    """Read a block; None where it is damaged, or holds other messages than its range says.
+
+    The last block of a session may be of a stride that is not full yet.
+    """
+    if block.start % STRIDE or not block.start < block.stop <= block.start + STRIDE:
         return None
     part = postings.unpack(block.data)
     if part is None:

@@ -6,15 +6,17 @@ store cannot steer it. ``twins`` drives and compares the two.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from hiermem.protocols import TenantStore
+from hiermem.protocols import Store, TenantStore
 from hiermem.testing.samples import (
     NOW,
     attempt,
@@ -30,10 +32,13 @@ from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
 from hiermem.testing.twins import SESSIONS, SMALL, TENANTS, Twins
 from hiermem.types import Message, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types.transaction import (
+    TERMS,
     Block,
     Copy,
+    IndexState,
     LogEvent,
     NodeWrite,
+    PlacedBlock,
     Record,
     RecordWrite,
     Rewrite,
@@ -49,6 +54,11 @@ _STATUSES: tuple[Status, ...] = ("pending", "generating", "active", "failed")
 
 class StoreMachine(Twins):
     """Drives the store that ``open_store`` opens; ``root`` is an empty directory for its files."""
+
+    def __init__(self, open_store: Callable[[Path], Awaitable[Store]], root: Path) -> None:
+        super().__init__(open_store, root)
+        #: Blocks of terms as they were read, by tenant; some have changed since.
+        self.blocks_read: dict[str, list[PlacedBlock]] = {}
 
     # -- sessions
 
@@ -187,6 +197,42 @@ class StoreMachine(Twins):
         self.both(tenant, lambda handle: handle.put_view(view, epoch=epoch))
         self.both(tenant, lambda handle: handle.put_records([record], epochs={session: epoch}))
         self.both(tenant, lambda handle: handle.blocks(session, "index", start))
+
+    @rule(
+        tenant=TENANTS,
+        session=SESSIONS,
+        spans=st.lists(st.tuples(SMALL, st.integers(1, 4)), max_size=3),
+        picks=st.lists(SMALL, max_size=3, unique=True),
+        gone=SMALL,
+        limit=st.none() | SMALL,
+    )
+    def index(
+        self,
+        tenant: str,
+        session: str,
+        *,
+        spans: list[tuple[int, int]],
+        picks: list[int],
+        gone: int,
+        limit: int | None,
+    ) -> None:
+        """Put blocks of terms, and a segment of some of those that were read a while ago."""
+
+        async def put(handle: TenantStore) -> bool:
+            record = await handle.session(session)
+            epoch, stop = (record.epoch, record.messages) if record else (0, 0)
+            spread = [(4 * at, 4 * at + size) for at, size in spans if 4 * at + size <= stop]
+            blocks = [Block(TERMS, low, high, b"x") for low, high in spread]
+            return await handle.put_blocks(session, blocks, epoch=epoch)
+
+        self.both(tenant, put)
+        read = self.blocks_read.get(tenant, [])
+        chosen = [read[pick] for pick in picks if pick < len(read)]
+        self.both(tenant, partial(_put_segment, chosen, gone))
+        for other in HOSTILE_NAMES[:6]:
+            state = self.both(other, partial(_index_state, limit))
+            if other == tenant:
+                self.blocks_read[tenant] = [*state.loose, *read][:16]
 
     @rule(tenant=TENANTS)
     def erase_everything(self, tenant: str) -> None:
@@ -343,6 +389,29 @@ async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
         await handle.records(write.kind, key=write.key),
         await handle.records(write.kind, scope=write.scope, key=write.key),
     ]
+
+
+async def _put_segment(chosen: list[PlacedBlock], gone: int, handle: TenantStore) -> bool:
+    """Put a segment of blocks, and dissolve the one of that rank, if there is one."""
+    numbers = [one.number for one in (await handle.index_state()).segments]
+    return await handle.put_segment(
+        chosen, {0: b"page", gone: bytes(gone)}, replaces=numbers[gone : gone + 1]
+    )
+
+
+async def _index_state(limit: int | None, handle: TenantStore) -> IndexState:
+    """Read everything of the index; segments are numbered anew, as each store has its own."""
+    state = await handle.index_state(range(8), limit=limit)
+    places = [(one.number, place) for one in state.segments for place in range(one.blocks)]
+    order = {one.number: rank for rank, one in enumerate(state.segments)}
+    found = await handle.segment_blocks(places)
+    return replace(
+        state,
+        segments=tuple(
+            replace(one, number=order[one.number], pages=dict(one.pages)) for one in state.segments
+        ),
+        loose=state.loose + tuple(replace(one, segment=order[one.segment]) for one in found),
+    )
 
 
 async def _listed(

@@ -44,6 +44,7 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
+from hiermem.testing.segment_conditions import SegmentConditions
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
@@ -71,6 +72,7 @@ class StoreConformance(
     SessionConditions,
     ChangeConditions,
     RemovalConditions,
+    SegmentConditions,
     NodeConditions,
     TreeConditions,
     JournalConditions,

@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
 __all__ = [
-    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent",
-    "Need",
+    "TERMS",
+    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "IndexState", "KeyEntry",
+    "LogEvent", "Need",
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
     "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
-    "NodeTally", "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed",
-    "SessionNeed", "SessionOrder", "Snapshot", "Spent", "StoredRow", "ViewRecord",
+    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "Rewrite", "RunRecord",
+    "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
+    "StoredRow", "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")
 #: The order of a list of sessions: as they were created, or the one last appended to first.
 SessionOrder: TypeAlias = Literal["created", "last_activity"]
+#: The kind of the blocks that hold the terms of messages. No two of one session overlap,
+#: and all that they cover exists. A search over all sessions of a tenant reads them, and segments
+#: are made of them alone.
+TERMS: Final = "terms"
 #: One row of a dump: JSON values, which any store can read (``hiermem.stores.dump``).
 StoredRow: TypeAlias = dict[str, Any]
 
@@ -253,6 +259,48 @@ class Block:
     start: int
     stop: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block of terms with the record of its session, and its place in a segment.
+
+    ``segment`` is 0 for a loose block, which is in no segment.
+    """
+
+    session: SessionRecord
+    block: Block
+    segment: int = 0
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the index over all sessions of a tenant: what some of its blocks hold, by term.
+
+    It was made of ``blocks`` blocks, which have the places 0, 1, 2, ... in it. Those at the places
+    ``dead`` were replaced since. ``pages`` are the pages that were asked for and exist; the store
+    does not interpret them. Segments are derived: they may be dissolved at any time, which makes
+    their blocks loose.
+    """
+
+    number: int
+    blocks: int
+    dead: tuple[int, ...]
+    pages: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The index over all sessions of a tenant, in one state of the store.
+
+    Each message of the tenant is in a block of a segment, in a ``loose`` block, or in a gap of an
+    ``unindexed`` session: a stretch (start, stop) of messages without a block of terms.
+    """
+
+    segments: tuple[Segment, ...]
+    loose: tuple[PlacedBlock, ...]
+    unindexed: tuple[tuple[SessionRecord, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)

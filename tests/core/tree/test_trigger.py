@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from hiermem.core.tree.fold import arrive
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.trigger import CompressionTrigger
 from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.errors import UsageError
+from hiermem.types import Node, Span
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 TOKENS = HierarchyConfig.by_tokens()
@@ -80,3 +83,65 @@ def test_it_says_what_an_append_then_does(moves):
         # A thread's run of users outlives its window, so without one only the thread knows it.
         assert len(reasons) == len(sealed) or (window is None and message.role == "user")
         state = folded.state
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 3_000)), max_size=60),
+    config=st.sampled_from(
+        [
+            TOKENS,
+            HierarchyConfig.by_chars(window_chars=900, group_chars=700),
+            HierarchyConfig.by_tokens(target=300, max_messages=2),
+        ]
+    ),
+)
+def test_a_group_closes_where_it_says_so(sizes, config):
+    """Above level 1 too, whoever asks first knows what the append will do."""
+    messages = [
+        said(2 * index + place, role, size)
+        for index, pair in enumerate(sizes)
+        for place, (role, size) in enumerate(zip(("user", "assistant"), pair, strict=True))
+    ]
+    nodes = arrive(SessionState(), messages, config).nodes
+    open_groups, foretold = {}, []
+    for node in nodes:  # in the order in which they arrive at their groups
+        group = open_groups.setdefault(node.level + 1, [])
+        reasons = CompressionTrigger(config, node.level + 1).check(group, node)
+        if reasons != ("room",):
+            group.append(node)
+        if reasons:
+            foretold.append(tuple(each.id for each in group))
+            group.clear()
+        if reasons == ("room",):
+            group.append(node)
+    assert foretold == [node.children for node in nodes if node.level > 1]
+
+
+def test_a_group_has_a_reason_for_each_rule():
+    def nodes(count, *, messages=1, size=10):
+        return [
+            Node(
+                id=f"L1.{n}", level=1, ordinal=n, thread="main", span=Span(n, n + 1),
+                windows=(n, n + 1), children=(), messages=messages, input_size=size, allotted=size,
+                input_tokens=size, allotted_tokens=size, verbatim=True, first_at=T0, last_at=T0,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+
+    trigger = CompressionTrigger(TOKENS, level=2)
+    for given_nodes, reason in (
+        (nodes(4), ()),
+        (nodes(5), ("fan_in",)),
+        (nodes(2, size=2_000), ("size",)),
+        (nodes(3, size=1_900), ("room",)),
+        (nodes(2, messages=50), ("messages",)),
+    ):
+        *group, child = given_nodes
+        assert trigger.check(group, child) == reason
+    for group, child in (((), "L1.0"), (None, nodes(1)[0]), ("ab", nodes(1)[0])):
+        with pytest.raises(UsageError, match="level 2"):
+            trigger.check(group, child)
+    with pytest.raises(UsageError, match="levels below"):
+        CompressionTrigger(TOKENS, level=2).check((), replace(nodes(1)[0], level=2))
+    with pytest.raises(UsageError, match="level must be 1 or more"):
+        CompressionTrigger(TOKENS, level=0)

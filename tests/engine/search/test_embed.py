@@ -139,6 +139,46 @@ async def test_summaries_get_vectors_of_their_own_level_by_level():
     assert (await other.embed()).summaries == 0
 
 
+async def test_summaries_are_embedded_before_messages_and_may_be_all():
+    """Level 1 first; with ``embed_messages=False`` messages get no vectors, until it is set."""
+    texts = [f"Reading {n} of pump {n}: {n * 7} rpm, and the conveyance waits." for n in range(99)]
+    store = MemoryStore()
+    before = memory_over(store, None)
+    await before.session("s").append(Message.user(text, created_at=START) for text in texts)
+    await before.session("s").update()
+    async with memory_over(store, Meanings()) as memory:
+        tenant, kinds = memory._handle.store, []
+        plain = tenant.put_blocks
+
+        async def watched(session_id, blocks, **more):
+            kinds.extend(block.kind.partition("/")[0] for block in blocks)
+            return await plain(session_id, blocks, **more)
+
+        tenant.put_blocks = watched
+        await memory.session("s").embed()
+        made = list(dict.fromkeys(kind for kind in kinds if kind.startswith("vectors")))
+        assert made == ["vectors-L1", "vectors-L2", "vectors"]
+    store, embedder = MemoryStore(), Meanings()
+    policy = SearchPolicy(embed_messages=False)
+    async with memory_over(store, embedder) as later:
+        memory = memory_over(store, embedder, search_policy=policy)
+        session = memory.session("s")
+        await session.append(Message.user(text, created_at=START) for text in texts)
+        await session.update()
+        report = await session.embed()
+        assert (report.left, report.messages, report.stopped) == (0, 0, None)
+        assert embedder.passages
+        assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
+        assert await session.search("automobile"), "a summary is near, and no word is shared"
+        assert await session.recall("conveyance", 200)
+        # Appended messages give such a session nothing to do.
+        sent = len(embedder.sent)
+        await session.append(Message.user("One more.", created_at=START))
+        await session.embed()
+        assert len(embedder.sent) == sent
+        assert (await later.session("s").embed()).messages == 100
+
+
 async def test_what_has_a_vector_is_never_sent_again():
     embedder = Meanings()
     store = MemoryStore()

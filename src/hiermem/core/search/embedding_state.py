@@ -49,7 +49,8 @@ class Identity:
 class EmbeddedState:
     """The state of a session in which it had all its vectors, as a complete pass left it.
 
-    ``made`` names the newest run that may have made summaries, with its outcome.
+    ``messages`` is 0 where messages get no vectors. ``made`` names the newest run that may have
+    made summaries, with its outcome.
     """
 
     epoch: int

@@ -24,7 +24,8 @@ from hiermem.types import Span, StoredMessage
 #: The mark of an omitted part of a long message, and its approximate cost.
 GAP: Final = "…"
 _GAP_TOKENS: Final = 1
-_SAMPLE_DAY: Final = "2024-12-31"
+#: A header as long as any other.
+HEADER: Final = "[2024-12-31]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,16 @@ class Written:
 
 
 def fill(
-    index: Index, ranked: Sequence[int] | Array, budget: int, *, count: Callable[[str], int]
+    index: Index,
+    ranked: Sequence[int] | Array,
+    budget: int,
+    *,
+    count: Callable[[str], int],
+    header: str = HEADER,
 ) -> list[int]:
     """Return the units of ``ranked`` (best first) that fill ``budget``, best first.
 
-    Costs are estimated, with one date for each sitting; ``write`` counts exactly.
+    Costs are estimated, with one header for each sitting; ``write`` counts exactly.
     """
     units = index.units
     places = np.asarray(ranked, dtype=np.int64)
@@ -50,8 +56,8 @@ def fill(
     if len(cost):
         cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
     sittings = int(index.sitting.max(initial=-1)) + 1
-    header = np.full(sittings, count(f"[{_SAMPLE_DAY}]\n"))
-    chosen = set(packing.pack(places, budget, cost=cost, sitting=index.sitting, header=header))
+    headers = np.full(sittings, count(header))
+    chosen = set(packing.pack(places, budget, cost=cost, sitting=index.sitting, header=headers))
     return [unit for unit in places.tolist() if unit in chosen]
 
 
@@ -81,16 +87,18 @@ def write(
     *,
     count: Callable[[str], int],
     shown: Iterable[Span] = (),
+    session_of: Callable[[int], str] | None = None,
 ) -> Written:
     """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
-    Of a unit that is partly ``shown`` already, the other part is written.
+    Of a unit that is partly ``shown`` already, the other part is written. ``session_of`` returns
+    the session of a message, where the index is of several: the headers name it.
     """
     spans = tuple(shown)
     kept = len(chosen)
     while True:
         parts = packing.without(packing.stretches(index, sorted(chosen[:kept])), spans)
-        text = "\n".join(_lines(parts, messages))
+        text = "\n".join(_lines(parts, messages, session_of))
         tokens = count(text)
         if tokens <= budget or not kept:
             return Written(tuple(parts), text, tokens)
@@ -98,18 +106,31 @@ def write(
         kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
 
 
-def _lines(parts: Sequence[Stretch], messages: Mapping[int, StoredMessage]) -> Iterator[str]:
-    """Yield one line for each message, and one for the date where it changes."""
+def header(day: str, session_id: str | None) -> str:
+    """Return the line that stands where the date changes, or the session.
+
+    >>> header("2024-03-15", None), header("2024-03-15", "support-42")
+    ('[2024-03-15]', '[2024-03-15, session support-42]')
+    """
+    return f"[{day}]" if session_id is None else f"[{day}, session {session_id}]"
+
+
+def _lines(
+    parts: Sequence[Stretch],
+    messages: Mapping[int, StoredMessage],
+    session_of: Callable[[int], str] | None,
+) -> Iterator[str]:
+    """Yield one line for each message, and a header where the date or the session changes."""
     shown = ""
     by_message: dict[int, list[Stretch]] = {}
     for part in parts:
         by_message.setdefault(part.message, []).append(part)
     for number, held in by_message.items():
         stored = messages[number]
-        today = day(stored.created_at)
-        if today != shown:
-            shown = today
-            yield f"[{today}]"
+        head = header(day(stored.created_at), session_of(number) if session_of else None)
+        if head != shown:
+            shown = head
+            yield head
         yield f"{speaker(stored.message)}: {_spliced(body(stored.message), held)}"
 
 

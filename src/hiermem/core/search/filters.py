@@ -79,10 +79,11 @@ class Filters:
             for wanted, borne in ((self.tags, revision.tags), (self.entities, revision.entities))
         )
 
-    def units(self, index: Index, windows: Iterable[Summary]) -> Array:
+    def units(self, index: Index, windows: Iterable[Summary] | None) -> Array:
         """Return for each unit of an index whether it may be returned.
 
         ``windows`` are the made summaries of level 1; they are used only if ``by_window`` is true.
+        None stands for the windows of several sessions, by which nothing is filtered.
         """
         import numpy as np
 
@@ -99,8 +100,10 @@ class Filters:
             found &= _among(units.thread, units.threads, self.threads)
         if self.roles is not None:
             found &= _among(units.role, ROLES, self.roles)
-        if self.by_window:
+        if self.by_window and windows is not None:
             found &= self._in_windows(index, windows)
+        if self.entities is not None:
+            found &= naming(index, self.entities)
         return found
 
     def _in_windows(self, index: Index, windows: Iterable[Summary]) -> Array:
@@ -116,6 +119,35 @@ class Filters:
                 own = units.thread[inside] == units.threads.index(window.thread)
                 found[inside] |= own
         return found
+
+
+def naming(index: Index, entities: Iterable[str]) -> Array:
+    """Return for each unit whether its message names one of the entities in its text.
+
+    It does where it holds all words of the name. The name of the speaker and the date, which are
+    terms of a unit too, do not count.
+    """
+    import numpy as np
+
+    from hiermem.core.search.postings import frame_of
+    from hiermem.core.search.terms import number, terms
+
+    units = index.units
+    message = np.cumsum(np.r_[0, units.message[1:] != units.message[:-1]])[: len(units)]
+    found = np.zeros(int(message[-1]) + 1 if len(units) else 0, dtype=bool)
+    for entity in entities:
+        wanted = set(map(number, terms(entity)))
+        held = np.full(len(found), bool(wanted))
+        for term in wanted:
+            rows, counts = index.find((term,))
+            own = np.zeros(len(found), dtype=bool)
+            for row, times in zip(rows.tolist(), counts.tolist(), strict=True):
+                if times > frame_of(units, row).count(term):
+                    own[message[row]] = True
+            held &= own
+        found |= held
+    result: Array = found[message]
+    return result
 
 
 def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array:
@@ -153,13 +185,30 @@ class SearchFilters(RecallFilters, total=False):
     levels: Iterable[int] | None
 
 
-def read_filters(given: Mapping[str, Any], *, messages_only: bool = False) -> Filters:
-    """Check the filters of a call. Raises UsageError, naming the argument, also an unknown one."""
-    known = (RecallFilters if messages_only else SearchFilters).__annotations__
+class TenantFilters(TypedDict, total=False):
+    """The filters of a search over all sessions of a tenant; see RecallFilters.
+
+    ``entities`` selects the messages that name one of them in their text.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    threads: Iterable[str] | None
+    roles: Iterable[Role] | None
+    entities: Iterable[str] | None
+    semantic_dedup: bool
+
+
+def read_filters(given: Mapping[str, Any], *, known: type = SearchFilters) -> Filters:
+    """Check the filters of a call, which are those of the TypedDict ``known``.
+
+    Raises UsageError, naming the argument, also for an unknown one.
+    """
+    names = known.__annotations__
     for name in given:
-        if name not in known:
-            raise UsageError(f"there is no filter {name!r}; use {', '.join(sorted(known))}")
-    found: dict[str, Any] = {name: given.get(name) for name in known}
+        if name not in names:
+            raise UsageError(f"there is no filter {name!r}; use {', '.join(sorted(names))}")
+    found: dict[str, Any] = {name: given.get(name) for name in names}
     found["dedup"] = arguments.switch(given.get("semantic_dedup", True), "semantic_dedup")
     del found["semantic_dedup"]
     for name, read in _READERS.items():

@@ -68,10 +68,11 @@ class Evidence(Sequence[Hit]):
     """Verbatim passages in the order they were said: a sequence of message hits.
 
     ``text`` is their rendering, with the speakers' names and a date where it changes; it costs
-    ``total_tokens``, at most ``max_tokens``.
+    ``total_tokens``, at most ``max_tokens``. ``session_id`` is None where all sessions of a tenant
+    were searched; then each hit has its own, and the headers of ``text`` name it.
     """
 
-    session_id: str
+    session_id: str | None
     max_tokens: int
     total_tokens: int
     text: str
@@ -88,7 +89,9 @@ class Evidence(Sequence[Hit]):
     @property
     def sources(self) -> tuple[StoredMessage, ...]:
         """Return the messages of the passages, each once and whole."""
-        seen = {hit.message.index: hit.message for hit in self.hits if hit.message}
+        seen = {
+            (hit.session_id, hit.message.index): hit.message for hit in self.hits if hit.message
+        }
         return tuple(seen.values())
 
     def __len__(self) -> int:

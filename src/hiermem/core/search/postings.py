@@ -9,12 +9,13 @@ in the order of the messages. ``index`` and ``ranking`` use them.
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
-from zlib import crc32
+from zlib import compress, crc32, decompressobj
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,8 @@ NAMES_TIME: Final = 4
 
 #: The version of the terms and of the layout. Blocks of another one are made again.
 _MAGIC: Final = b"hmT2"
+#: A block that claims to be longer than this, unpacked, is damaged.
+_LONGEST: Final = 1 << 28
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST: Final = 255
@@ -139,7 +142,7 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         who = measure.speaker(message)
         speaker = speakers.setdefault(who, len(speakers))
         thread = threads.setdefault(message.thread, len(threads))
-        frame = terms(f"{'' if is_generic(who) else who} {_date_words(stored.created_at)}")
+        frame = _frame(who, stored.created_at)
         at = (stored.created_at - _EPOCH) // _MICROSECOND
         whole = sum(passage.tokens for passage in found)
         role = ROLES.index(message.role)
@@ -182,6 +185,17 @@ def _assemble(
         speakers=speakers,
         threads=threads,
     )
+
+
+def _frame(who: str, at: datetime) -> list[str]:
+    """Return the terms that a unit has besides its text: of its speaker's name and its date."""
+    return terms(f"{'' if is_generic(who) else who} {_date_words(at)}")
+
+
+def frame_of(postings: Postings, unit: int) -> list[int]:
+    """Return the numbers of the terms that a unit has besides its text."""
+    at = _EPOCH + int(postings.at[unit]) * _MICROSECOND
+    return list(map(number, _frame(postings.speakers[postings.speaker[unit]], at)))
 
 
 def spoken(speaker: str, text: str) -> str:
@@ -249,7 +263,10 @@ def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Arr
 
 
 def pack(postings: Postings) -> bytes:
-    """Write postings as bytes: a magic, a JSON head, the arrays in little-endian, a CRC-32."""
+    """Write postings as bytes: a magic, a length, what is compressed, and a CRC-32.
+
+    Compressed is a JSON head with the arrays in little-endian; so they take less than half.
+    """
     head = json.dumps(
         {
             "units": len(postings),
@@ -259,10 +276,11 @@ def pack(postings: Postings) -> bytes:
         },
         separators=(",", ":"),
     ).encode()
-    parts = [_MAGIC, len(head).to_bytes(4, "little"), head]
+    parts = [len(head).to_bytes(4, "little"), head]
     parts += [getattr(postings, name).astype(kind).tobytes() for name, kind in _FIELDS.items()]
     parts += [postings.terms.astype("<u4").tobytes(), postings.counts.astype("u1").tobytes()]
-    data = b"".join(parts)
+    raw = b"".join(parts)
+    data = _MAGIC + len(raw).to_bytes(4, "little") + compress(raw, 1)
     return data + crc32(data).to_bytes(4, "little")
 
 
@@ -275,11 +293,15 @@ def unpack(data: bytes) -> Postings | None:
         return None
     if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
         return None
-    size = int.from_bytes(data[4:8], "little")
+    length = int.from_bytes(data[4:8], "little")
     try:
-        head = json.loads(data[8 : 8 + size])
+        data = decompressobj().decompress(data[8:-4], min(length, _LONGEST) + 1)
+        if len(data) != length:
+            return None
+        size = int.from_bytes(data[:4], "little")
+        head = json.loads(data[4 : 4 + size])
         units, entries = int(head["units"]), int(head["terms"])
-        named, place = {}, 8 + size
+        named, place = {}, 4 + size
         layout = [(name, kind, units) for name, kind in _FIELDS.items()]
         for name, kind, many in [*layout, ("terms", "<u4", entries), ("counts", "u1", entries)]:
             named[name] = np.frombuffer(data, dtype=kind, count=many, offset=place)
@@ -289,9 +311,9 @@ def unpack(data: bytes) -> Postings | None:
             speakers=tuple(str(name) for name in head["speakers"]),
             threads=tuple(str(name) for name in head["threads"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error):
         return None
-    return postings if place == len(data) - 4 and _makes_sense(postings) else None
+    return postings if place == len(data) and _makes_sense(postings) else None
 
 
 def _makes_sense(postings: Postings) -> bool:

@@ -40,7 +40,7 @@ The constants were chosen on LoCoMo and BEAM development chats, where the optimu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,11 +117,29 @@ class Scores:
     nearby: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What is known of all units of a tenant, where an index has only those of some blocks.
+
+    ``units`` is their number, ``mean`` how many terms one has, and ``sets`` are the sets of terms
+    of one question, each with its weight and the number of units that hold one of its terms.
+    """
+
+    units: int
+    mean: float
+    sets: tuple[tuple[tuple[int, ...], float, int], ...]
+
+
 def score(
-    index: Index, query: Query, *, dense: Dense | None = None, weights: RankingWeights = WEIGHTS
+    index: Index,
+    query: Query,
+    *,
+    dense: Dense | None = None,
+    weights: RankingWeights = WEIGHTS,
+    corpus: Corpus | None = None,
 ) -> Scores:
-    """Score every unit of the index."""
-    words = lexical(index, query, weights=weights)
+    """Score every unit of the index; how rare a term is, ``corpus`` says, if it is given."""
+    words = lexical(index, query, weights=weights, corpus=corpus)
     own, levels = words.own, list(words.levels)
     matching = own > 0
     nearby = matching.copy()
@@ -172,52 +190,96 @@ def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
 # The lexical leg
 
 
-def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) -> Lexical:
+def lexical(
+    index: Index,
+    query: Query,
+    *,
+    weights: RankingWeights = WEIGHTS,
+    corpus: Corpus | None = None,
+) -> Lexical:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
     mean = index.length.mean() if len(index) else 1.0
-    for rows, counts, weight in _matching(index, query, weights):
+    if corpus is None:
+        found = _matching(index, query, weights)
+    else:
+        mean = corpus.mean
+        found = (
+            (*index.find(numbers), weight * rarity(corpus.units, holding), 0)
+            for numbers, weight, holding in corpus.sets
+        )
+    for rows, counts, weight, total in found:
         if not len(rows):
             continue
-        own[rows] += weight * _bm25(counts, index.length[rows] / mean, len(index), weights)
+        own[rows] += weight * _bm25(counts, index.length[rows] / mean, total, weights)
         for level, values in zip(index.levels, levels, strict=True):
             held = np.bincount(level.node[rows], counts, len(values))
             nodes = np.flatnonzero(held)
             lengths = level.length[nodes] / level.length.mean()
-            values[nodes] += weight * _bm25(held[nodes], lengths, len(values), weights)
+            many = len(values) if total else 0
+            values[nodes] += weight * _bm25(held[nodes], lengths, many, weights)
     return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
 def _matching(
     index: Index, query: Query, weights: RankingWeights
-) -> Iterator[tuple[Array, Array, float]]:
-    """Yield for each set of terms the units that hold it, how often, and the weight of the set.
+) -> Iterator[tuple[Array, Array, float, int]]:
+    """Yield for each set of terms the units that hold it, how often, its weight, and all units."""
+    known: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
-    The terms of one set count as one.
+    def find(*numbers: int) -> tuple[Array, Array]:
+        if numbers not in known:
+            known[numbers] = index.find(numbers)
+        return known[numbers]
+
+    for numbers, weight in term_sets(query, lambda one: len(find(one)[0]) > 0, weights=weights):
+        yield *find(*numbers), weight, len(index)
+
+
+def term_sets(
+    query: Query, held: Callable[[int], bool], *, weights: RankingWeights = WEIGHTS
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Yield the sets of terms that are looked for, each with its weight; a set counts as one term.
+
+    ``held`` says whether anything holds a term. One that nobody used is corrected.
     """
     guesses = _MOST_GUESSES
     for term in query.terms:
         weight = term.count * (weights.form if term.of_form else 1.0)
         weight *= weights.asker if term.of_asker else 1.0
-        rows, counts = index.find((term.number, *term.forms))
-        if not len(rows) and guesses > 0:
+        numbers = (term.number, *term.forms)
+        if guesses > 0 and not any(map(held, numbers)):
             guesses -= 1
-            rows, counts = index.find(corrections(term))
-        yield rows, counts, weight
+            yield corrections(term), weight
+        else:
+            yield numbers, weight
         for numbers, share in (
             (term.synonyms, weights.synonyms),
             (term.members, weights.members),
         ):
             if numbers:
-                yield *index.find(numbers), weight * share
+                yield numbers, weight * share
+
+
+def rarity(total: int, holding: int) -> float:
+    """Return the weight of a term that so many of all units hold (its inverse frequency)."""
+    return math.log(1 + (total - holding + 0.5) / (holding + 0.5))
 
 
 def _bm25(counts: Array, lengths: Array, total: int, weights: RankingWeights) -> Array:
-    """Return BM25 of one term for all units that hold it; ``lengths`` are relative to the mean."""
+    """Return BM25 of one term for all units that hold it; ``lengths`` are relative to the mean.
+
+    With a ``total`` of 0 every term is as rare as any other.
+    """
+    found: Array = saturated(counts, lengths, weights)
+    return rarity(total, len(counts)) * found if total else found
+
+
+def saturated(counts: Array, lengths: Array, weights: RankingWeights = WEIGHTS) -> Array:
+    """Return how much the occurrences of a term in a unit of that relative length count."""
     k, b = weights.saturation, weights.length
-    rarity = math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
-    found: Array = rarity * counts * (k + 1) / (counts + k * (1 - b + b * lengths))
+    found: Array = counts * (k + 1) / (counts + k * (1 - b + b * lengths))
     return found
 
 

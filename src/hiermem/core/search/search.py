@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from hiermem.core.search import packing, ranking
-from hiermem.core.search.evidence import around, fill
+from hiermem.core.search.evidence import HEADER, around, fill
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import Query, read_query
-from hiermem.core.search.ranking import Dense
+from hiermem.core.search.ranking import Corpus, Dense
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
@@ -50,7 +50,7 @@ class ScoredQuery:
 
     ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
     the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
-    scores of the summaries by level.
+    scores of the summaries by level. ``of_one``: the index is that of one session.
     """
 
     index: Index
@@ -59,6 +59,7 @@ class ScoredQuery:
     hit: Array
     near: Array
     summary_scores: Mapping[int, Array]
+    of_one: bool = True
 
 
 def ask(
@@ -68,13 +69,14 @@ def ask(
     *,
     dense: Dense | None = None,
     summaries_near: Mapping[int, Array] = _NOTHING,
+    corpus: Corpus | None = None,
 ) -> ScoredQuery:
     """Score all units and summaries; filters are applied later.
 
     ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
-    level.
+    level. ``corpus`` is what the index is a part of.
     """
-    found = ranking.score(index, query, dense=dense)
+    found = ranking.score(index, query, dense=dense, corpus=corpus)
     scores, hit, near = found.total, found.matching, found.nearby
     summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
@@ -93,7 +95,13 @@ def ask(
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
     return ScoredQuery(
-        index, summary_index, scores / top if top > 0 else scores, hit, near, summary_scores
+        index,
+        summary_index,
+        scores / top if top > 0 else scores,
+        hit,
+        near,
+        summary_scores,
+        of_one=corpus is None,
     )
 
 
@@ -158,8 +166,12 @@ def evidence(
     neighbours: int = 0,
     dedup: bool = True,
     shown: Iterable[Span] = (),
+    header: str = HEADER,
 ) -> list[int]:
-    """Return the units that fill a budget with evidence, best first; none that is ``shown``."""
+    """Return the units that fill a budget with evidence, best first; none that is ``shown``.
+
+    ``header`` is as long as one that stands before some messages.
+    """
     index = asked.index
     may = filters.units(index, windows(asked)) & ~_inside(index, shown)
     wanted = packing.candidates(budget)
@@ -170,7 +182,7 @@ def evidence(
         if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
             break
         looked_at *= _LOOK
-    return chosen(index, ranked, may, budget, count=count, neighbours=neighbours)
+    return chosen(index, ranked, may, budget, count=count, neighbours=neighbours, header=header)
 
 
 def chosen(
@@ -181,15 +193,24 @@ def chosen(
     *,
     count: Callable[[str], int],
     neighbours: int,
+    header: str = HEADER,
 ) -> list[int]:
     """Fill a budget from ranked units and their neighbours."""
     if neighbours:
         ranked = around(index, ranked, neighbours, allowed)
-    return fill(index, ranked, budget, count=count)
+    return fill(index, ranked, budget, count=count, header=header)
 
 
-def windows(asked: ScoredQuery) -> tuple[Summary, ...]:
-    """Return the made summaries of level 1."""
+def matter(asked: ScoredQuery, filters: Filters) -> int:
+    """Return the tokens of all units that may be evidence."""
+    allowed = asked.near & filters.units(asked.index, windows(asked))
+    return int(asked.index.units.tokens[allowed].sum())
+
+
+def windows(asked: ScoredQuery) -> tuple[Summary, ...] | None:
+    """Return the made summaries of level 1; None where messages are not searched by windows."""
+    if not asked.of_one:
+        return None
     row = asked.summary_index.levels.get(1)
     return row.summaries if row else ()
 

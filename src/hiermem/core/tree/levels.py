@@ -26,11 +26,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.core.tree.windows import CHARS_A_TOKEN, Seal, converted, micros, moment
 from hiermem.types import Node, SizeUnit, Span
+
+#: Why a group is sealed: the child has no room in it; with it, it has the size, the children or the
+#: messages that fill a group.
+GroupReason: TypeAlias = Literal["room", "fan_in", "size", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +191,26 @@ def _overfull(group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeU
     return size > round(rule.max_size * (1 + rule.tolerance), 6)
 
 
-def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> bool:
-    """Return whether a group must be sealed now (spec section 5)."""
+def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> GroupReason | None:
+    """Return why a group must be sealed now, None where it must not (spec section 5)."""
     if len(group) < 2:
-        return False
+        return None
     if len(group) >= rule.fan_in:
-        return True
+        return "fan_in"
     if rule.max_size is not None and sum(m.size(unit) for m in group) >= rule.max_size:
-        return True
+        return "size"
     covered = sum(member.messages for member in group)
-    return rule.max_messages is not None and covered >= rule.max_messages
+    return "messages" if rule.max_messages is not None and covered >= rule.max_messages else None
+
+
+def reasons(
+    group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeUnit
+) -> tuple[GroupReason, ...]:
+    """Return a reason for each group that is sealed when ``child`` arrives at ``group``."""
+    if _overfull(group, child, rule, unit):
+        return ("room",)
+    full = _full([*group, child], rule, unit)
+    return () if full is None else (full,)
 
 
 def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[list[Root]]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import OpenWindow
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
@@ -46,7 +48,8 @@ class SessionStatus:
     describe messages that were edited since, and were only flagged. ``open_windows`` is what is not
     sealed, by thread. ``oldest_dirty_age`` is the age of the oldest request for another text of a
     summary; ``last_error`` the last error that still matters. ``repacking``: a full re-pack is
-    under way. A fork shares its first ``forked_at`` messages with ``forked_from``.
+    under way. A fork shares its first ``forked_at`` messages with ``forked_from``. ``config`` is
+    the session's own configuration.
     """
 
     id: str
@@ -66,6 +69,7 @@ class SessionStatus:
     repacking: bool
     forked_from: str | None
     forked_at: int
+    config: HierarchyConfig
 
 
 async def status(handle: Handle, session_id: str) -> SessionStatus:
@@ -96,6 +100,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         repacking=bool(record.build),
         forked_from=record.forked_from,
         forked_at=record.forked_at,
+        config=config_from(record.config),
     )
 
 

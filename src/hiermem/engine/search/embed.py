@@ -2,8 +2,8 @@
 
 ::
 
-    identity agreed ──▶ stride by stride: passages without a vector ──▶ embedder ──▶ block committed
-                        then level by level: summaries, L1 first    ──▶    "     ──▶    "
+    identity agreed ──▶ level by level: summaries without a vector, L1 first ──▶ embedder ──▶ block
+                        then stride by stride: passages of messages          ──▶    "     ──▶   "
 
 A pass that ends early loses nothing that it has committed, and the next one continues from there. A
 result of one epoch of a session is never written in another. A session has vectors of one embedder
@@ -203,18 +203,21 @@ class _EmbeddingPass:
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
                 index, summary_index, seen = held.index, held.summary_index, self._known(held)
-            for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
+            policy = self._handle.search_policy
+            begin = seen.messages // STRIDE * STRIDE
+            if policy.embed_summaries and may_be_stored(record):
+                for level in sorted(summary_index.levels):
+                    if not await self._level(record, level, summary_index.levels[level], seen):
+                        left = record.messages - begin if policy.embed_messages else 0
+                        self._report = replace(self._report, stopped="closing", left=left)
+                        return True
+            for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
                     left = record.messages - start
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            if self._handle.search_policy.embed_summaries and may_be_stored(record):
-                for level in sorted(summary_index.levels):
-                    if not await self._level(record, level, summary_index.levels[level], seen):
-                        self._report = replace(self._report, stopped="closing")
-                        return True
             await self._reached(record, reached.to_json())
         except SessionChangedError:
             return False

@@ -260,9 +260,9 @@ async def _hits(
     """Return message and summary hits, ``many`` of each level, best first."""
     units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
-    read = await _messages(handle, record.id, [span.start for span in spans])
+    read = await live_messages(handle, record.id, [span.start for span in spans])
     found = [
-        _message_hit(handle, record, read[span.start], span, float(asked.scores[unit]))
+        message_hit(handle, record.id, read[span.start], span, float(asked.scores[unit]))
         for unit, span in zip(units, spans, strict=True)
         if span.start in read
     ]
@@ -286,15 +286,16 @@ def _span(asked: ScoredQuery, unit: int) -> Span:
     return Span(number, number + 1, int(units.begin[unit]), int(units.end[unit]))
 
 
-def _message_hit(
-    handle: Handle, record: SessionRecord, stored: StoredMessage, span: Span, score: float
+def message_hit(
+    handle: Handle, session_id: str, stored: StoredMessage, span: Span, score: float
 ) -> Hit:
+    """Return the hit of a message, or of the part of it in ``span``."""
     whole = body(stored.message)
     text = whole[span.start_char : span.stop_char]
     if span.start_char == 0 and span.stop_char == len(whole):
         span = Span(span.start, span.stop)
     return Hit(
-        session_id=record.id,
+        session_id=session_id,
         kind="message",
         level=0,
         span=span,
@@ -335,13 +336,15 @@ async def _written(
 ) -> Evidence:
     """Read the chosen messages, write the evidence, and return it with its hits."""
     index = asked.index
-    read = await _messages(handle, record.id, [int(index.units.message[unit]) for unit in units])
+    read = await live_messages(
+        handle, record.id, [int(index.units.message[unit]) for unit in units]
+    )
     units = [unit for unit in units if int(index.units.message[unit]) in read]
     written = write(index, units, max_tokens, read, count=handle.counter.count, shown=shown)
     found = tuple(
-        _message_hit(
+        message_hit(
             handle,
-            record,
+            record.id,
             read[part.message],
             Span(part.message, part.message + 1, part.begin, part.end),
             max(float(asked.scores[unit]) for unit in part.units),
@@ -351,7 +354,7 @@ async def _written(
     return Evidence(record.id, max_tokens, written.tokens, written.text, found)
 
 
-async def _messages(
+async def live_messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
     """Read scattered messages, neighbours in one go; leave out those that are not live.

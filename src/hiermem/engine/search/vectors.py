@@ -78,7 +78,8 @@ async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState
     """Return the state of a session, as far as it decides which vectors it should have."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     made = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
-    return EmbeddedState(record.epoch, record.tree, record.messages, made)
+    messages = record.messages if handle.search_policy.embed_messages else 0
+    return EmbeddedState(record.epoch, record.tree, messages, made)
 
 
 async def lacks(handle: Handle, record: SessionRecord) -> bool:

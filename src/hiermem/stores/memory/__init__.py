@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -28,13 +29,16 @@ from hiermem.stores.memory.data import (
 from hiermem.stores.memory.dump import items, restored
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
+    TERMS,
     Attempt,
     Block,
     Changes,
     Deciding,
+    IndexState,
     LogEvent,
     NodeTally,
     NodeWrite,
+    PlacedBlock,
     Record,
     RecordWrite,
     RunRecord,
@@ -344,7 +348,8 @@ class MemoryTenant:
             if not kept.epoch_is(session_id, epoch):
                 return False
             own = kept.sessions[session_id].blocks
-            own.update(((block.kind, block.start), block) for block in blocks)
+            # Copies: a segment knows its blocks, and one that is put again is another.
+            own.update(((block.kind, block.start), replace(block)) for block in blocks)
             return True
 
     async def drop_blocks(self, session_id: str, kind: str) -> None:
@@ -354,6 +359,32 @@ class MemoryTenant:
             found = kept.sessions.get(session_id)
             if found:
                 found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
+                if kind == TERMS:
+                    kept.dissolve(session_id)
+
+    # -- the index over all sessions
+
+    async def index_state(
+        self, pages: Sequence[int] = (), *, limit: int | None = 100
+    ) -> IndexState:
+        """Return the segments with these pages, the loose blocks, and what has no block."""
+        return reads.index_state(self._kept(), pages, limit)
+
+    async def put_segment(
+        self,
+        blocks: Sequence[PlacedBlock],
+        pages: Mapping[int, bytes],
+        *,
+        replaces: Sequence[int] = (),
+    ) -> bool:
+        """Dissolve the segments ``replaces`` and put one made of ``blocks``; return whether."""
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            return changing.put_segment(kept, blocks, pages, replaces)
+
+    async def segment_blocks(self, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
+        """Return the blocks at these (segment, place) that are not dead."""
+        return reads.segment_blocks(self._kept(), places)
 
     def open(self) -> tuple[threading.RLock, TenantData]:
         """Return the tenant's data and the lock that guards it, for a tree's handle."""

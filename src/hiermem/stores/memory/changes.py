@@ -6,12 +6,13 @@ that replaces the tenant's data at the end, so a refused write leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
+    SegmentData,
     SessionData,
     TenantData,
     TreeData,
@@ -21,11 +22,14 @@ from hiermem.stores.memory.data import (
 )
 from hiermem.types import Revision, SessionRecord
 from hiermem.types.transaction import (
+    TERMS,
     Batch,
+    Block,
     Changes,
     Copy,
     KeyEntry,
     NodeWrite,
+    PlacedBlock,
     Record,
     RecordWrite,
     Rewrite,
@@ -49,6 +53,8 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     if changes.copy is not None and copied is not None:
         _fill(kept, session, copied, changes)
     _write_log(session, changes)
+    for rewrite in changes.rewrites:
+        kept.dissolve(session_id, rewrite.message.index)
     _write_structure(kept, session, changes)
     for name in changes.drop_views:
         kept.views.pop((session_id, name), None)
@@ -190,6 +196,7 @@ def _write_structure(kept: TenantData, session: SessionData, changes: Changes[An
 def _delete(kept: TenantData, session_id: str) -> None:
     """Remove everything stored of a session; of an unknown one, everything under its name."""
     kept.sessions.pop(session_id, None)
+    kept.dissolve(session_id)
     kept.written = [entry for entry in kept.written if entry[0] != session_id]
     _drop_journal(kept, session_id)
     kept.views = {at: view for at, view in kept.views.items() if at[0] != session_id}
@@ -266,4 +273,30 @@ def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool)
         kept.records.pop(place, None)
         if write.body is not None:
             kept.records[place] = Record(*place, write.body, before.get(place, 0) + 1)
+    return True
+
+
+def put_segment(
+    kept: TenantData,
+    blocks: Sequence[PlacedBlock],
+    pages: Mapping[int, bytes],
+    replaces: Sequence[int],
+) -> bool:
+    """Dissolve ``replaces`` and put a segment, or do nothing and return False."""
+    if not set(replaces) <= kept.segments.keys():
+        return False
+    left = {number: one for number, one in kept.segments.items() if number not in replaces}
+    taken = {id(block) for one in left.values() for _, block in one.members}
+    members: list[tuple[str, Block]] = []
+    for one in blocks:
+        owner = one.session.id
+        if not kept.epoch_is(owner, one.session.epoch):
+            return False
+        block = kept.sessions[owner].blocks.get((TERMS, one.block.start))
+        if block is None or block.stop != one.block.stop or id(block) in taken:
+            return False
+        members.append((owner, block))
+    kept.segments = left
+    if members:
+        kept.segments[next(kept.numbers)] = SegmentData(tuple(members), dict(pages))
     return True

@@ -5,7 +5,8 @@ Nothing here is shared with a caller: whatever can be changed is copied on its w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,6 +65,14 @@ class SessionData:
         )
 
 
+@dataclass(frozen=True)
+class SegmentData:
+    """A segment: the blocks that it was made of, each with its session's id, and its pages."""
+
+    members: tuple[tuple[str, Block], ...]
+    pages: Mapping[int, bytes]
+
+
 @dataclass
 class TenantData:
     """Everything stored of one tenant; dicts remember the order of first insertion.
@@ -83,6 +92,8 @@ class TenantData:
     records: dict[tuple[str, str, str], Record] = field(
         default_factory=dict[tuple[str, str, str], Record]
     )
+    segments: dict[int, SegmentData] = field(default_factory=dict[int, SegmentData])
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
     def draft(self) -> TenantData:
         """Return a tenant whose own containers can be changed; its sessions are still shared."""
@@ -93,6 +104,8 @@ class TenantData:
             dict(self.attempts),
             dict(self.views),
             dict(self.records),
+            dict(self.segments),
+            self.numbers,
         )
 
     def become(self, other: TenantData) -> None:
@@ -100,11 +113,28 @@ class TenantData:
         self.sessions, self.written = other.sessions, other.written
         self.runs, self.attempts = other.runs, other.attempts
         self.views, self.records = other.views, other.records
+        self.segments = other.segments
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
         """Return whether the session exists and nothing was taken back since ``epoch``."""
         found = self.sessions.get(session_id)
         return found is not None and found.record.epoch == epoch
+
+    def live(self, session_id: str, block: Block) -> bool:
+        """Return whether this very block is stored, and not one that replaced it."""
+        found = self.sessions.get(session_id)
+        return found is not None and found.blocks.get((block.kind, block.start)) is block
+
+    def dissolve(self, session_id: str, index: int | None = None) -> None:
+        """Dissolve the segments with a block of a session, or only one that covers a message."""
+        self.segments = {
+            number: segment
+            for number, segment in self.segments.items()
+            if not any(
+                owner == session_id and (index is None or block.start <= index < block.stop)
+                for owner, block in segment.members
+            )
+        }
 
 
 def fresh_message(stored: StoredMessage) -> StoredMessage:

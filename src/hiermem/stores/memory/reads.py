@@ -18,6 +18,8 @@ from hiermem.stores.memory.data import (
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import (
+    TERMS,
+    IndexState,
     Need,
     NeedCovering,
     NeedEchoes,
@@ -32,7 +34,9 @@ from hiermem.types.transaction import (
     NeedSession,
     NeedViews,
     NodeTally,
+    PlacedBlock,
     Record,
+    Segment,
     SessionOrder,
     Spent,
 )
@@ -284,3 +288,41 @@ def records(kept: TenantData, kind: str, *, scope: str | None, key: str | None) 
         if record.kind == kind and scope in (None, record.scope) and key in (None, record.key)
     ]
     return sorted(found, key=lambda record: (record.scope, record.key))
+
+
+def index_state(kept: TenantData, pages: Sequence[int], limit: int | None) -> IndexState:
+    """Return the segments with these pages, the loose blocks, and the sessions with gaps."""
+    segments: list[Segment] = []
+    taken: set[int] = set()
+    for number, segment in sorted(kept.segments.items()):
+        taken |= {id(block) for _, block in segment.members}
+        dead = [n for n, member in enumerate(segment.members) if not kept.live(*member)]
+        held = {page: segment.pages[page] for page in pages if page in segment.pages}
+        segments.append(Segment(number, len(segment.members), tuple(dead), held))
+    loose: list[PlacedBlock] = []
+    behind: list[tuple[SessionRecord, tuple[tuple[int, int], ...]]] = []
+    for session in kept.sessions.values():
+        own = sorted(
+            (block for block in session.blocks.values() if block.kind == TERMS),
+            key=lambda block: block.start,
+        )
+        loose += [PlacedBlock(session.record, one) for one in own if id(one) not in taken]
+        covered = {index for block in own for index in range(block.start, block.stop)}
+        without = [n for n in range(session.record.messages) if n not in covered]
+        if without:
+            starts = [n for n in without if n - 1 not in without]
+            stops = [n + 1 for n in without if n + 1 not in without]
+            behind.append((session.record, tuple(zip(starts, stops, strict=True))))
+    most = None if limit is None else max(limit, 0)
+    return IndexState(tuple(segments), tuple(loose[:most]), tuple(behind[:most]))
+
+
+def segment_blocks(kept: TenantData, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
+    """Return the live blocks at these places of segments."""
+    found: list[PlacedBlock] = []
+    for number, place in places:
+        members = kept.segments[number].members if number in kept.segments else ()
+        if 0 <= place < len(members) and kept.live(*members[place]):
+            owner, block = members[place]
+            found.append(PlacedBlock(kept.sessions[owner].record, block, number, place))
+    return found

@@ -10,10 +10,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hiermem.stores.sqlite import segments
 from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import Block
+from hiermem.types.transaction import TERMS, Block
 
 _SHAPE: Final = shape("siib")
 _FIND: Final = (
@@ -51,6 +52,8 @@ def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
     for block in blocks:
         row = (number, block.kind, block.start, block.stop, block.data)
         transaction.connection.execute(_PUT, row)
+        if block.kind == TERMS:
+            segments.place(transaction.connection, number, block.start, block.stop)
 
 
 def drop(transaction: Transaction, number: int, kind: str) -> None:
@@ -59,6 +62,8 @@ def drop(transaction: Transaction, number: int, kind: str) -> None:
     transaction.connection.execute(
         "DELETE FROM blocks WHERE session = ? AND kind = ?", (number, kind)
     )
+    if kind == TERMS:
+        segments.drop(transaction.connection, number)
 
 
 def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> None:
@@ -66,6 +71,7 @@ def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> Non
     connection.execute(
         "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
     )
+    segments.drop(connection, number, index)
 
 
 def read(row: Sequence[Any]) -> Block:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hiermem.stores.sqlite import segments
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
@@ -71,6 +72,7 @@ def everything(transaction: Transaction, tenant: str) -> int:
     connection = transaction.connection
     found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))
     numbers = [row[0] for row in found.fetchall()]
+    segments.drop_all(connection, tenant)
     for number in numbers:
         _numbered(connection, number)
     for table, _ in _BY_NAME:
@@ -91,5 +93,6 @@ def _numbered(connection: sqlite3.Connection, number: int) -> None:
     first, stop = number << INDEX_BITS, number + 1 << INDEX_BITS
     for table in ("messages", "versions"):
         connection.execute(f"DELETE FROM {table} WHERE message >= ? AND message < ?", (first, stop))
+    segments.drop(connection, number)
     for table in _BY_NUMBER:
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))

@@ -15,7 +15,7 @@ from typing import TypeVar
 from hiermem.stores.dump import missing, read
 from hiermem.stores.sqlite import blocks as block_rows
 from hiermem.stores.sqlite import dump as dumping
-from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads
+from hiermem.stores.sqlite import puts, reads, records, removal, segments, tree_reads
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.tree import SQLiteTree
 from hiermem.stores.sqlite.workers import Busy, Connections
@@ -25,7 +25,9 @@ from hiermem.types.transaction import (
     Block,
     Changes,
     Deciding,
+    IndexState,
     LogEvent,
+    PlacedBlock,
     Record,
     RecordWrite,
     RunRecord,
@@ -306,3 +308,28 @@ class SQLiteTenant:
         await self._store.write(
             lambda transaction: puts.drop_blocks(transaction, name, session_id, kind)
         )
+
+    # -- the index over all sessions
+
+    async def index_state(
+        self, pages: Sequence[int] = (), *, limit: int | None = 100
+    ) -> IndexState:
+        """Return the segments with these pages, the loose blocks, and what has no block."""
+        return await self._store.read(segments.state, self._name, pages=tuple(pages), limit=limit)
+
+    async def put_segment(
+        self,
+        blocks: Sequence[PlacedBlock],
+        pages: Mapping[int, bytes],
+        *,
+        replaces: Sequence[int] = (),
+    ) -> bool:
+        """Dissolve the segments ``replaces`` and put one made of ``blocks``; return whether."""
+        name, given, held, old = self._name, tuple(blocks), dict(pages), tuple(replaces)
+        return await self._store.write(
+            lambda transaction: segments.put(transaction, name, given, held, old)
+        )
+
+    async def segment_blocks(self, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
+        """Return the blocks at these (segment, place) that are not dead."""
+        return await self._store.read(segments.blocks, self._name, tuple(places))

@@ -49,9 +49,13 @@ CREATE TABLE heads (
     epoch INTEGER NOT NULL,
     tree INTEGER NOT NULL,
     build TEXT NOT NULL,
-    last_activity INTEGER NOT NULL
+    last_activity INTEGER NOT NULL,
+    -- The messages that blocks of terms cover.
+    indexed INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX heads_active ON heads (tenant, last_activity, session);
+-- Only the sessions with messages that a search over all sessions finds in no block.
+CREATE INDEX heads_unindexed ON heads (tenant, session) WHERE indexed < messages;
 
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
 -- content is NULL if the message has parts; rest holds the values that few messages have; zone is
@@ -273,3 +277,35 @@ CREATE TABLE blocks (
     UNIQUE (session, kind, start)
 );
 CREATE INDEX blocks_holding ON blocks (session, stop, start);
+
+-- The index over all sessions of a tenant. AUTOINCREMENT, because a number must not be used again:
+-- a reader remembers segments by it.
+CREATE TABLE segments (
+    segment INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    blocks INTEGER NOT NULL
+);
+CREATE INDEX segments_of ON segments (tenant);
+
+-- page = segment << 16 | number.
+CREATE TABLE pages (
+    page INTEGER PRIMARY KEY,
+    data BLOB NOT NULL
+);
+
+-- The place of each block of terms in a segment; segment 0 is none. A row with live = 0 is of a
+-- block that was replaced since, and which the segment still holds.
+CREATE TABLE places (
+    id INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    segment INTEGER NOT NULL DEFAULT 0,
+    place INTEGER NOT NULL DEFAULT 0,
+    live INTEGER NOT NULL DEFAULT 1
+);
+CREATE INDEX places_of ON places (session, start, stop, live);
+CREATE INDEX places_loose ON places (tenant, session, start) WHERE segment = 0;
+CREATE INDEX places_in ON places (segment, place) WHERE segment > 0;
+CREATE INDEX places_dead ON places (tenant, segment, place) WHERE live = 0;

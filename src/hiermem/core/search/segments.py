@@ -1,0 +1,436 @@
+"""The index over all sessions of a tenant: which passages hold a term.
+
+It consists of segments (as in Lucene), each made of the blocks of many sessions and never changed.
+A segment's units are numbered through; for each term it has the units that hold it, with how much
+that counts. Both lie in pages by the first bits of the term's number, so that a question reads few
+of them. What is in no segment yet is brought into the same form in memory.
+
+Scores here only choose blocks: each is worth what its best unit is by the words of the question
+(BM25 with one length for all, in 255 steps). ``combined`` makes one index of the chosen blocks, and
+``ranking`` scores that as the index of a session.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+
+from hiermem.core.search import ranking
+from hiermem.core.search.index import Index, in_order
+from hiermem.core.search.postings import COLUMNS, Array, Postings
+from hiermem.core.search.query import Query, QueryTerm, corrections
+from hiermem.core.search.ranking import Corpus
+
+#: The pages of terms; their numbers are the first bits of those of their terms.
+_PAGE_BITS: Final = 8
+_SHIFT: Final = 32 - _PAGE_BITS
+#: The page with the blocks of a segment, and the one with the numbers of all its terms.
+HEAD: Final = 1 << _PAGE_BITS
+VOCABULARY: Final = HEAD + 1
+#: A segment is complete with so many units, and never has more than ``MOST`` if it can be helped.
+FULL: Final = 32_768
+MOST: Final = 65_536
+#: The terms of a unit of middling length, and the steps in which its share of a score is kept.
+_TYPICAL: Final = 24.0
+_STEPS: Final = 255
+_MAGIC: Final = b"hmS1"
+_IMPACT: Final = (1 + ranking.WEIGHTS.saturation) / _STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A block in a part of the index: whose it is, its messages, and how many units of what time.
+
+    Times are microseconds since 1970.
+    """
+
+    session_id: str
+    start: int
+    stop: int
+    units: int
+    first_at: int
+    last_at: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inverted:
+    """Units by term: ``terms[k]`` is in ``units[ends[k - 1]:ends[k]]``, with ``impacts``."""
+
+    terms: Array
+    ends: Array
+    units: Array
+    impacts: Array
+
+    def find(self, number: int) -> tuple[Array, Array] | None:
+        """Return the units that hold a term, rising, with its impact in each; None if none does."""
+        place = int(np.searchsorted(self.terms, number))
+        if place >= len(self.terms) or self.terms[place] != number:
+            return None
+        held = slice(int(self.ends[place - 1]) if place else 0, int(self.ends[place]))
+        return self.units[held], self.impacts[held]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of the index: the blocks of a segment, or of ``number`` 0, those in memory.
+
+    ``length`` counts the terms of all its ``units``; ``sizes`` are the units of each member, and
+    ``first_at`` and ``last_at`` their times. ``pages`` are those that were read.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    length: int
+    units: int
+    sizes: Array
+    first_at: Array
+    last_at: Array
+    pages: Mapping[int, Inverted]
+    dead: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[Member], length: int, *, number: int = 0) -> Part:
+        """Return a part without pages."""
+        sizes, first_at, last_at = (
+            np.array([getattr(one, name) for one in members], dtype=np.int64)
+            for name in ("units", "first_at", "last_at")
+        )
+        units = int(sizes.sum())
+        return cls(number, tuple(members), length, units, sizes, first_at, last_at, {})
+
+    @property
+    def live(self) -> int:
+        """Return the number of units in blocks that are not dead."""
+        return self.units - int(self.sizes[list(self.dead)].sum())
+
+    def find(self, numbers: Iterable[int]) -> tuple[Array, Array]:
+        """Return the units that hold one of the terms, and the greatest impact in each."""
+        found = [
+            held
+            for one in numbers
+            if (page := self.pages.get(one >> _SHIFT)) and (held := page.find(one))
+        ]
+        if len(found) == 1:
+            return found[0]
+        most = np.zeros(self.units if found else 0, dtype=np.uint8)
+        for units, impacts in found:
+            most[units] = np.maximum(most[units], impacts)
+        rows = np.flatnonzero(most)
+        return rows, most[rows]
+
+
+# ---------------------------------------------------------------------------------------------
+# Making a segment
+
+
+def member_of(session_id: str, start: int, stop: int, postings: Postings) -> Member:
+    """Describe a block."""
+    at = postings.at
+    first, last = (int(at.min()), int(at.max())) if len(at) else (0, 0)
+    return Member(session_id, start, stop, len(postings), first, last)
+
+
+def in_memory(blocks: Sequence[tuple[Member, Postings]]) -> Part:
+    """Return blocks as a part of the index, without pages to be read."""
+    inverted = _invert([postings for _, postings in blocks])
+    pages: dict[int, Inverted] = {}
+    for number, low, high in _borders(inverted.terms):
+        begin = int(inverted.ends[low - 1]) if low else 0
+        own = slice(begin, int(inverted.ends[high - 1]))
+        pages[number] = Inverted(
+            inverted.terms[low:high],
+            inverted.ends[low:high] - begin,
+            inverted.units[own],
+            inverted.impacts[own],
+        )
+    length = sum(int(postings.length.sum()) for _, postings in blocks)
+    return replace(Part.of([member for member, _ in blocks], length), pages=pages)
+
+
+def pages_of(part: Part) -> dict[int, bytes]:
+    """Write a part as the pages of a segment."""
+    members = [
+        [one.session_id, one.start, one.stop, one.units, one.first_at, one.last_at]
+        for one in part.members
+    ]
+    head = json.dumps({"length": part.length, "blocks": members}, separators=(",", ":"))
+    terms = [page.terms for page in part.pages.values()]
+    pages = {
+        HEAD: _sealed(head.encode("utf-8", "surrogatepass")),
+        VOCABULARY: _sealed(np.concatenate(terms).astype("<u4").tobytes() if terms else b""),
+    }
+    kind = "<u2" if part.units <= MOST else "<u4"
+    for number, page in part.pages.items():
+        sizes = np.array([len(page.terms), len(page.units), int(kind[-1])], dtype="<u4")
+        columns = (sizes, page.terms.astype("<u4"), page.ends.astype("<u4"))
+        rest = (page.units.astype(kind), page.impacts)
+        pages[number] = _sealed(b"".join(column.tobytes() for column in (*columns, *rest)))
+    return pages
+
+
+def _invert(blocks: Sequence[Postings]) -> Inverted:
+    """Sort the units of blocks by term."""
+    base, units, terms, impacts = 0, [], [], []
+    for postings in blocks:
+        rows = np.repeat(np.arange(len(postings), dtype=np.int64), postings.sizes)
+        lengths = np.maximum(postings.length, 1)[rows] / _TYPICAL
+        counted = ranking.saturated(postings.counts.astype(np.float64), lengths)
+        impacts.append(np.clip(np.rint(counted / _IMPACT), 1, _STEPS).astype(np.uint8))
+        units.append(rows + base)
+        terms.append(postings.terms)
+        base += len(postings)
+    if not blocks:
+        nothing = np.empty(0, dtype=np.uint32)
+        return Inverted(nothing, nothing, nothing, nothing.astype(np.uint8))
+    every = np.concatenate(terms)
+    order = in_order(every)
+    every = every[order]
+    last = np.flatnonzero(np.r_[every[1:] != every[:-1], True]) if len(every) else order
+    return Inverted(
+        every[last], last + 1, np.concatenate(units)[order], np.concatenate(impacts)[order]
+    )
+
+
+def _borders(terms: Array) -> list[tuple[int, int, int]]:
+    """Return for each page that has terms its number, and where they begin and end."""
+    numbers, starts = np.unique(terms >> _SHIFT, return_index=True)
+    bounds = [*starts.tolist(), len(terms)]
+    return [(n, bounds[k], bounds[k + 1]) for k, n in enumerate(numbers.tolist())]
+
+
+def _sealed(data: bytes) -> bytes:
+    data = _MAGIC + data
+    return data + crc32(data).to_bytes(4, "little")
+
+
+def _opened(data: bytes | None) -> bytes | None:
+    if data is None or data[:4] != _MAGIC or crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+        return None
+    return data[4:-4]
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading one
+
+
+def read_head(number: int, pages: Mapping[int, bytes]) -> Part | None:
+    """Read from the pages of a segment what it is made of; None if that is damaged."""
+    head = _opened(pages.get(HEAD))
+    try:
+        read = json.loads(head or b"")
+        members = [
+            Member(str(name), int(start), int(stop), int(units), int(first), int(last))
+            for name, start, stop, units, first, last in read["blocks"]
+        ]
+        return Part.of(members, int(read["length"]), number=number)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def read_part(head: Part, pages: Mapping[int, bytes], dead: Sequence[int]) -> Part | None:
+    """Return a segment with these of its pages; None if one of them is damaged."""
+    found: dict[int, Inverted] = {}
+    for page, data in pages.items():
+        if page < HEAD:
+            inverted = _read_page(_opened(data), head.units)
+            if inverted is None:
+                return None
+            found[page] = inverted
+    return replace(head, pages=found, dead=tuple(dead))
+
+
+def _read_page(data: bytes | None, units: int) -> Inverted | None:
+    if data is None or len(data) < 12:
+        return None
+    terms, entries, width = np.frombuffer(data, "<u4", 3).tolist()
+    if width not in (2, 4) or len(data) != 12 + 8 * terms + (width + 1) * entries:
+        return None
+    at = 12 + 8 * terms
+    held = Inverted(
+        np.frombuffer(data, "<u4", terms, 12),
+        np.frombuffer(data, "<u4", terms, 12 + 4 * terms),
+        np.frombuffer(data, f"<u{width}", entries, at),
+        np.frombuffer(data, "u1", entries, at + width * entries),
+    )
+    # A store's data is not trusted: every position that a number refers to must exist.
+    if terms and (held.ends[-1] != entries or (np.diff(held.ends.astype(np.int64)) <= 0).any()):
+        return None
+    return held if not entries or int(held.units.max()) < units else None
+
+
+def page_numbers(query: Query) -> set[int]:
+    """Return the pages that hold the terms of a question, their synonyms and members."""
+    numbers = (
+        n for one in query.terms for n in (one.number, *one.forms, *one.synonyms, *one.members)
+    )
+    return {number >> _SHIFT for number in numbers}
+
+
+def pages_of_corrections(
+    query: Query, parts: Sequence[Part], vocabularies: Iterable[bytes]
+) -> set[int]:
+    """Return the pages that hold what the words that no part holds may be misspellings of."""
+    known = [np.frombuffer(data, "<u4") for one in vocabularies if (data := _opened(one))]
+    wanted = np.array(
+        [number for one in unknown(query, parts) for number in corrections(one)], dtype="<u4"
+    )
+    return {int(n) >> _SHIFT for terms in known for n in wanted[np.isin(wanted, terms)].tolist()}
+
+
+def unknown(query: Query, parts: Sequence[Part]) -> list[QueryTerm]:
+    """Return the terms of a question that no part holds."""
+    return [
+        one
+        for one in query.terms
+        if not any(_held(parts, number) for number in (one.number, *one.forms))
+    ]
+
+
+def _held(parts: Sequence[Part], number: int) -> bool:
+    return any(
+        (page := part.pages.get(number >> _SHIFT)) and page.find(number) is not None
+        for part in parts
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Asking
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The blocks that hold something of a question, best first, and what is known of all units.
+
+    A block is given by its part and its place there.
+    """
+
+    corpus: Corpus
+    blocks: tuple[tuple[Part, int], ...]
+
+
+def candidates(
+    parts: Sequence[Part],
+    query: Query,
+    *,
+    sessions: frozenset[str] | None = None,
+    between: tuple[int | None, int | None] = (None, None),
+) -> Candidates:
+    """Rank the blocks by their best units.
+
+    Only blocks of ``sessions`` are returned, and only those with something said ``between`` two
+    times. Neither changes a score.
+    """
+    total = sum(part.units for part in parts)
+    scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
+    sets: list[tuple[tuple[int, ...], float, int]] = []
+    for numbers, weight in ranking.term_sets(query, lambda number: _held(parts, number)):
+        found = [part.find(numbers) for part in parts]
+        holding = sum(len(units) for units, _ in found)
+        sets.append((numbers, weight, holding))
+        if holding:
+            step = np.float32(weight * ranking.rarity(total, holding) * _IMPACT)
+            for own, (units, impacts) in zip(scores, found, strict=True):
+                own[units] += step * impacts
+    length = sum(part.length for part in parts)
+    corpus = Corpus(total, max(length, 1) / max(total, 1), tuple(sets))
+    return Candidates(corpus, _ranked(parts, scores, sessions, between))
+
+
+def _ranked(
+    parts: Sequence[Part],
+    scores: Sequence[Array],
+    sessions: frozenset[str] | None,
+    between: tuple[int | None, int | None],
+) -> tuple[tuple[Part, int], ...]:
+    """Return the blocks with a unit above 0 that may hold an answer, the best first."""
+    since, until = between
+    best: list[Array] = []
+    for part, own in zip(parts, scores, strict=True):
+        most = np.zeros(len(part.members), dtype=np.float32)
+        some = np.flatnonzero(part.sizes)
+        if len(some):
+            starts = np.cumsum(part.sizes) - part.sizes
+            most[some] = np.maximum.reduceat(own, starts[some])
+        most[list(part.dead)] = 0
+        if since is not None:
+            most[part.last_at < since] = 0
+        if until is not None:
+            most[part.first_at >= until] = 0
+        if sessions is not None:
+            most[[one.session_id not in sessions for one in part.members]] = 0
+        best.append(most)
+    every = np.concatenate(best) if best else np.empty(0)
+    order = np.argsort(-every, kind="stable")[: np.count_nonzero(every)].tolist()
+    places = [(part, place) for part in parts for place in range(len(part.members))]
+    return tuple(places[one] for one in order)
+
+
+# ---------------------------------------------------------------------------------------------
+# One index of blocks of several sessions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined:
+    """One index over blocks of several sessions, the session with the oldest of them first.
+
+    In it a message has the number of its block, times ``stride``, and its place in the block's
+    stride; ``message`` turns that into its session and its index there.
+    """
+
+    index: Index
+    stride: int
+    blocks: tuple[tuple[str, int], ...]
+
+    def message(self, number: int) -> tuple[str, int]:
+        """Return the session of a message of ``index``, and its index in that session."""
+        session_id, start = self.blocks[number // self.stride]
+        return session_id, start + number % self.stride
+
+
+def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined:
+    """Make one index of blocks; each lies within one stride of its session's messages."""
+    oldest: dict[str, int] = {}
+    given = [(member, postings) for member, postings in blocks if len(postings)]
+    for member, _ in given:
+        oldest[member.session_id] = min(
+            member.first_at, oldest.get(member.session_id, member.first_at)
+        )
+    given.sort(key=lambda one: (oldest[one[0].session_id], one[0].session_id, one[0].start))
+    columns: dict[str, list[Array]] = {name: [] for name in (*COLUMNS, "terms", "counts")}
+    speakers: list[str] = []
+    threads: list[str] = []
+    # A thread goes on from a block to the one that follows it, and is another one elsewhere.
+    going: dict[str, int] = {}
+    before: Member | None = None
+    starts: list[tuple[str, int]] = []
+    for number, (member, postings) in enumerate(given):
+        if before is None or (before.session_id, before.stop) != (member.session_id, member.start):
+            going = {}
+        for name in postings.threads:
+            if name not in going:
+                going[name] = len(threads)
+                threads.append(name)
+        start = member.start // stride * stride
+        places = np.array([going[name] for name in postings.threads], dtype="<u4")
+        own = {
+            "message": (postings.message - np.uint32(start)) + np.uint32(number * stride),
+            "speaker": postings.speaker + np.uint32(len(speakers)),
+            "thread": places[postings.thread],
+        }
+        for name, column in columns.items():
+            column.append(own.get(name, getattr(postings, name)))
+        speakers += postings.speakers
+        starts.append((member.session_id, start))
+        before = member
+    empty = {"terms": "<u4", "counts": "u1", "role": "u1", "flags": "u1", "at": "<i8"}
+    joined = {
+        name: np.concatenate(column) if column else np.empty(0, dtype=empty.get(name, "<u4"))
+        for name, column in columns.items()
+    }
+    postings = Postings(**joined, speakers=tuple(speakers), threads=tuple(threads))
+    return Combined(Index(postings), stride, tuple(starts))

@@ -1,0 +1,338 @@
+"""Search over all sessions: what it finds is what was said, whatever is indexed and by whom."""
+
+import asyncio
+import sqlite3
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
+from hiermem.core.search import postings, segments
+from hiermem.core.search.terms import number, terms
+from hiermem.engine.search import tenant_index
+from hiermem.errors import ReadOnlyError
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing import DiedError, FaultPlan, FaultyStore
+from hiermem.types.transaction import TERMS
+
+START = datetime(2024, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Index at once whatever is not indexed, in the smallest pieces."""
+    for name, value in (("_FEW_MESSAGES", 0), ("_FEW_BLOCKS", 0), ("_AT_ONCE", 2)):
+        monkeypatch.setattr(tenant_index, name, value)
+    monkeypatch.setattr(tenant_index, "_SMALL", 2)
+
+
+def said(word, *, name="Ada", at=START):
+    return Message.user(f"I saw the {word} there.", name=name, created_at=at)
+
+
+async def words_found(memory, word):
+    return [(hit.session_id, hit.index) for hit in await memory.search(word, 100)]
+
+
+async def vocabulary(memory):
+    """Return the numbers of all terms that a segment or a loose block holds."""
+    state = await memory._handle.store.index_state([segments.VOCABULARY], limit=None)
+    found = set()
+    for one in state.segments:
+        data = one.pages[segments.VOCABULARY]
+        found |= {int.from_bytes(data[n : n + 4], "little") for n in range(4, len(data) - 4, 4)}
+    for one in state.loose:
+        found |= set(postings.unpack(one.block.data).terms.tolist())
+    return found
+
+
+async def test_hits_of_all_sessions_are_on_one_scale():
+    async with AsyncMemory.open(":memory:") as memory:
+        for number_ in range(40):
+            session = memory.session(f"s{number_}")
+            await session.append(said("heron" if number_ % 2 else "kestrel") for _ in range(3))
+        await memory.session("rare").append(said("heron by the kestrel"))
+        hits = await memory.search("heron and kestrel", 5, semantic_dedup=False)
+        assert (hits[0].session_id, hits[0].index, hits[0].score) == ("rare", 0, 1.0)
+        assert all(hits[0].score > hit.score for hit in hits[1:])
+        assert [hit.score for hit in hits] == sorted((h.score for h in hits), reverse=True)
+        assert hits[0].text == "I saw the heron by the kestrel there."
+        assert hits[0].message.message.name == "Ada"
+        assert await memory.search("") == await memory.search("zyzzyva") == []
+        assert await memory.search("heron", 0) == []
+
+
+async def test_recall_names_the_sessions_and_keeps_to_its_budget():
+    async with AsyncMemory.open(":memory:") as memory:
+        for name, day in (("later", 9), ("sooner", 2)):
+            at = START + timedelta(days=day)
+            await memory.session(name).append([said("heron", at=at), said("heron again", at=at)])
+        found = await memory.recall("heron", 200, semantic_dedup=False)
+        assert found.session_id is None
+        assert [hit.session_id for hit in found] == ["sooner"] * 2 + ["later"] * 2
+        assert found.text == (
+            "[2024-03-03, session sooner]\nAda: I saw the heron there.\n"
+            "Ada: I saw the heron again there.\n[2024-03-10, session later]\n"
+            "Ada: I saw the heron there.\nAda: I saw the heron again there."
+        )
+        assert len(found.sources) == len({(hit.session_id, hit.index) for hit in found})
+        for budget in (0, 10, 25, 60):
+            small = await memory.recall("heron", budget)
+            assert small.total_tokens <= budget
+            assert memory._handle.counter.count(small.text) == small.total_tokens
+        with pytest.raises(UsageError):
+            await memory.recall("heron", -1)
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "search", "edit", "erase", "fork", "drop", "update"]),
+        st.integers(0, 3),
+        st.integers(0, 5),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=_STEPS, lazy=st.booleans())
+def test_it_finds_exactly_what_stands(steps, lazy):
+    """After any history, each word is found where it is said, and nowhere else."""
+
+    async def run():
+        kept = {"_FEW_MESSAGES": 0, "_FEW_BLOCKS": 0, "_AT_ONCE": 2, "_SMALL": 2}
+        before = {name: getattr(tenant_index, name) for name in kept}
+        for name, value in () if lazy else kept.items():
+            setattr(tenant_index, name, value)
+        stands: dict[str, list[str | None]] = {}
+        made = 0
+        try:
+            async with AsyncMemory.open(":memory:") as memory:
+                for act, which, place in steps:
+                    name = f"s{which}"
+                    own = stands.get(name, [])
+                    made += 1
+                    if act == "append":
+                        new = [f"bird{made}x{n}" for n in range(place)]
+                        await memory.session(name).append(said(word) for word in new)
+                        if new:
+                            stands.setdefault(name, []).extend(new)
+                    elif act == "search":
+                        await memory.search("bird")
+                    elif act == "update":
+                        await memory.update_all()
+                    elif act == "fork" and own and f"f{made}" not in stands:
+                        at = min(place, len(own))
+                        await memory.session(name).fork(f"f{made}", at=at)
+                        stands[f"f{made}"] = list(own[:at])
+                    elif act == "drop" and own:
+                        await memory.erase_session(name, forks="keep")
+                        del stands[name]
+                    elif place < len(own) and own[place] is not None:
+                        if act == "edit":
+                            await memory.session(name).edit(place, f"I saw the bird{made}e there.")
+                            own[place] = f"bird{made}e"
+                        else:
+                            await memory.session(name).erase([place], forks="keep")
+                            own[place] = None
+                words = {word for own in stands.values() for word in own if word}
+                for word in words | {"bird0"}:
+                    expected = {
+                        (name, index)
+                        for name, own in stands.items()
+                        for index, each in enumerate(own)
+                        if each == word
+                    }
+                    hits = await memory.search(word, 100, semantic_dedup=False)
+                    exact = {(h.session_id, h.index) for h in hits if f"the {word} " in h.text}
+                    assert exact == expected
+                    for hit in hits:
+                        assert stands[hit.session_id][hit.index] in hit.text
+                held = await vocabulary(memory)
+                gone = {f"bird{n}x{m}" for n in range(made + 1) for m in range(6)} - words
+                assert held.isdisjoint(number(term) for word in gone for term in terms(word))
+        finally:
+            for name, value in before.items():
+                setattr(tenant_index, name, value)
+
+    asyncio.run(run())
+
+
+async def test_nothing_is_written_before_the_first_search_over_all(tmp_path):
+    async with AsyncMemory.open(tmp_path / "x.db") as memory:
+        for name in "abc":
+            await memory.session(name).append(said(f"heron{n}") for n in range(50))
+            await memory.session(name).update()
+            await memory.session(name).search("heron3")
+        store = memory._handle.store
+        state = await store.index_state()
+        assert (state.segments, state.loose) == ((), ())
+        assert await words_found(memory, "heron7") == [("a", 7), ("b", 7), ("c", 7)][:1]
+        assert len(await memory.search("heron7", semantic_dedup=False)) == 3
+        state = await store.index_state()
+        assert (len(state.loose), state.unindexed) == (3, ())
+        # A few messages more are read at each search; many are indexed by the next one.
+        await memory.session("a").append(said("osprey"))
+        assert await words_found(memory, "osprey") == [("a", 50)]
+        assert [gaps for _, gaps in (await store.index_state()).unindexed] == [((50, 51),)]
+        await memory.session("a").append(said(f"tern{n}") for n in range(300))
+        assert await words_found(memory, "tern299") == [("a", 350)]
+        assert (await store.index_state()).unindexed == ()
+        assert [b.stop for b in await store.blocks("a", TERMS)] == [256, 351]
+
+
+async def test_a_first_search_that_is_killed_is_continued(eager):
+    """Wherever it dies, what is written is right, and the next search finds everything."""
+    sites = frozenset(
+        f"{operation}.{moment}"
+        for operation in ("put_blocks", "put_segment")
+        for moment in ("before", "after")
+    )
+    place, reached = 0, True
+    while reached:
+        store, plan = MemoryStore(), FaultPlan({place: "die"}, only=sites)
+        async with AsyncMemory(store=store) as memory:
+            for one in range(6):
+                await memory.session(f"s{one}").append(said(f"heron{one}"))
+            with suppress(DiedError):
+                await AsyncMemory(store=FaultyStore(store, plan)).search("heron3")
+            for one in range(6):
+                assert await words_found(memory, f"heron{one}") == [(f"s{one}", 0)]
+        place, reached = place + 1, bool(plan.hits)
+    assert place > 6
+
+
+async def test_two_processes_index_at_once(tmp_path, eager):
+    async with AsyncMemory.open(tmp_path / "x.db") as one:
+        for number_ in range(12):
+            await one.session(f"s{number_}").append(said(f"heron{number_}"))
+        async with AsyncMemory.open(tmp_path / "x.db") as two:
+            found = await asyncio.gather(
+                *(words_found(m, f"heron{n}") for n in range(12) for m in (one, two))
+            )
+        assert found == [[(f"s{n}", 0)] for n in range(12) for _ in (one, two)]
+        state = await one._handle.store.index_state()
+        assert sum(segment.blocks - len(segment.dead) for segment in state.segments) == 12
+        assert (state.loose, state.unindexed) == ((), ())
+
+
+async def test_a_store_that_is_only_read_is_searched_too(tmp_path):
+    async with AsyncMemory.open(tmp_path / "x.db") as memory:
+        for number_ in range(3):
+            await memory.session(f"s{number_}").append(said(f"heron{n}") for n in range(60))
+    async with AsyncMemory.open(tmp_path / "x.db", read_only=True) as memory:
+        assert len(await memory.search("heron59", semantic_dedup=False)) == 3
+        with pytest.raises(ReadOnlyError):
+            await memory.session("s0").append(said("x"))
+
+
+async def test_a_damaged_index_is_made_again(tmp_path, eager):
+    """Pages and blocks are data of the store, which is not trusted."""
+    path = tmp_path / "x.db"
+    for table in ("pages", "blocks"):
+        async with AsyncMemory.open(path) as memory:
+            for number_ in range(4):
+                await memory.session(f"{table}{number_}").append(said(f"heron{number_}"))
+            await memory.search("heron")
+        with closing(sqlite3.connect(path)) as base, base:
+            base.execute(
+                f"UPDATE {table} SET data = CAST(substr(data, 1, length(data) - 1) AS BLOB)"
+            )
+        async with AsyncMemory.open(path) as memory:
+            for number_ in range(4):
+                assert (f"{table}{number_}", 0) in {
+                    (hit.session_id, hit.index)
+                    for hit in await memory.search(f"heron{number_}", semantic_dedup=False)
+                }
+
+
+async def test_filters_leave_out_and_never_change_the_order(eager):
+    async with AsyncMemory.open(":memory:") as memory:
+        for number_ in range(20):
+            session = memory.session(f"s{number_}", metadata={"user": "ab"[number_ % 2], "x": "1"})
+            at = START + timedelta(days=number_)
+            await session.append(
+                said("heron", at=at),
+                Message.assistant(f"A heron, Zenobia says. {number_}", created_at=at),
+                Message.user("heron!", thread="side", created_at=at),
+            )
+        every = await memory.search("heron", 100, semantic_dedup=False)
+        assert len(every) == 60
+
+        async def with_filters(**filters):
+            found = await memory.search("heron", 100, semantic_dedup=False, **filters)
+            assert found == [hit for hit in every if hit in found]
+            return {(hit.session_id, hit.index) for hit in found}
+
+        mine = {(f"s{n}", i) for n in range(0, 20, 2) for i in range(3)}
+        assert await with_filters(metadata={"user": "a"}) == mine
+        assert await with_filters(metadata={"user": "a", "x": "2"}) == set()
+        assert await with_filters(roles="assistant") == {(f"s{n}", 1) for n in range(20)}
+        assert await with_filters(threads=["side"]) == {(f"s{n}", 2) for n in range(20)}
+        assert await with_filters(entities="zenobia") == {(f"s{n}", 1) for n in range(20)}
+        since, until = START + timedelta(days=3), START + timedelta(days=5)
+        between = {(f"s{n}", i) for n in (3, 4) for i in range(3)}
+        assert await with_filters(since=since, until=until) == between
+        for wrong in ({"tags": "x"}, {"span": (0, 1)}, {"levels": [0]}, {"metadata": 3}):
+            with pytest.raises(UsageError):
+                await memory.search("heron", **wrong)
+        found = await memory.recall("heron", 60, metadata={"user": "b"}, roles=["assistant"])
+        assert {hit.session_id for hit in found} <= {f"s{n}" for n in range(1, 20, 2)}
+        assert found.hits
+
+
+async def test_metadata_of_many_sessions_select_too(monkeypatch):
+    from hiermem.engine.search import tenant_search
+
+    monkeypatch.setattr(tenant_search, "_FEW_SESSIONS", 1)
+    monkeypatch.setattr(tenant_search, "_BLOCKS", 2)
+    async with AsyncMemory.open(":memory:") as memory:
+        for number_ in range(12):
+            session = memory.session(f"s{number_}", metadata={"user": "ab"[number_ % 2]})
+            await session.append(said("heron"))
+        found = await memory.search("heron", 10, metadata={"user": "b"}, semantic_dedup=False)
+        assert {hit.session_id for hit in found} == {f"s{n}" for n in range(1, 12, 2)}
+
+
+async def test_a_misspelt_word_is_corrected_where_nobody_used_it(eager):
+    async with AsyncMemory.open(":memory:") as memory:
+        await memory.session("a").append(said("zeppelin"))
+        await memory.session("b").append(said("zepplin"))
+        assert await words_found(memory, "zeppelim") == [("a", 0)]
+        assert await words_found(memory, "zepplin") == [("b", 0)]
+
+
+async def test_tenants_do_not_find_one_another(eager):
+    async with AsyncMemory.open(":memory:") as memory:
+        other = memory.for_tenant("other")
+        for own in (memory, other):
+            await own.session("s").append(said(f"heron of {own.tenant}"))
+        for own in (memory, other, memory):
+            (hit,) = await own.search("heron")
+            assert own.tenant in hit.text
+        await other.erase_tenant()
+        assert await other.search("heron") == []
+        assert len(await memory.search("heron")) == 1
+
+
+async def test_an_entity_filter_of_a_session_gives_only_messages_that_name_it():
+    """The summary of their window names it, and so do they; who speaks, and when, is no name."""
+    async with AsyncMemory.open(":memory:", search_policy=SearchPolicy()) as memory:
+        session = memory.session("s")
+        texts = ["We met Zenobia Marsh at the harbour.", "The harbour was full."] * 10
+        names = ["Ada", "Zenobia Marsh"] * 10
+        await session.append(
+            Message.user(text, name=name, created_at=START)
+            for text, name in zip(texts, names, strict=True)
+        )
+        await session.update()
+        every = await session.search("harbour", 50, levels=0, semantic_dedup=False)
+        assert len(every) == 20
+        found = await session.search(
+            "harbour", 50, levels=0, entities="Zenobia Marsh", semantic_dedup=False
+        )
+        assert {hit.index for hit in found} == set(range(0, 20, 2))

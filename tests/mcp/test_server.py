@@ -1,0 +1,396 @@
+"""What the server offers, what it bounds, and what goes on behind its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from lives import ask, ended, refused, talk
+from mcp.shared.exceptions import MCPError
+from typer.testing import CliRunner
+
+from hiermem import (
+    AsyncMemory,
+    AsyncSession,
+    ConfigError,
+    HierarchyConfig,
+    LLMResponse,
+    Memory,
+    Message,
+    StoreBusyError,
+    UsageError,
+)
+from hiermem.cli.app import app
+from hiermem.mcp import Http, memory_server
+from hiermem.mcp.jobs import Jobs
+from hiermem.mcp.sizes import IN_CHARS, wanted
+from hiermem.mcp.tools import Tools, hints_of
+from mcp import Client
+
+PUBLISHED = {
+    "slug", "strategy", "level", "windowChars", "minFlushChars", "overlapChars", "groupChars",
+    "wiggle", "ratioOnly", "concurrency", "batchDelayMs", "sealPolicy", "flushAfterMs", "dryRun",
+}  # fmt: skip
+
+
+class Served:
+    """Opens a client of a server over a memory; ``settings`` are those of the memory."""
+
+    def __init__(self, path=":memory:", *, read_only=False, **settings):
+        self._server = memory_server(
+            AsyncMemory.open(path, read_only=read_only, **settings), read_only=read_only
+        )
+
+    async def __aenter__(self):
+        self._client = Client(await self._server.__aenter__())
+        return await self._client.__aenter__()
+
+    async def __aexit__(self, *error):
+        await self._client.__aexit__(*error)
+        await self._server.__aexit__(*error)
+
+
+def unbounded(schema, path=""):
+    """Yield the places of a schema where a client may give as much as it likes."""
+    if "anyOf" in schema:
+        for each in schema["anyOf"]:
+            yield from unbounded(each, path)
+        return
+    bounds = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}
+    kind = schema.get("type")
+    if kind in bounds and not {bounds[kind], "enum", "format", "exclusiveMaximum"} & set(schema):
+        yield path
+    if kind == "number" and not {"maximum", "exclusiveMaximum"} & set(schema):
+        yield path
+    for name, each in schema.get("properties", {}).items():
+        yield from unbounded(each, f"{path}.{name}")
+    if isinstance(schema.get("items"), dict):
+        yield from unbounded(schema["items"], f"{path}[]")
+    more = schema.get("additionalProperties", kind != "object")
+    if kind == "object" and more is not False:
+        if not isinstance(more, dict) or "maxProperties" not in schema:
+            yield f"{path}{{}}"
+        else:
+            yield from unbounded(more, f"{path}{{}}")
+
+
+async def test_every_size_is_bounded_and_every_tool_is_described():
+    async with Served() as client:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+    assert list(tools) == [name for name, each in vars(Tools).items() if hints_of(each)]
+    for name, tool in tools.items():
+        schema = tool.input_schema
+        assert schema["additionalProperties"] is False, name
+        for each in (schema, *schema.get("$defs", {}).values()):
+            assert [*unbounded(each)] == [], name
+        assert "tenant" not in schema["properties"], name
+        assert len(tool.description) > 40, name
+        assert tool.output_schema, name
+        assert tool.annotations.open_world_hint is False, name
+        assert tool.annotations.destructive_hint is name.startswith("erase_"), name
+    assert set(tools["summaries_update"].input_schema["properties"]) >= PUBLISHED | {"sessionId"}
+    # All of it is in a model's context before the first word is said.
+    texts = [each.description + json.dumps(each.input_schema) for each in tools.values()]
+    assert sum(map(len, texts)) < 20_000
+
+
+async def test_a_server_that_only_reads_changes_nothing(tmp_path):
+    path = tmp_path / "memory.db"
+    with Memory.open(path) as memory:
+        memory.session("s").append(Message.user("The ferry leaves at noon."))
+    before = path.read_bytes()
+    async with Served(path, read_only=True) as client:
+        names = {each.name for each in (await client.list_tools()).tools}
+        assert not names & {"append_messages", "summaries_update", "live_note", "erase_session"}
+        assert (await ask(client, "select_context", session="s"))["coverage"] == 1
+        assert (await ask(client, "search_memory", session="s", query="ferry"))["hits"]
+        await refused(client, "append_messages", {"session": "s", "messages": talk(0, 1)})
+    assert path.read_bytes() == before
+
+
+async def test_an_unforeseen_fault_tells_the_client_nothing(monkeypatch, caplog):
+    """A text of a fault may be anybody's; it is in the server's log."""
+
+    async def broken(*_):
+        raise RuntimeError("SECRET")
+
+    monkeypatch.setattr(AsyncSession, "metrics", broken)
+    monkeypatch.setattr(AsyncMemory, "runs", broken)
+    async with Served() as client:
+        text = await refused(client, "memory_metrics", {"session": "s"})
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource("logs://runs")
+    assert "SECRET" not in text + str(caught.value)
+    assert "SECRET" in caplog.text
+
+
+# ---------------------------------------------------------------------------------------------
+# Updates
+
+
+class Gate:
+    """A remote model that answers once its gate is open, and knows how many calls were at once."""
+
+    name, context_window, remote = "gate", None, True
+
+    def __init__(self, *, closed_for=(), least=1):
+        self.open, self.waiting, self.enough = (asyncio.Event() for _ in range(3))
+        self.closed_for, self.least, self.now, self.most = closed_for, least, 0, 0
+
+    async def complete(self, request):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        if self.now == self.least:
+            self.enough.set()
+        try:
+            if self.closed_for and request.task in self.closed_for:
+                self.waiting.set()
+                await self.open.wait()
+            await asyncio.wait_for(self.enough.wait(), 30)  # so many are in flight at once
+            await asyncio.sleep(0.01)  # and there is time for more
+            words = " ".join(each.text for each in request.inputs).split()
+            return LLMResponse(" ".join(words[: max(20, request.target_tokens // 3)]) + ".")
+        finally:
+            self.now -= 1
+
+
+async def test_a_cancelled_update_keeps_what_was_made_and_the_next_one_makes_the_rest():
+    model = Gate(closed_for=("summarise",))
+    async with Served(llm=model) as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 60))
+        with anyio.CancelScope() as scope:
+
+            async def leave():
+                await model.waiting.wait()
+                scope.cancel()
+
+            leaving = asyncio.create_task(leave())
+            await client.call_tool("summaries_update", {"sessionId": "s", "batchDelayMs": 0})
+        await leaving
+        with anyio.fail_after(10):
+            while model.now:  # noqa: ASYNC110 - the server has to hear of it
+                await asyncio.sleep(0.01)
+        (run,) = (await ask(client, "run_logs", session="s"))["runs"]
+        assert run["outcome"] in ("partial", "error", "interrupted")
+        model.closed_for = ()
+        made = await ask(client, "summaries_update", sessionId="s", batchDelayMs=0)
+        await ended(client, made["jobId"])
+        assert (await ask(client, "memory_metrics", session="s"))["queue"] == 0
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_concurrency_is_that_of_the_call(most):
+    model = Gate(least=most)
+    async with Served(llm=model) as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 60))
+        await ask(
+            client, "summaries_update", sessionId="s", concurrency=most, batchDelayMs=0, wait=True
+        )
+    assert model.most == most
+
+
+async def test_sizes_reconfigure_once_and_none_given_change_nothing():
+    async with Served(config=HierarchyConfig.by_chars()) as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 70))
+        sizes = {"windowChars": 1_000, "flushAfterMs": 60_000, "sealPolicy": "chars"}
+        planned = await ask(client, "summaries_update", sessionId="s", dryRun=True, **sizes)
+        assert planned["note"]
+        assert not planned["reconfigured"]
+        outcomes = [
+            await ask(client, "summaries_update", sessionId="s", wait=True, **given)
+            for given in (sizes, sizes, {}, {"windowChars": 1_000})
+        ]
+        assert [each["reconfigured"] for each in outcomes] == [True, False, False, False]
+        assert outcomes[0]["report"]["by_level"]["1"] >= 3
+
+
+async def test_a_level_and_a_full_re_pack_behind():
+    async with Served() as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 60))
+        one = await ask(client, "summaries_update", sessionId="s", level=1)
+        assert one["state"] == "done"
+        capped = await ask(client, "summaries_update", sessionId="s", maxCalls=0)
+        log = await ended(client, capped["jobId"])
+        assert "max_calls" in log["job"]["error"]
+        two = await ask(client, "summaries_update", sessionId="s", level=2)
+        assert (await ended(client, two["jobId"]))["runs"][-1]["detail"]["by_level"] == {"2": 1}
+        full = await ask(
+            client, "summaries_update", sessionId="s", strategy="full", windowChars=700
+        )
+        assert full["state"] == "running"
+        assert full["report"] is None
+        log = await ended(client, full["jobId"])
+        assert log["job"]["state"] == "done"
+        assert log["runs"][0]["detail"]["made"] >= 5
+        text = await refused(
+            client, "summaries_update", {"sessionId": "s", "strategy": "full", "level": 1}
+        )
+        assert "level" in text
+
+
+async def test_a_job_that_fails_says_why_in_its_log(monkeypatch, caplog):
+    async def busy(*_, **__):
+        raise StoreBusyError("the store is busy")
+
+    async def broken(*_, **__):
+        raise RuntimeError("SECRET")
+
+    async with Served() as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 30))
+        for update, error in ((busy, "the store is busy"), (broken, "see the server's log")):
+            monkeypatch.setattr(AsyncSession, "update", update)
+            started = await ask(client, "summaries_update", sessionId="s", strategy="full")
+            job = (await ended(client, started["jobId"]))["job"]
+            assert (job["state"], job["error"]) == ("failed", error)
+    assert "SECRET" in caplog.text
+
+
+async def test_jobs_are_bounded_and_end_with_the_server():
+    jobs, forever = Jobs(), asyncio.Event()
+
+    async def work(_progress):
+        await forever.wait()
+
+    begun = []
+    while True:
+        try:
+            begun.append(jobs.begin("s"))
+        except UsageError as error:
+            assert "wait until one has ended" in str(error)
+            break
+        jobs.behind(begun[-1], jobs.run(begun[-1], work, lambda *_: None))
+        assert len(begun) < 1_000
+    await asyncio.sleep(0)
+    await jobs.end(0)
+    assert {each.state for each in begun} == {"interrupted"}
+    for _ in range(2_000):
+        jobs.begin("s").state = "done"
+    assert jobs.get(begun[0].id) is None
+
+
+# ---------------------------------------------------------------------------------------------
+# The published sizes
+
+
+def test_the_published_defaults_are_the_preset_in_characters():
+    published = {
+        "windowChars": 6_000, "minFlushChars": 3_000, "overlapChars": 0, "groupChars": 10_000,
+        "wiggle": 0.2, "ratioOnly": True, "sealPolicy": "hybrid",
+        "flushAfterMs": timedelta(milliseconds=1_200_000),
+    }  # fmt: skip
+    preset = HierarchyConfig.by_chars()
+    assert wanted(preset, published, full=False) == preset
+    assert wanted(HierarchyConfig.by_tokens(), published, full=True) == preset
+
+
+@given(target=st.integers(1, 100_000), other=st.integers(1, 100_000))
+def test_a_window_given_later_is_the_window_given_at_first(target, other):
+    began = HierarchyConfig.by_chars(window_chars=other, max_messages=7)
+    later = wanted(began, {"windowChars": target}, full=False)
+    assert later == HierarchyConfig.by_chars(window_chars=target, max_messages=7)
+    assert wanted(began, {}, full=False) == began
+
+
+@pytest.mark.parametrize("name", IN_CHARS)
+def test_sizes_in_characters_need_a_session_in_characters(name):
+    tokens = HierarchyConfig.by_tokens()
+    with pytest.raises(UsageError, match=f"{name}: .*strategy 'full'"):
+        wanted(tokens, {name: 300}, full=False)
+    assert wanted(tokens, {name: 300}, full=True).unit == "chars"
+    assert wanted(tokens, {"wiggle": 0.1}, full=False).level(2).tolerance == 0.1
+
+
+def test_what_no_configuration_may_be_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="min_flush"):
+        wanted(HierarchyConfig.by_chars(), {"minFlushChars": 7_000}, full=False)
+
+
+# ---------------------------------------------------------------------------------------------
+# HTTP
+
+
+@pytest.mark.parametrize("token", ["", "short", "ü" * 20, "a" * 16 + "\n"])
+def test_a_server_without_a_good_token_does_not_start(token):
+    with pytest.raises(ConfigError, match="HIERMEM_MCP_TOKEN"):
+        Http(token)
+
+
+def test_the_token_is_in_no_representation():
+    assert "secret" not in repr(Http("secret-secret-secret"))
+
+
+def test_named_hosts_are_let_in_with_and_without_a_port():
+    hosts = Http("t" * 16, "::1", hosts=("memory.example.org", "proxy:8443")).security()
+    assert {"[::1]", "[::1]:*", "memory.example.org", "memory.example.org:*", "proxy:8443"} <= set(
+        hosts.allowed_hosts
+    )
+    assert "proxy:8443:*" not in hosts.allowed_hosts
+    assert "https://memory.example.org" in hosts.allowed_origins
+
+
+def test_the_command_says_what_is_missing(monkeypatch):
+    runner = CliRunner()
+    monkeypatch.delenv("HIERMEM_MCP_TOKEN", raising=False)
+    refused = runner.invoke(app, ["mcp", "--db", ":memory:", "--http"])
+    assert refused.exit_code == 1
+    assert "HIERMEM_MCP_TOKEN" in refused.output
+    for name in [each for each in sys.modules if each.startswith("hiermem.mcp")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "mcp"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    refused = runner.invoke(app, ["mcp", "--db", ":memory:"])
+    assert refused.exit_code == 1
+    assert "pip install 'hiermem-memory[mcp]'" in " ".join(refused.output.split())
+
+
+# ---------------------------------------------------------------------------------------------
+# The page
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+
+
+def entries(value):
+    """Yield the configurations of a server in a client's file."""
+    if isinstance(value, dict):
+        if "command" in value:
+            yield value
+        for each in value.values():
+            yield from entries(each)
+
+
+async def test_the_page_lists_every_tool_and_resource():
+    async with Served() as client:
+        names = {each.name for each in (await client.list_tools()).tools}
+        addresses = {str(each.uri) for each in (await client.list_resources()).resources} | {
+            each.uri_template
+            for each in (await client.list_resource_templates()).resource_templates
+        }
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+    assert {name for name in names if f"`{name}`" in rows} == names
+    assert set(re.findall(r"^\| `(\w+://[^`]+)`", PAGE, re.MULTILINE)) == addresses
+    assert {name for name in PUBLISHED if f"`{name}`" in rows} == PUBLISHED
+
+
+def test_the_configurations_of_the_page_start_the_server():
+    blocks = re.findall(r"```(json|toml)\n(.*?)```", PAGE, re.DOTALL)
+    found = [
+        entry
+        for kind, text in blocks
+        for entry in entries(json.loads(text) if kind == "json" else tomllib.loads(text))
+    ]
+    assert len(found) == len(blocks) >= 4
+    for entry in found:
+        assert entry["command"] == "hiermem"
+        command = typer.main.get_command(app).commands[entry["args"][0]]
+        command.make_context("mcp", entry["args"][1:])
