@@ -25,7 +25,7 @@ from hiermem.testing import StoreConformance
 
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
-    "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records",
+    "flagged", "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records",
     "blocks",
 )  # fmt: skip
 WRITES = (

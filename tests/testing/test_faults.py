@@ -63,6 +63,7 @@ async def _everything(store):
     await tenant.transact(deciding())
     await tenant.scrub()
     await tenant.versions("s", 0)
+    await tenant.flagged("s", "a", limit=1)
     await tenant.tree("s").covering("main", 0)
     await tenant.tree("s").outdated(1, [], -1, 9)
     await tenant.backlog()
