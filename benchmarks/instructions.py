@@ -2,10 +2,10 @@
 
     HIERMEM_DATA=path/to/data python benchmarks/instructions.py [--million] [--samples N]
 
-For each question of BEAM's development chats about an instruction or a preference, and of all kinds
-together: the share of its evidence messages that a context for the question shows (raw, recalled or
-as a standing instruction), by budget, with standing instructions and without. Without a question the
-context shows the same instructions, so the last lines are of contexts that were asked for nothing.
+For BEAM's questions about an instruction or a preference, and for those of all kinds together: the
+share of the evidence messages that a context for the question shows (verbatim, or named as a
+standing instruction), by budget, without standing instructions and with them. The last lines are of
+contexts that were given no question.
 
 Then, chat by chat, how many statements were found in how many user messages, LoCoMo's talk of two
 people included; ``--samples`` prints so many of them, chosen by a fixed seed, to be judged by eye.

@@ -1,4 +1,4 @@
-"""The commands about whole sessions: ``sessions``, ``export`` and ``delete``."""
+"""The commands about whole sessions: ``sessions``, ``instructions``, ``export`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -143,6 +144,37 @@ def _data(record: SessionRecord) -> dict[str, Any]:
         "forked_from": record.forked_from,
         "metadata": record.metadata,
     }
+
+
+@app.command()
+def instructions(
+    *,
+    db: Db = DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    drop: Annotated[
+        str | None, typer.Option("--drop", metavar="ID", help="Withdraw this one.")
+    ] = None,
+    form: Form = Shape.table,
+) -> None:
+    """List the standing instructions and preferences of a session's users, or withdraw one."""
+    with reported_errors(), open_existing(db, tenant) as memory:
+        opened = session_of(memory, session)
+        found = opened.instructions() if drop is None else (opened.drop_instruction(drop),)
+        if form is Shape.json:
+            typer.echo(as_json([asdict(one) for one in found]))
+            return
+        console = out()
+        for one in found:
+            newer = f" (now {one.superseded_by})" if one.superseded_by else ""
+            gone = " (dropped)" if drop is not None else ""
+            console.print(
+                f"{one.id}: {date_range(one.since, one.since)}, {clean(one.speaker)}: "
+                f"{clean(one.text)}{newer}{gone}",
+                soft_wrap=True,
+            )
+        if not found:
+            out(error=True).print("no standing instructions")
 
 
 @app.command()

@@ -55,7 +55,7 @@ class Situation:
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
     for the policy's size. ``key`` signs fences. ``gone`` are the messages that were erased or put
     in quarantine. ``provisional`` are made summaries of groups that are still open. ``view`` is the
-    prefix of the names of the trimmed views, "" for the default view. Of the ``instructions``, those
+    prefix of the names of the trimmed views, "" for the default view. Those of the ``instructions``
     that no raw message says take at most ``standing_room`` tokens of the budget.
     """
 
@@ -208,7 +208,6 @@ class Planner:
         """
         policy = self.at.policy
         part = self._part(windows, shown, self._watermark)
-        records = self._standing(part.raw, view.standing)
         past = [item for item in part.past if not view.holds(item.message.index)]
         older = [item for item in part.older if not view.holds(item.message.index)]
         going = [item for item in (*past, *older) if not item.silent]
@@ -229,6 +228,11 @@ class Planner:
         size = max(size, missing)
         number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
         others, joined = view.pieces[:number], view.pieces[number:]
+        records = self._standing(part.raw, view.standing, number)
+        # What the records take, the new piece gives: else the zone would reach its limit earlier.
+        added = sum(record.tokens for record in records)
+        added -= sum(record.tokens for record in view.standing)
+        size = max(size - max(0, added), VIEW_TOKENS // 2)
         grown = sum(piece.tokens for piece in (*records, *others)) + size
         most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
         if grown > most:
@@ -542,24 +546,33 @@ class Planner:
     # -- standing instructions
 
     def _standing(
-        self, raw: Sequence[Shown], before: Sequence[Piece] | None = None
+        self, raw: Sequence[Shown], before: Sequence[Piece] = (), kept: int = -1
     ) -> tuple[Piece, ...]:
         """Return the records of the instructions that ``raw`` does not say.
 
-        ``before`` are those that the zone has; None if the zone is made anew. The first record of a view stays where it is, and a second one names what was said since. If
-        that has no room, or something in the first one holds no more, one record names all, after
-        the pieces: the part of the prompt that a collapse sends again.
+        Of the zone's records ``before``, those within the pieces that are ``kept`` may stay where
+        they are; a zone that is made anew keeps -1. One record names what was said when the zone
+        was made, a second one what was said since, after the newest piece. If something in the
+        first one holds no more, or a command has no room in the second, a single one names all.
         """
-        at = self.at
-        missing = standing.hidden(at.instructions, raw)
-        first = [record for record in before or () if not record.windows[0]]
-        named = standing.ids_of(first)
-        if first and {one.id for one in missing}.issuperset(named):
-            later = [one for one in missing if one.id not in named]
-            second = self._record(later, at.standing_room - first[0].tokens, 1)
-            if not later or (second and len(standing.ids_of([second])) == len(later)):
-                return tuple(filter(None, (first[0], second)))
-        found = self._record(missing, at.standing_room, 0 if before is None else 1)
+        missing = standing.hidden(self.at.instructions, raw)
+        staying = [record for record in before if record.windows[0] <= kept]
+        serving = {one.id for one in missing}
+        if staying and serving.issuperset(standing.ids_of(staying)):
+            for records in (staying, staying[:1]):
+                named = standing.ids_of(records)
+                later = [one for one in missing if one.id not in named]
+                if not later:
+                    return tuple(records)
+            room = self.at.standing_room - staying[0].tokens
+            second = self._record(later, room, kept + 1)
+            left_out = {one.id for one in later}.difference(
+                standing.ids_of([second] if second else ())
+            )
+            # To name one more preference is not worth a prompt that a provider has cached.
+            if not any(one.kind == "instruction" for one in later if one.id in left_out):
+                return (staying[0], second) if second else (staying[0],)
+        found = self._record(missing, self.at.standing_room, kept + 1)
         return (found,) if found else ()
 
     def _record(self, missing: Sequence[Instruction], room: int, at: int) -> Piece | None:

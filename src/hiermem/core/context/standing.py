@@ -1,8 +1,8 @@
 """The record of the standing instructions in a context: which of them it names, in which bytes.
 
 A record names what no raw message beside it says. What the user told the assistant to do comes
-before what he said of himself, and the newer before the older, as far as the room allows; the lines
-stand in the order in which they were said. ``cut`` decides where a record stands and when it changes.
+before what was said of the user, and the newer before the older, as far as the room allows. The
+lines stand in the order in which they were said. ``cut`` decides where a record stands.
 """
 
 from __future__ import annotations

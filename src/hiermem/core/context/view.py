@@ -32,12 +32,11 @@ class Piece:
 
     ``kind`` is "summary" for one whole node, "view" for a trimmed view, "instructions" for a record
     of standing instructions, which represents nothing, and "quote" for a window word for word,
-    which no stored view contains. ``text`` is "" if the windows have no content. In
-    addition to its windows, of which there may be none, the piece represents the messages in
-    ``runs``; these are in windows after the zone or in open windows. ``span`` is the hull of the
-    messages that the piece shows and that no earlier piece represents. ``shown`` are the messages
-    of which the piece has a line, and ``kept`` is the origin of its lines (``lines.unpack``; the ids of
-    instructions).
+    which no stored view contains. ``text`` is "" if the windows have no content. In addition to its
+    windows, of which there may be none, the piece represents the messages in ``runs``; these are in
+    windows after the zone or in open windows. ``span`` is the hull of the messages that the piece
+    shows and that no earlier piece represents. ``shown`` are the messages of which the piece has a
+    line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
     """
 
     kind: str
@@ -74,8 +73,10 @@ class Piece:
 
 def block_kind(kind: str) -> Literal["summary", "view", "quote", "instructions"]:
     """Return the kind of the block that renders a piece of this kind."""
-    if kind == "quote" or kind == "instructions":
-        return kind
+    if kind == "quote":
+        return "quote"
+    if kind == "instructions":
+        return "instructions"
     return "summary" if kind == "summary" else "view"
 
 
@@ -86,8 +87,8 @@ class View:
     Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
     a later erasure or quarantine outdates the view. ``standing`` are the records of the standing
-    instructions that the rest does not show: one before the pieces, windows (0, 0), as it was when
-    the zone was last made as a whole, and one after them, windows (1, 1), of what was said since.
+    instructions that the rest does not say, in order; ``windows`` of such a record is the number of
+    pieces before it, twice.
     """
 
     boundary: int
@@ -103,9 +104,10 @@ class View:
 
     def blocks(self) -> list[Block]:
         """Return the blocks of the summary zone, in order."""
-        front = [piece for piece in self.standing if not piece.windows[0]]
-        after = [piece for piece in self.standing if piece.windows[0]]
-        return [piece.block() for piece in (*front, *self.pieces, *after) if piece.text]
+        found = list(self.pieces)
+        for record in reversed(self.standing):
+            found.insert(record.windows[0], record)
+        return [piece.block() for piece in found if piece.text]
 
     def holds(self, index: int) -> bool:
         """Return whether the message at ``index`` is in a piece's runs."""

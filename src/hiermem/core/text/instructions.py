@@ -43,18 +43,9 @@ _END: Final = 600
 #: ASCII. Only texts with one are looked at further: each append of a user's message asks this.
 _CUES: Final = (
     *("always", "never", "ever ", "prefer", "now on", "ery time", " ask", "forward", "future"),
-    *(
-        "call me",
-        "remember",
-        "in mind",
-        "stop ",
-        "nymore",
-        "again",
-        "rather you",
-        "allergic",
-        "vega",
-    ),
-    *("vegeta", " eat ", "pronouns", "immer", "jetzt", "a partir", "adelante"),
+    *("call me", "remember", "in mind", "stop ", "nymore", "again", "rather you", "allergic"),
+    *("vega", "vegeta", "intoleran", " eat ", "pronouns", "rest of", "immer", "jetzt", "a partir"),
+    "adelante",
 )
 #: Those of them that are in a preference.
 _PREFERENCE_CUES: Final = ("prefer", "rather you", "pronouns", "i'm ", "i am ", " eat ", " drink ")
@@ -66,13 +57,15 @@ _NOT_OWN: Final = re.compile(
     r"|^[ \t]*[>|][^\n]*$",
     re.DOTALL | re.MULTILINE,
 )
-_INTRODUCES: Final = re.compile(r"^[^\n]*[:：][ \t]*$", re.MULTILINE)
+_INTRODUCES: Final = re.compile(r"^[^\n]*[:\uff1a][ \t]*$", re.MULTILINE)
 _ANNOUNCES: Final = re.compile(
     r"\b(?:(?:my|these|following) (?:\w+ )?(?:rules|preferences|instructions)"
     r"|from now on|going forward|remember|keep in mind|whenever|always)\b",
     re.IGNORECASE,
 )
-_SENTENCE: Final = re.compile(r"[^\n.!?。！？]+(?:[.!?](?=[\w)])[^\n.!?。！？]*)*[.!?。！？]*")
+_SENTENCE: Final = re.compile(
+    r"[^\n.!?。\uff01\uff1f]+(?:[.!?](?=[\w)])[^\n.!?。\uff01\uff1f]*)*[.!?。\uff01\uff1f]*"
+)
 Kind = Literal["instruction", "preference"]
 
 
@@ -251,64 +244,67 @@ def _forms() -> _Forms:
 
     verb = rf"{any_of('verbs')}\b(?! (?:up\b|never\b|me know\b))"
     lasting = any_of("lasting")
+    no = r"(?:don't|do not|dont)"
     polite = r"(?:(?:can|could|would|will) you (?:please |kindly )?)"
     you = (
-        r"(?:(?:please|pls|kindly|just|also),? |i(?: want|'d like| would like| need|'d love) you to "
+        r"(?:(?:please|pls|kindly|just|also),? |i(?: want|'d like| would like| need) you to "
         r"|you (?:should|must|have to|need to|ought to|are to) "
         r"|(?:make|be) sure (?:that you |you |to |that )|(?:remember|try) to )"
     )
-    told = rf"(?:{you}|{polite})*(?:(?:don't|do not|dont|never|always|only) )?(?:{you})*"
+    told = rf"(?:{you}|{polite})*(?:(?:{no}|never|always|only) )?(?:{you})*{verb}"
     asked = r"(?:ask|say|request|mention|tell|write|want|need|send|share|give|post|bring|talk)"
-    commands = "|".join(
-        (
-            rf"(?:always|never)(?: ever| also| please| only| again)? {verb}",
-            # When it applies, and then the command.
-            rf"(?:{lasting}[^,]{{0,40}}?|in (?:the )?future|by default),? {told}{verb}",
-            rf"(?:when(?:ever)?|if|every time|each time|any ?time) i {asked}\b[^,]{{2,160}}, {told}{verb}",
-            r"(?:when you (?:answer|reply|respond|write|explain|summari[sz]e)|"
-            r"(?:whenever|every time|each time|any ?time) (?:you|we|there|someone|anyone|my|the))\b"
-            rf"[^,]{{2,160}}, {told}{verb}",
-            # A command, and then how long.
-            rf"(?:don't |do not )?{verb}.*\b(?:{lasting}|when(?:ever)? i {asked})\b",
-            r"(?:answer|reply|respond|speak) (?:\w+ ){0,2}always\b",
-            rf"(?:don't|do not|dont) ever {verb}",
-            rf"(?:don't|do not|dont) {verb}.*\b(?:again|anymore|any more|ever|any longer)\b",
-            rf"stop {any_of('gerunds')}\b",
-            rf"you (?:can|may) (?:now )?{verb}.*\bagain\b",
-            rf"you (?:don't|do not|no longer) (?:have|need) to {verb}",
-            r"(?:you (?:can|may|should) )?call me (?!(?:at|on|in|by|when|if|back|later|now|after|before|"
-            r"again|tomorrow|tonight|today|a|an|the|crazy|old|old-fashioned|any|every|and|or|so)\b)"
-            r"\w+[.!]*$",
-            r"(?:remember|keep in mind|bear in mind|don't forget) (?:that )?"
-            r"(?:i|i'm|my|we|we're|our)\b(?!(?: \w+)? (?:was|were|had|did|told|said|asked|\w+ed)\b)",
-        )
-    )
     often = r"(?:(?:really|generally|usually|always|strongly|much|also|still|personally|now|do) )*"
-    preferences = "|".join(
-        (
-            rf"i {often}(?:tend to )?prefer\b",
-            r"i(?:'d| would) (?:much |really )?prefer (?:it )?(?:if|that) you\b",
-            r"i(?:'d| would) (?:much |really )?rather (?:that )?you\b",
-            r"my (?:strong |personal )?preference is\b|my preferred (?:\w+ ){1,3}is\b",
-            r"my pronouns are\b",
-            rf"i(?:'m| am) (?:\w+ly |also |a ){{0,2}}{any_of('traits')}(?!\w)",
-            r"i (?:don't|do not|can't|cannot) (?:eat|drink) (?!much|enough|a lot|it|that|this)\w",
-        )
+    every = r"(?:whenever|every time|each time|any ?time)"
+    saying = r"(?:answer|reply|respond|write|explain|summari[sz]e)"
+    # What follows "call me" where it is no name.
+    later = (
+        r"(?:at|on|in|by|when|if|back|later|now|after|before|again|tomorrow|tonight|today|a|an|the|"
+        r"crazy|old|any|every|and|or|so)\b"
+    )
+    past = r"(?: \w+)? (?:was|were|had|did|told|said|asked|\w+ed)\b"
+    commands = (
+        rf"(?:always|never)(?: ever| also| please| only| again)? {verb}",
+        # When it holds, and then the command.
+        rf"(?:{lasting}[^,]{{0,40}}?|in (?:the )?future|by default),? {told}",
+        rf"(?:{every}|when|if) i {asked}\b[^,]{{2,160}}, {told}",
+        rf"(?:when you {saying}|{every} (?:you|we|there|anyone|my|the))\b[^,]{{2,160}}, {told}",
+        # A command, and then how long it holds.
+        rf"(?:{no} )?{verb}.*\b(?:{lasting}|when(?:ever)? i {asked})\b",
+        r"(?:answer|reply|respond|speak) (?:\w+ ){0,2}always\b",
+        rf"{no} ever {verb}",
+        rf"{no} {verb}.*\b(?:again|any ?more|ever|any longer)\b",
+        rf"stop {any_of('gerunds')}\b",
+        rf"you (?:can|may) (?:now )?{verb}.*\bagain\b",
+        rf"you (?:don't|do not|no longer) (?:have|need) to {verb}.*\bany ?more\b",
+        rf"(?:you (?:can|may|should) )?call me (?!{later})\w+[.!]*$",
+        # What is to be remembered, unless it tells of the past.
+        rf"(?:remember|keep in mind|bear in mind) (?:that )?(?:i|i'm|my|we|we're|our)\b(?!{past})",
+    )
+    preferences = (
+        rf"i {often}(?:tend to )?prefer\b",
+        r"i(?:'d| would) (?:much |really )?prefer (?:it )?(?:if|that) you\b",
+        r"i(?:'d| would) (?:much |really )?rather (?:that )?you\b",
+        r"my (?:strong |personal )?preference is\b",
+        r"my preferred (?:\w+ ){1,3}is\b",
+        r"my pronouns are\b",
+        rf"i(?:'m| am) (?:\w+ly |also |a ){{0,2}}{any_of('traits')}(?!\w)",
+        r"i (?:don't|do not|can't|cannot) (?:eat|drink) (?!much|enough|a lot|it|that|this)\w",
     )
     narrating = any_of("narrating")
     word = r"[^\s,]+"
     return _Forms(
         lead=re.compile(
             r"\s*(?:(?:[-*•]|\(?\d{1,2}[.)]) +)?"
-            r"(?:(?:hi|hey|hello|ok|okay|also|and|but|so|oh|well|yes|thanks|thank you|btw|by the way|"
-            r"one more thing|another thing|plus|then|great|perfect|sure|no|got it)[,:!-]* )*"
+            r"(?:(?:hi|hey|hello|ok|okay|also|and|but|so|oh|well|yes|thanks|thank you|"
+            r"btw|"
+            r"by the way|one more thing|another thing|plus|then|great|perfect|sure|no)[,:!-]* )*"
             rf"(?:{you}|{polite})*",
         ),
         polite=re.compile(polite),
-        commands=re.compile(f"(?:{commands})"),
-        preferences=re.compile(rf"(?:{preferences})"),
+        commands=re.compile("|".join(commands)),
+        preferences=re.compile("|".join(preferences)),
         joint=re.compile(
-            r"(?:[,;:(—–-]|\b(?:and|but|so|because|since|as|though|although|while)) ?$"
+            r"(?:[,;:(—\u2013-]|\b(?:and|but|so|because|since|as|though|although|while)) ?$"
         ),
         passing=re.compile(
             r".*?prefer (?:this|that|these|those|it|them|option|version|yours|not to say|"
@@ -316,15 +312,15 @@ def _forms() -> _Forms:
             r"(?:one|version|option|draft|idea)|the (?:former|latter))\b",
         ),
         asks=re.compile(
-            r"[,;]? +(?:(?:so|and|but|then|also) )?(?:can|could|would|will|do|does|should|shall|how|"
-            r"what|which|where|why|who|is|are|am) (?:you|i|we|it|there|this|that|the|my|to|a|are|"
-            r"is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|wondering|"
-            r"trying|stuck)\b",
+            r"[,;]? +(?:(?:so|and|but|then|also) )?(?:can|could|would|will|do|does|should|shall|"
+            r"how|what|which|where|why|who|is|are|am) (?:you|i|we|it|there|this|that|the|my|to|a|"
+            r"are|is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|"
+            r"wondering|trying|stuck)\b",
         ),
         elsewhere=re.compile(
-            rf"(?:^|(?<=[\n.!?。！？])) *(?:bitte |por favor,? |s'il te plaît,? )?{any_of('elsewhere')}"
+            rf" *(?:bitte |por favor,? |s'il te plaît,? )?{any_of('elsewhere')}"
             rf"(?![ ,]+(?:{word} )?{narrating}\b)"
-            r"|(?:^|(?<=[\n.!?] )|(?<=\n))(?:bitte \w+ ?)(?:\w+ ){0,2}(?:immer|nie|niemals)\b",
+            r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals)\b",
         ),
     )
 
@@ -333,7 +329,7 @@ def _statement(sentence: str) -> tuple[int, int, Kind] | None:
     """Return what of a sentence is a statement that holds from then on, and its kind."""
     forms = _forms()
     end = len(sentence.rstrip())
-    asks = sentence.endswith(("?", "？"))
+    asks = sentence.endswith(("?", "\uff1f"))
     lead = forms.lead.match(sentence)
     at = lead.end() if lead else 0
     begin = len(sentence) - len(sentence.lstrip(" \t-*•"))
@@ -390,7 +386,7 @@ def _subject(text: str) -> _Subject:
     kinds = {word: kind for kind in _KINDS for word in lists[kind]}
     words: set[str] = set()
     members: set[tuple[str, str]] = set()
-    for word in re.findall(r"[\w'-]+", text.lower().replace("’", "'")):
+    for word in re.findall(r"[\w'-]+", text.lower().replace("\u2019", "'")):
         kind = "number" if word.isdigit() else kinds.get(word)
         if kind is not None:
             members.add((kind, word))
