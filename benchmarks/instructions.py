@@ -81,9 +81,9 @@ async def statements(chats: Sequence[Chat]) -> list[str]:
                 for one in await session.instructions():
                     read[one.id] = f"{chat.name} {one.id} {one.kind}: {one.text}"
         users = sum(message.role == "user" for message in chat.messages)
-        told = sum(" instruction: " in line for line in read.values())
-        print(f"  {chat.name:<16}{users:>6} user messages{told:>6} instructions", end="")
-        print(f"{len(read) - told:>6} preferences")
+        commands = sum(" instruction: " in line for line in read.values())
+        print(f"  {chat.name:<16}{users:>6} user messages{commands:>6} instructions", end="")
+        print(f"{len(read) - commands:>6} preferences")
         found += read.values()
     return found
 

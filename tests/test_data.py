@@ -7,6 +7,7 @@ import pytest
 from hiermem import data
 
 LISTS = (
+    "instruction_words",
     "entity_words",
     "note_places",
     "offline_words",

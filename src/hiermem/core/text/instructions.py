@@ -251,7 +251,7 @@ def _forms() -> _Forms:
         r"|you (?:should|must|have to|need to|ought to|are to) "
         r"|(?:make|be) sure (?:that you |you |to |that )|(?:remember|try) to )"
     )
-    told = rf"(?:{you}|{polite})*(?:(?:{no}|never|always|only) )?(?:{you})*{verb}"
+    order = rf"(?:{you}|{polite})*(?:(?:{no}|never|always|only) )?(?:{you})*{verb}"
     asked = r"(?:ask|say|request|mention|tell|write|want|need|send|share|give|post|bring|talk)"
     often = r"(?:(?:really|generally|usually|always|strongly|much|also|still|personally|now|do) )*"
     every = r"(?:whenever|every time|each time|any ?time)"
@@ -265,9 +265,9 @@ def _forms() -> _Forms:
     commands = (
         rf"(?:always|never)(?: ever| also| please| only| again)? {verb}",
         # When it holds, and then the command.
-        rf"(?:{lasting}[^,]{{0,40}}?|in (?:the )?future|by default),? {told}",
-        rf"(?:{every}|when|if) i {asked}\b[^,]{{2,160}}, {told}",
-        rf"(?:when you {saying}|{every} (?:you|we|there|anyone|my|the))\b[^,]{{2,160}}, {told}",
+        rf"(?:{lasting}[^,]{{0,40}}?|in (?:the )?future|by default),? {order}",
+        rf"(?:{every}|when|if) i {asked}\b[^,]{{2,160}}, {order}",
+        rf"(?:when you {saying}|{every} (?:you|we|there|anyone|my|the))\b[^,]{{2,160}}, {order}",
         # A command, and then how long it holds.
         rf"(?:{no} )?{verb}.*\b(?:{lasting}|when(?:ever)? i {asked})\b",
         r"(?:answer|reply|respond|speak) (?:\w+ ){0,2}always\b",
