@@ -97,6 +97,7 @@ SESSION: dict[str, Call] = {
     "instructions": (lambda s: s.instructions(), tuple),
     "drop_instruction": (_said_and_dropped, Instruction),
     "set_metadata": (lambda s: s.set_metadata({"user": "ada"}), NoneType),
+    "set_title": (lambda s: s.set_title("Kestrel"), NoneType),
     "get_metadata": (lambda s: s.get_metadata(), dict),
     "quarantine": (lambda s: s.quarantine([38]), Receipt),
     "erase": (lambda s: s.erase([37]), Receipt),
