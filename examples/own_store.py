@@ -25,8 +25,8 @@ from hiermem.testing import StoreConformance
 
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
-    "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view", "records",
-    "blocks", "index_state", "segment_blocks",
+    "flagged", "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view",
+    "records", "blocks", "index_state", "segment_blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",

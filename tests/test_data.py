@@ -8,6 +8,7 @@ from hiermem import data
 
 LISTS = (
     "endings",
+    "instruction_words",
     "entity_words",
     "function_words",
     "note_places",

@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.summaries.reports import BatchProgress as BatchProgress
     from hiermem.core.summaries.reports import BatchReport as BatchReport
     from hiermem.core.summaries.reports import WorkerStatus as WorkerStatus
+    from hiermem.core.text.instructions import Instruction as Instruction
     from hiermem.core.tree.state import OpenWindow as OpenWindow
     from hiermem.core.tree.trigger import CompressionTrigger as CompressionTrigger
     from hiermem.core.tree.turns import Arrival as Arrival
@@ -211,6 +212,7 @@ else:  # at run time, the same names by module
         "hiermem.core.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.core.summaries.prompt": "PromptTemplate",
         "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",
+        "hiermem.core.text.instructions": "Instruction",
         "hiermem.core.tree.state": "OpenWindow",
         "hiermem.core.tree.trigger": "CompressionTrigger",
         "hiermem.core.tree.turns": "Arrival Slice",

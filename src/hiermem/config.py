@@ -214,7 +214,8 @@ class ContextPolicy(_Policy):
     The last ``turns`` turns stand verbatim where they take at most a third of the budget, else the
     newest one. Where there is a question, ``recall`` of the whole budget is kept for what answers
     it, from 8,000 tokens up; the share rises in a straight line to one and a half times that, 0.6
-    at most, at 2,000 and below.
+    at most, at 2,000 and below. Standing instructions of the user that no verbatim message says may
+    take ``instructions`` of the whole budget; with 0, none are shown.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
@@ -227,6 +228,7 @@ class ContextPolicy(_Policy):
     verbatim: float = Field(default=0.25, ge=0, le=1)
     turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
+    instructions: float = Field(default=0.05, ge=0, le=0.5)
 
     @model_validator(mode="after")
     def _check(self) -> ContextPolicy:

@@ -472,6 +472,13 @@ class TenantStore(Protocol):
         """
         ...
 
+    async def flagged(self, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
+        """Return up to ``limit`` messages that have ``flag``, the newest first.
+
+        The cost is proportional to the messages that have any flag, not to the session.
+        """
+        ...
+
     async def events(self, session_id: str) -> list[LogEvent]:
         """Return the log's events that are not messages, in the order they were written."""
         ...

@@ -106,6 +106,7 @@ SESSION_CALLS = {
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
         "on_edit": ("bogus", 5, None, ["flag"]),
     },
+    "drop_instruction": {"instruction_id": (5, None, b"m0", "m0-000000", "")},
     "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
     "erase": {
         "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),

@@ -31,6 +31,7 @@ CALLS = {
     "search": ["search", "pump", "-s", "talk"],
     "search --tokens": ["search", "pump", "-s", "talk", "--tokens", "99"],
     "sessions": ["sessions"],
+    "instructions": ["instructions", "-s", "talk"],
     "show": ["show", "-s", "talk"],
     "show --node": ["show", "-s", "talk", "--node", "L1.0"],
     "rename": ["rename", "talk", "Pumps"],

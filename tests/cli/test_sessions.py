@@ -58,6 +58,22 @@ def test_sessions_are_listed_by_label_and_order(db):
     assert "KEY=VALUE" in run("sessions", "--db", db, "--metadata", "ada", code=2).stderr
 
 
+def test_standing_instructions_are_listed_and_dropped(db):
+    asked = ["instructions", "--db", db, "--session", "talk"]
+    assert "no standing instructions" in run(*asked).stderr
+    with Memory.open(db) as memory:
+        said = Message.user("From now on, answer in French.", name="Ada", created_at=SAID)
+        memory.session("talk").append(said)
+    [one] = json.loads(run(*asked, "--json").stdout)["instructions"]
+    assert (one["index"], one["kind"], one["superseded_by"]) == (4, "instruction", None)
+    line = run(*asked).stdout
+    assert line.startswith(f"{one['id']}: ")
+    assert "Ada: From now on, answer in French." in line
+    assert "(dropped)" in run(*asked, "--drop", one["id"]).stdout
+    assert run(*asked).stdout == ""
+    assert "has no instruction" in run(*asked, "--drop", one["id"], code=1).stderr
+
+
 def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):
     monkeypatch.setattr("hiermem.cli.sessions._PAGE", 2)
     with Memory.open(tmp_path / "m.db") as memory:

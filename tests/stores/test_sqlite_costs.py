@@ -63,6 +63,7 @@ def list_of(connection, **how):
         lambda c: reads.count_sessions(c, "t", metadata={"few": "few"}),
         lambda c: reads.count_sessions(c, "t", metadata={"all": "all", "few": "few"}),
         lambda c: reads.versions(c, "t", "s", 5),
+        lambda c: reads.flagged(c, "t", "s", "none", 5),
     ],
     ids=[
         "covering",
@@ -80,6 +81,7 @@ def list_of(connection, **how):
         "count filtered",
         "count filtered twice",
         "versions",
+        "flagged",
     ],
 )
 async def test_a_read_costs_what_it_returns(tmp_path, work):

@@ -18,7 +18,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.stores.sqlite import SQLiteStore, files
-from hiermem.stores.sqlite.reads import ECHOING
+from hiermem.stores.sqlite.reads import ECHOING, FLAGGED
 from hiermem.stores.sqlite.schema import DEVELOPMENT_ID, VERSION
 from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
@@ -313,6 +313,7 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
         (COVERING, (1, 0, "main", 7), "nodes_covering"),
         (ECHOING[0], (1, 99), "messages_echoing"),
         (ECHOING[1], (1, 99), "versions_echoing"),
+        (FLAGGED, (1, 99, '"a"', 5), "messages_flagged"),
     ],
 )
 async def test_what_costs_what_it_returns_has_an_index(tmp_path, statement, values, index):

@@ -32,7 +32,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 84
+    assert len(SITES) == 2 * len(methods) == 86
 
 
 async def _everything(store):
@@ -63,6 +63,7 @@ async def _everything(store):
     await tenant.transact(deciding())
     await tenant.scrub()
     await tenant.versions("s", 0)
+    await tenant.flagged("s", "a", limit=1)
     await tenant.tree("s").covering("main", 0)
     await tenant.tree("s").outdated(1, [], -1, 9)
     await tenant.backlog()

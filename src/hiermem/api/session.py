@@ -34,6 +34,7 @@ from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import tri_vector
@@ -41,6 +42,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
+from hiermem.engine.log import instructions as standing
 from hiermem.engine.log import metadata as labels
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log import sync as syncing
@@ -600,6 +602,26 @@ class AsyncSession:
         Raises NotFoundError where there is no such message.
         """
         return await read.versions(self._handle, self._about.id, index)
+
+    async def instructions(self) -> tuple[Instruction, ...]:
+        """Return the standing instructions and preferences of the users, the newest first.
+
+        They are found in user messages as they are appended or edited, by their form ("always …",
+        "from now on …", "I prefer …"); those of the newest 64 messages that hold any are returned.
+        One that a newer one repeats or contradicts names it in ``superseded_by``. Contexts show the
+        others within ``ContextPolicy.instructions`` of the budget.
+        """
+        return await standing.instructions(self._handle, self._about.id)
+
+    async def drop_instruction(self, instruction_id: str) -> Instruction:
+        """Withdraw a standing instruction, and what said the same before; return it.
+
+        It is not listed or shown as an instruction again, here and in later forks, unless a user
+        says it again. Its message stays.
+
+        Raises NotFoundError where ``instructions()`` has no such id. Nothing was written then.
+        """
+        return await standing.drop(self._handle, self._about.id, instruction_id)
 
     async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.

@@ -400,6 +400,8 @@ class Session(BlockingFacade[AsyncSession]):
 
     edit = blocking(AsyncSession.edit)
     versions = blocking(AsyncSession.versions)
+    instructions = blocking(AsyncSession.instructions)
+    drop_instruction = blocking(AsyncSession.drop_instruction)
     erase = blocking(AsyncSession.erase)
     quarantine = blocking(AsyncSession.quarantine)
 

@@ -1,4 +1,4 @@
-"""The commands about whole sessions: ``sessions``, ``rename``, ``export`` and ``delete``."""
+"""The commands about whole sessions: ``sessions``, ``instructions`` and those that change them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -149,6 +150,36 @@ def _data(record: SessionRecord) -> dict[str, Any]:
         "forked_from": record.forked_from,
         "metadata": record.metadata,
     }
+
+
+@app.command()
+def instructions(
+    *,
+    db: Db = DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    drop: Annotated[
+        str | None, typer.Option("--drop", metavar="ID", help="Withdraw this one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the standing instructions and preferences of a session's users, or withdraw one."""
+    with open_existing(db, tenant) as memory:
+        opened = session_of(memory, session)
+        found = opened.instructions() if drop is None else (opened.drop_instruction(drop),)
+    if as_json:
+        print_json({"instructions": [asdict(one) for one in found]})
+        return
+    for one in found:
+        newer = f" (now {one.superseded_by})" if one.superseded_by else ""
+        gone = " (dropped)" if drop is not None else ""
+        out().print(
+            f"{one.id}: {date_range(one.since, one.since)}, {clean(one.speaker)}: "
+            f"{clean(one.text)}{newer}{gone}",
+            soft_wrap=True,
+        )
+    if not found:
+        hint("no standing instructions")
 
 
 @app.command()

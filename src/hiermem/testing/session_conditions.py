@@ -15,6 +15,7 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
+from hiermem.testing.changed import rewriting
 from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
@@ -63,6 +64,7 @@ class SessionConditions(Conditions):
         assert await tenant.sessions() == []
         assert await tenant.messages("s", 0, 10) == []
         assert await tenant.events("s") == []
+        assert await tenant.flagged("s", "a", limit=9) == []
 
     @condition
     async def test_the_record_comes_back_as_written(self, tenant: TenantStore) -> None:
@@ -374,6 +376,24 @@ class SessionConditions(Conditions):
         found = await tenant.messages("s", 0, 9)
         assert [one.flags for one in found] == [("a", "b", "c"), (), ("c",)]
         assert [one.content for one in found] == ["x", "y", "z"]
+
+    @condition
+    async def test_messages_with_a_flag_are_found(self, tenant: TenantStore) -> None:
+        """The newest with exactly that flag come first, up to the limit, of that session alone."""
+        marked = [
+            stored(Message.user(text), flags=(flag,))
+            for text, flag in zip("xyz", "aba", strict=True)
+        ]
+        await write(tenant, "s", [*marked, Message.user('"a"', metadata={"flags": ["a"]})])
+        await write(tenant, "t", [stored(Message.user("other"), flags=("a",))])
+        await write(tenant, "s", flags=((1, "ab"), (1, 'a"b'), (3, "c")))
+        await write(tenant, "s", rewrites=rewriting(2, "Z", "edit", flags=("a", "b")))
+        found = [await tenant.flagged("s", flag, limit=9) for flag in ("a", "b", 'a"b', "", "A")]
+        assert [[one.index for one in each] for each in found] == [[2, 0], [2, 1], [1], [], []]
+        assert found[0] == (await tenant.messages("s", 0, 9))[2::-2]
+        assert [one.index for one in await tenant.flagged("s", "a", limit=1)] == [2]
+        assert await tenant.flagged("s", "a", limit=0) == []
+        assert await tenant.flagged("S", "a", limit=9) == []
 
     @condition
     async def test_events_come_in_the_order_written(self, tenant: TenantStore) -> None:

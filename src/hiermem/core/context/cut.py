@@ -21,13 +21,14 @@ from dataclasses import dataclass, field, replace
 
 from hiermem.config import ContextPolicy
 from hiermem.core import needs
-from hiermem.core.context import cover, pool, verbatim
+from hiermem.core.context import cover, pool, standing, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Shown, message_blocks
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
+from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.measure import body
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
@@ -54,7 +55,8 @@ class Situation:
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
     for the policy's size. ``key`` signs fences. ``gone`` are the messages that were erased or put
     in quarantine. ``provisional`` are made summaries of groups that are still open. ``view`` is the
-    prefix of the names of the trimmed views, "" for the default view.
+    prefix of the names of the trimmed views, "" for the default view. Those of the ``instructions``
+    that no raw message says take at most ``standing_room`` tokens of the budget.
     """
 
     state: SessionState
@@ -71,6 +73,8 @@ class Situation:
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
+    instructions: tuple[Instruction, ...] = ()
+    standing_room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
         return (yield from planner.afresh(1.0))
     if previous is None or situation.cache_cold:
         return (yield from planner.afresh(policy.replan_cold))
+    if sum(record.tokens for record in previous.standing) > situation.standing_room:
+        return (yield from planner.afresh(policy.replan))
     kept = yield from planner.keep(previous)
     if kept is not None:
         return kept
@@ -222,7 +228,12 @@ class Planner:
         size = max(size, missing)
         number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
         others, joined = view.pieces[:number], view.pieces[number:]
-        grown = sum(piece.tokens for piece in others) + size
+        records = self._standing(part.raw, view.standing, number)
+        # What the records take, the new piece gives: else the zone would reach its limit earlier.
+        added = sum(record.tokens for record in records)
+        added -= sum(record.tokens for record in view.standing)
+        size = max(size - max(0, added), VIEW_TOKENS // 2)
+        grown = sum(piece.tokens for piece in (*records, *others)) + size
         most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
         if grown > most:
             return None
@@ -242,7 +253,7 @@ class Planner:
         )
         stays = {item.message.index for item in part.after}
         piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
-        wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
+        wider = replace(view, boundary=part.boundary, pieces=(*others, piece), standing=records)
         return self._assemble(wider, part.after)
 
     def _joined(
@@ -414,6 +425,10 @@ class Planner:
         below = yield from cover.below(self.roots, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
+        records = self._standing(part.raw)
+        if share - sum(record.tokens for record in records) < least:
+            records = ()
+        share -= sum(record.tokens for record in records)
         pieces: tuple[Piece, ...] = ()
         if below:
             pieces = yield from self.zone.pooled(
@@ -422,7 +437,7 @@ class Planner:
         elif part.older:
             at = part.boundary
             pieces = ((yield from self.zone.of_messages(part.older, share, at=at)),)
-        return self._assemble(View(part.boundary, pieces), part.after)
+        return self._assemble(View(part.boundary, pieces, standing=records), part.after)
 
     def _newest_windows(self) -> Reading[list[Node]]:
         """Read windows backwards from the newest until their messages exceed the budget."""
@@ -477,6 +492,11 @@ class Planner:
         while older and self._cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
         left = limit - self._cost(raw)
+        records = self._standing(raw)
+        taken = sum(record.tokens for record in records)
+        if left - taken < needed + pool.PIECE * len(below):
+            records, taken = (), 0
+        left -= taken
         viewed = _in_order(item for piece in older for item in piece)
         zone: list[Piece] = []
         if viewed:
@@ -485,7 +505,7 @@ class Planner:
             zone.append((yield from self.zone.of_messages(viewed, part, at=self.last)))
             left -= zone[0].tokens
         zone[:0] = yield from self.zone.pooled(below, left)
-        cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
+        cut = self._assemble(View(self.last, tuple(zone), standing=records), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
@@ -523,6 +543,44 @@ class Planner:
             omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
         return replace(self._assemble(View(boundary, ()), raw), omitted=tuple(omitted))
 
+    # -- standing instructions
+
+    def _standing(
+        self, raw: Sequence[Shown], before: Sequence[Piece] = (), kept: int = -1
+    ) -> tuple[Piece, ...]:
+        """Return the records of the instructions that ``raw`` does not say.
+
+        Of the zone's records ``before``, those within the pieces that are ``kept`` may stay where
+        they are; a zone that is made anew keeps -1. One record names what was said when the zone
+        was made, a second one what was said since, after the newest piece. If something in the
+        first one holds no more, or a command has no room in the second, a single one names all.
+        """
+        missing = standing.hidden(self.at.instructions, raw)
+        staying = [record for record in before if record.windows[0] <= kept]
+        serving = {one.id for one in missing}
+        if staying and serving.issuperset(standing.ids_of(staying)):
+            for records in (staying, staying[:1]):
+                named = standing.ids_of(records)
+                later = [one for one in missing if one.id not in named]
+                if not later:
+                    return tuple(records)
+            room = self.at.standing_room - staying[0].tokens
+            second = self._record(later, room, kept + 1)
+            left_out = {one.id for one in later}.difference(
+                standing.ids_of([second] if second else ())
+            )
+            # To name one more preference is not worth a prompt that a provider has cached.
+            if not any(one.kind == "instruction" for one in later if one.id in left_out):
+                return (staying[0], second) if second else (staying[0],)
+        found = self._record(missing, self.at.standing_room, kept + 1)
+        return (found,) if found else ()
+
+    def _record(self, missing: Sequence[Instruction], room: int, at: int) -> Piece | None:
+        if not missing or room <= 0:
+            return None
+        name, key, count = self.zone.name(), self.at.key, self.at.count
+        return standing.record(missing, room, name=name, at=at, key=key, count=count)
+
     # -- used by all plans
 
     def _shown(self, windows: Sequence[Node]) -> Reading[list[Shown]]:
@@ -555,7 +613,7 @@ class Planner:
         """Render the summary zone, oldest piece first, and then the raw messages."""
         view = replace(view, serial=self.zone.serial, gone=self.at.gone)
         raw = [item for item in _in_order(shown) if not view.holds(item.message.index)]
-        blocks = [piece.block() for piece in view.pieces if piece.text]
+        blocks = view.blocks()
         blocks += message_blocks(raw, key=self.at.key, count=self.at.count)
         return Cut(view, tuple(raw), tuple(blocks))
 

@@ -19,13 +19,16 @@ from hiermem.core.text.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r3"
+RENDERER = "r4"
 
 #: The note in the frame of a record of kept lines.
 _EXCERPTS: Final = "… = left out"
 
+#: The note in the frame of a record of standing instructions.
+_STANDING: Final = "what the user wants throughout"
+
 Count: TypeAlias = Callable[[str], int]
-Kind: TypeAlias = Literal["summary", "view", "message", "quote", "recall"]
+Kind: TypeAlias = Literal["summary", "view", "message", "quote", "instructions", "recall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Block:
     """One piece of a rendered context, in order.
 
     ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,
-    a quoted message (or a quoted stretch), and the record recalled for a question. ``text`` is the
+    a quoted message (or a quoted stretch), the user's standing instructions, and the record
+    recalled for a question. ``text`` is the
     fenced text; it is empty for a verbatim message, which is rendered from ``message``.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
@@ -51,7 +55,8 @@ class Block:
 class Frame:
     """The provenance that the opening line of a fenced record states.
 
-    ``excerpts`` means that the lines were selected from a longer text and are not a dialogue.
+    ``excerpts`` means that the lines were selected from a longer text and are not a dialogue;
+    ``standing``, that they hold for all that follows.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Frame:
     level: int | None = None
     trust: Trust = "conversation"
     excerpts: bool = False
+    standing: bool = False
 
     def attributes(self) -> Mapping[str, str]:
         """Return the provenance as attributes, in a fixed order."""
@@ -73,6 +79,8 @@ class Frame:
             found["dates"] = first if first == final else f"{first} to {final}"
         if self.excerpts:
             found["excerpts"] = _EXCERPTS
+        if self.standing:
+            found["holds"] = _STANDING
         if self.trust != "conversation":
             found["trust"] = self.trust
         return found

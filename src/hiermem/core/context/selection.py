@@ -102,7 +102,8 @@ class ContextSelection:
     view shows in part. ``recall`` are the older messages that are verbatim because of a question,
     in whole or in part; ``evidence`` contains the parts. ``verbatim`` are the spans of all verbatim
     text, recalled text included. ``shared_prefix_tokens`` is the number of tokens at the beginning
-    that are unchanged from the previous selection of the same view.
+    that are unchanged from the previous selection of the same view. ``instructions`` are the ids of
+    the standing instructions that a record of their own names; others stand in raw messages.
     """
 
     session_id: str
@@ -121,6 +122,7 @@ class ContextSelection:
     shared_prefix_tokens: int = 0
     system: str | None = None
     tool_tokens: int = 0
+    instructions: tuple[str, ...] = ()
     _lines: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
     _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
@@ -215,6 +217,8 @@ class ContextSelection:
         if self.tool_tokens:
             lines.append(f"  tool schemas: {self.tool_tokens:,} tokens")
         lines += _explain_blocks(self.blocks, self.summaries)
+        if self.instructions:
+            lines.append(f"Standing instructions: {', '.join(self.instructions)}.")
         if self.trimmed:
             lines.append(f"Trimmed inside views: {_some(self.trimmed)}.")
         if self.omitted:
@@ -271,7 +275,9 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
             f"{sum(item.level == level for item in inside)} L{level}" for level in levels
         )
         what = "pooled view" if inside else "open view"
-        what = {"summary": "summary", "quote": "in full"}.get(block.kind, what)
+        what = {"summary": "summary", "quote": "in full", "instructions": "standing"}.get(
+            block.kind, what
+        )
         lines.append(
             f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
             f"{block.tokens:,} tokens" + (f" ({of})" if of else "")

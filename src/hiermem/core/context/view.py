@@ -20,7 +20,7 @@ from hiermem.types import Span, Trust
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
-_FORMAT = 2
+_FORMAT = 3
 
 #: A set of numbers as increasing half-open ranges that do not touch.
 Runs: TypeAlias = tuple[tuple[int, int], ...]
@@ -30,12 +30,13 @@ Runs: TypeAlias = tuple[tuple[int, int], ...]
 class Piece:
     """One fenced record of the summary zone and the stretch of windows that it represents.
 
-    ``kind`` is "summary" for one whole node, "view" for a trimmed view, and "quote" for a window
-    word for word, which no stored view contains. ``text`` is "" if the windows have no content. In
-    addition to its windows, of which there may be none, the piece represents the messages in
-    ``runs``; these are in windows after the zone or in open windows. ``span`` is the hull of the
-    messages that the piece shows and that no earlier piece represents. ``shown`` are the messages
-    of which the piece has a line, and ``kept`` is the origin of its lines (``lines.unpack``).
+    ``kind`` is "summary" for one whole node, "view" for a trimmed view, "instructions" for a record
+    of standing instructions, which represents nothing, and "quote" for a window word for word,
+    which no stored view contains. ``text`` is "" if the windows have no content. In addition to its
+    windows, of which there may be none, the piece represents the messages in ``runs``; these are in
+    windows after the zone or in open windows. ``span`` is the hull of the messages that the piece
+    shows and that no earlier piece represents. ``shown`` are the messages of which the piece has a
+    line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
     """
 
     kind: str
@@ -70,10 +71,12 @@ class Piece:
         )
 
 
-def block_kind(kind: str) -> Literal["summary", "view", "quote"]:
+def block_kind(kind: str) -> Literal["summary", "view", "quote", "instructions"]:
     """Return the kind of the block that renders a piece of this kind."""
     if kind == "quote":
         return "quote"
+    if kind == "instructions":
+        return "instructions"
     return "summary" if kind == "summary" else "view"
 
 
@@ -83,18 +86,28 @@ class View:
 
     Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
-    a later erasure or quarantine outdates the view.
+    a later erasure or quarantine outdates the view. ``standing`` are the records of the standing
+    instructions that the rest does not say, in order; ``windows`` of such a record is the number of
+    pieces before it, twice.
     """
 
     boundary: int
     pieces: tuple[Piece, ...]
     serial: int = 0
     gone: Runs = ()
+    standing: tuple[Piece, ...] = ()
 
     @property
     def tokens(self) -> int:
         """Return the tokens of the summary zone."""
-        return sum(piece.tokens for piece in self.pieces)
+        return sum(piece.tokens for piece in (*self.standing, *self.pieces))
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks of the summary zone, in order."""
+        found = list(self.pieces)
+        for record in reversed(self.standing):
+            found.insert(record.windows[0], record)
+        return [piece.block() for piece in found if piece.text]
 
     def holds(self, index: int) -> bool:
         """Return whether the message at ``index`` is in a piece's runs."""
@@ -109,7 +122,7 @@ class View:
         return self.holds(index) or any(
             piece.span.start <= index < piece.span.stop
             or any(piece.windows[0] <= ordinal < piece.windows[1] for ordinal in ordinals)
-            for piece in self.pieces
+            for piece in (*self.standing, *self.pieces)
         )
 
     def to_json(self) -> str:
@@ -135,6 +148,7 @@ class View:
                 pieces,
                 _number(data["serial"]),
                 _read_runs(data["gone"]),
+                tuple(_read_piece(item) for item in _list(data["standing"])),
             )
             _check_row([piece.windows for piece in pieces], 0, view.boundary)
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -315,7 +329,7 @@ def _read_piece(value: Any) -> Piece:
         kept=_text(data["kept"]),
         trust=_trust(data["trust"]),
     )
-    if piece.kind not in ("summary", "view"):
+    if piece.kind not in ("summary", "view", "instructions"):
         raise ValueError
     _check_row([item.windows for item in piece.covers], *piece.windows)
     return piece

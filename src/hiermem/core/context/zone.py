@@ -185,7 +185,7 @@ class ZoneMaker:
         at: int = 0,
     ) -> Reading[Piece]:
         """Return a view of as many units of a pool as fit ``share``, frame included."""
-        frame = Frame(self._name(), span, gathered.dates, None, gathered.trust, excerpts=True)
+        frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
 
         def made(room: int) -> tuple[pool.Chosen, Piece]:
@@ -232,7 +232,8 @@ class ZoneMaker:
             trust=frame.trust,
         )
 
-    def _name(self) -> str:
+    def name(self) -> str:
+        """Return a name that no other view of the session has."""
         self.serial += 1
         return f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
 

@@ -17,7 +17,7 @@ from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.render import Block, Shown
-from hiermem.core.context.view import Piece, View
+from hiermem.core.context.view import Piece
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.types import Node, StoredMessage
@@ -95,7 +95,8 @@ class _Zoomer:
         self.begin = pieces[0].windows[0] if pieces else cut.view.boundary
         # Pinned messages are raw like the newest messages.
         self.raw = [b for b in cut.blocks if b.message is not None or b.kind == "quote"]
-        self.room = at.budget - sum(block.tokens for block in self.raw)
+        held = [*self.raw, *(piece.block() for piece in self.view.standing)]
+        self.room = at.budget - sum(block.tokens for block in held)
         self.older: list[Shown] = []
         self.choice = _Choice()
         # The covers between the windows in full; they determine the minimal size of the zone.
@@ -174,7 +175,8 @@ class _Zoomer:
             pieces.append((yield from self.zone.of_messages(left, shares[-1], at=at)))
         blocks = [piece.block() for piece in pieces if piece.text]
         blocks += sorted(self.choice.opened, key=lambda block: block.span.start)
-        view = View(self.view.boundary, tuple(pieces), self.zone.serial, self.view.gone)
+        view = replace(self.view, pieces=tuple(pieces), serial=self.zone.serial)
+        blocks[:0] = [piece.block() for piece in view.standing]
         return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
 
     def _left(self) -> list[Shown]:

@@ -29,6 +29,7 @@ from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_s
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.core.summaries.retries import RETRY, covers
+from hiermem.core.text.instructions import without_flags
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Asking,
@@ -81,7 +82,7 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
         size=0,
         hash=ERASED,
         state="erased",
-        flags=stored.flags,
+        flags=without_flags(stored.flags),
         slices=(0,) * len(stored.slices),
     )
 

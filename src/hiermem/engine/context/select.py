@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.context import cut, layered, profiled, recalled
+from hiermem.core.context import cut, layered, profiled, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Shown
@@ -31,6 +31,7 @@ from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.log.instructions import known
 from hiermem.errors import (
     BudgetTooSmallError,
     ReadOnlyError,
@@ -45,6 +46,10 @@ from hiermem.types.transaction import ViewRecord
 _log = logging.getLogger("hiermem.context")
 
 Strategy: TypeAlias = Literal["cut", "layered"]
+#: The kinds of the blocks before the verbatim zone.
+_RECORDS: Final = ("summary", "view", "instructions")
+#: The name of a record of standing instructions that is not part of a cut.
+_BESIDE: Final = "instructions"
 #: The suffix of the name of a view that holds a ``Seen`` instead of a cut.
 SEEN: Final = "/seen"
 
@@ -146,6 +151,21 @@ async def _select_beside(
     return decided, chosen(handle, request, decided, block, evidence)
 
 
+def _said_beside(decided: Decided) -> Piece | None:
+    """Return a record of the standing instructions that the cut does not show, in its free room.
+
+    The zone of a cut has a record of its own, so this is for strategies without one.
+    """
+    at, found = decided.situation, decided.cut
+    named = standing.ids_of(found.view.standing)
+    missing = standing.hidden(at.instructions, [*found.shown, *found.pinned], named)
+    room = at.standing_room - sum(piece.tokens for piece in found.view.standing)
+    room = min(room, at.budget - found.tokens)
+    if not missing or room <= 0:
+        return None
+    return standing.record(missing, room, name=_BESIDE, at=1, key=at.key, count=at.count)
+
+
 async def situation_of(
     handle: Handle, record: SessionRecord, request: Request, room: int = 0
 ) -> Situation:
@@ -162,12 +182,14 @@ async def situation_of(
     if config_from(record.config).open_groups == "grow":
         found = await handle.store.tree(record.id).provisional()
         provisional = tuple(node for node in found if node.level > 1 and node.revision)
+    policy = handle.context_policy
+    said = await known(handle, record.id) if policy.instructions and record.messages else ()
     return Situation(
         state=state_from(record.state),
         budget=spendable,
         count=handle.counter.count,
         key=await handle.key(),
-        policy=handle.context_policy,
+        policy=policy,
         overhead=overhead,
         reserve=_reserve(request.budget, spendable),
         provisional=provisional,
@@ -175,6 +197,8 @@ async def situation_of(
         sticky=request.sticky,
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
+        instructions=said,
+        standing_room=int(policy.instructions * request.budget.max_tokens),
     )
 
 
@@ -297,7 +321,7 @@ async def _recall_view(
 
 def _seen(decided: Cut, count: int | None) -> Seen:
     """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
-    records = tuple((b.name, b.tokens) for b in decided.blocks if b.kind in ("summary", "view"))
+    records = tuple((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS)
     raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
     digest = hashlib.sha256()
     for block in raw:
@@ -334,7 +358,10 @@ def chosen(
     shown = decided.cut
     raw = recalled.shown_spans([*shown.shown, *shown.pinned])
     left_out = _left_out(shown)
-    blocks = shown.blocks if block is None else (*shown.blocks, block)
+    beside = _said_beside(decided)
+    records = shown.view.standing if beside is None else (*shown.view.standing, beside)
+    added = (beside.block() if beside else None, block)
+    blocks = (*shown.blocks, *(each for each in added if each is not None))
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
     return AsyncContextSelection(
@@ -354,7 +381,8 @@ def chosen(
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
-        _lines=lines_of(shown.view.pieces),
+        instructions=standing.ids_of(records),
+        _lines=lines_of([*shown.view.pieces, *records]),
         _gone=shown.view.gone,
     )
 

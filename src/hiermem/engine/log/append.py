@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.core.text import fence, measure
+from hiermem.core.text.instructions import flags_of
 from hiermem.core.text.policy import clean_message
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -78,6 +79,7 @@ class _PreparedMessage:
     hash: str
     fingerprint: str | None
     echoes: tuple[tuple[int, int], ...]
+    flags: tuple[str, ...]
     points: tuple[int, ...]
     slices: tuple[Slice, ...]
 
@@ -105,6 +107,7 @@ class _PreparedMessage:
             tokens=self.tokens,
             size=self.size,
             hash=self.hash,
+            flags=self.flags,
             slices=self.points,
             echoes=self.echoes,
         )
@@ -266,6 +269,7 @@ class _Preparer:
             hash=measure.message_hash(message),
             fingerprint=None if message.key is None else measure.fingerprint(message),
             echoes=echoes,
+            flags=flags_of(message),
             points=points,
             slices=slices,
         )

@@ -23,6 +23,7 @@ from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
+from hiermem.core.text.instructions import flags_of
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session
@@ -100,7 +101,8 @@ class _Amended:
         if place not in self.known:
             self.known[place] = self._amend(stored)
         known = self.known[place]
-        return replace(known, flags=stored.flags, slices=stored.slices)
+        flags = flags_of(known.message, stored.flags)
+        return replace(known, flags=flags, slices=stored.slices)
 
     def _amend(self, stored: StoredMessage) -> StoredMessage:
         message = clean_message(replace(stored.message, content=self.content), on_bad=self.on_bad)

@@ -234,6 +234,10 @@ class MemoryTenant:
         found = self._session(session_id)
         return [fresh_message(old) for old in found.versions.get(index, ())] if found else []
 
+    async def flagged(self, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
+        """Return up to ``limit`` messages that have ``flag``, the newest first."""
+        return reads.flagged(self._session(session_id), flag, limit)
+
     async def events(self, session_id: str) -> list[LogEvent]:
         """Return the log's events that are not messages, in the order they were written."""
         found = self._session(session_id)

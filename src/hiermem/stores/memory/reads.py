@@ -6,6 +6,7 @@ A read looks at everything and sorts; being obviously correct comes before speed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from hiermem.stores.memory.data import (
@@ -120,6 +121,12 @@ def messages(
         for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
         if thread in (None, stored.thread)
     ]
+
+
+def flagged(session: SessionData | None, flag: str, limit: int) -> list[StoredMessage]:
+    """Return up to ``limit`` messages that have ``flag``, the newest first."""
+    held = (one for one in reversed(session.messages if session else ()) if flag in one.flags)
+    return [fresh_message(stored) for stored in islice(held, max(limit, 0))]
 
 
 def echoing(session: SessionData | None) -> list[int]:

@@ -92,6 +92,11 @@ ECHOING = tuple(
     "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
     for table in ("messages", "versions")
 )
+FLAGGED = (
+    f"SELECT {rows.MESSAGE} FROM messages INDEXED BY messages_flagged "
+    "WHERE message >= ? AND message < ? AND flags IS NOT NULL AND instr(flags, ?) > 0 "
+    "ORDER BY message DESC LIMIT ?"
+)
 _VIEWS = "SELECT session_id, name, state FROM views WHERE tenant = ? AND session_id = ?"
 _PLACE = (
     "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
@@ -269,6 +274,19 @@ def messages(
                 _MESSAGES + " AND thread = ? ORDER BY message", (*bounds, thread)
             )
         return decode(found, rows.read_message, "messages")
+
+
+def flagged(
+    connection: sqlite3.Connection, tenant: str, session_id: str, flag: str, limit: int
+) -> list[StoredMessage]:
+    """Return up to ``limit`` messages that have ``flag``, the newest first."""
+    with one_state(connection):
+        found_place = place(connection, tenant, session_id)
+        if found_place is None:
+            return []
+        first = found_place[0] << INDEX_BITS
+        found = connection.execute(FLAGGED, (first, first + _ALL, pack(flag), max(limit, 0)))
+        return [one for one in decode(found, rows.read_message, "messages") if flag in one.flags]
 
 
 def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:

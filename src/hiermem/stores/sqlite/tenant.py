@@ -184,6 +184,10 @@ class SQLiteTenant:
         """Return the versions of the message from before its edits, oldest first."""
         return await self._store.read(reads.versions, self._name, session_id, index)
 
+    async def flagged(self, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
+        """Return up to ``limit`` messages that have ``flag``, the newest first."""
+        return await self._store.read(reads.flagged, self._name, session_id, flag, limit)
+
     async def events(self, session_id: str) -> list[LogEvent]:
         """Return the log's events that are not messages, in the order of their writing."""
         return await self._store.read(reads.events, self._name, session_id)

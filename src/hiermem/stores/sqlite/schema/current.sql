@@ -79,6 +79,8 @@ CREATE TABLE messages (
 -- The messages that hold memory text rendered by this library, and at times a message that only
 -- seems to.
 CREATE INDEX messages_echoing ON messages (message) WHERE instr(rest, '"echoes":[[') > 0;
+-- The few messages with a flag: a tool result without its call, a standing instruction.
+CREATE INDEX messages_flagged ON messages (message) WHERE flags IS NOT NULL;
 
 -- The versions of a message from before its edits, in the order of the edits.
 CREATE TABLE versions (
