@@ -8,9 +8,9 @@ from hiermem import data
 
 LISTS = (
     "endings",
-    "instruction_words",
     "entity_words",
     "function_words",
+    "instruction_words",
     "note_places",
     "offline_words",
     "query_words",
