@@ -610,10 +610,28 @@ async def test_a_found_summary_is_as_it_is_stored_now(kind):
 
 # -- evidence
 
-HERBS = (
-    "thyme sage basil mint dill rue leek kale chard cress sorrel beet turnip radish bean pea corn"
-    " squash okra fennel"
-).split()
+HERBS = [
+    "thyme",
+    "sage",
+    "basil",
+    "mint",
+    "dill",
+    "rue",
+    "leek",
+    "kale",
+    "chard",
+    "cress",
+    "sorrel",
+    "beet",
+    "turnip",
+    "radish",
+    "bean",
+    "pea",
+    "corn",
+    "squash",
+    "okra",
+    "fennel",
+]
 
 
 @SOON

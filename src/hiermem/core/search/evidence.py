@@ -181,7 +181,7 @@ def _brief(
 
 
 def _parts(whole: Stretch, text: str, most: int) -> Iterator[Stretch]:
-    """Cut a stretch of ``text`` into parts of at most ``most`` characters, without blanks around."""
+    """Cut a stretch of ``text`` into parts of at most ``most`` characters, stripped."""
     own = text[whole.begin : whole.end]
     for begin, end in pairwise((0, *char_points(own, most), len(own))):
         if held := own[begin:end].strip():

@@ -50,7 +50,7 @@ class ScoredQuery:
 
     ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
     the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
-    scores of the summaries by level. ``overview``: the question asks for a summary of a whole matter.
+    scores of the summaries by level. ``overview``: the question asks for a summary of a matter.
     """
 
     index: Index
