@@ -7,7 +7,9 @@ import pytest
 from hiermem import data
 
 LISTS = (
+    "endings",
     "entity_words",
+    "function_words",
     "note_places",
     "offline_words",
     "query_words",

@@ -25,19 +25,18 @@ from hiermem.cli.options import (
     DB,
     Db,
     Forks,
-    Form,
     SessionId,
-    Shape,
     Tenant,
+    Yes,
     named_session,
     open_existing,
     session_of,
     sessions_of,
 )
-from hiermem.cli.screen import clean, confirm, out, plural, reported_errors
+from hiermem.cli.output import Code, Json, confirm, hint, print_json
+from hiermem.cli.screen import clean, out, plural
 from hiermem.cli.tables import (
     all_runs,
-    as_json,
     metrics_data,
     metrics_table,
     one_run,
@@ -75,25 +74,25 @@ def runs(
     ] = None,
     tenant: Tenant = "default",
     limit: Annotated[int, typer.Option(min=1, help="The number of runs, newest first.")] = 20,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """List runs (updates, extractions, erasures), or show one run item by item."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         if run is not None:
             report = _run_of(memory, run)
-            if form is Shape.json:
-                typer.echo(as_json(report))
+            if as_json:
+                print_json(report)
             else:
                 out(whole=True).print(one_run(report))
             return
         found = _runs_of(memory, session, limit)
-        if form is Shape.json:
-            typer.echo(as_json([asdict(each) for each in found]))
+        if as_json:
+            print_json({"runs": [asdict(each) for each in found]})
         elif found:
             console = out(whole=True)
             console.print(all_runs(found, ids=short(found) if console.is_terminal else None))
         else:
-            out().print("no runs yet")
+            hint("no runs yet")
 
 
 def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]:
@@ -139,16 +138,16 @@ def metrics(
     context_price: Annotated[
         float | None, typer.Option(min=0, help="The price of a million tokens of a context.")
     ] = None,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """Show a session's metrics: compression, cost, and the facts that were kept."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         prices = None
         if (input_price, output_price, context_price) != (None, None, None):
             prices = Prices(input_price or 0.0, output_price or 0.0, context_price)
         found = session_of(memory, session).metrics(prices)
-        if form is Shape.json:
-            typer.echo(as_json(metrics_data(found)))
+        if as_json:
+            print_json(metrics_data(found))
         else:
             out().print(metrics_table(found))
 
@@ -180,17 +179,18 @@ def erase(
         bool,
         typer.Option("--scrub", help="Only clean the file's bytes after earlier erasures."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
 
     A whole session is erased by 'hiermem delete'.
     """
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         if sum((bool(messages), everything, scrub)) != 1:
             raise UsageError("pass messages, or exactly one of --everything and --scrub")
         if scrub:
-            _scrub(memory, session)
+            _scrub(memory, session, as_json=as_json)
             return
         if quarantine and not messages:
             raise UsageError("--quarantine goes with messages")
@@ -199,7 +199,7 @@ def erase(
                 raise UsageError("--everything concerns no single session; leave --session out")
             count = sum(1 for _ in sessions_of(memory))
             confirm(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
-            print_receipt(memory.erase_tenant())
+            print_receipt(memory.erase_tenant(), as_json=as_json)
             return
         target = session_of(memory, session)
         name = clean(target.id)
@@ -207,17 +207,14 @@ def erase(
         word = "quarantine" if quarantine else "erase"
         confirm(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
         act = target.quarantine if quarantine else target.erase
-        print_receipt(act(indices, forks=forks.value))
+        print_receipt(act(indices, forks=forks.value), as_json=as_json)
 
 
-def _scrub(memory: Memory, session: str | None) -> None:
-    """Clean the file's bytes; exit code 1 if that was not possible."""
+def _scrub(memory: Memory, session: str | None, *, as_json: bool) -> None:
+    """Clean the file's bytes."""
     if session is not None:
         raise UsageError("--scrub cleans the whole file; leave --session out")
-    found = memory.scrub()
-    print_scrubbed(found)
-    if not found.done:
-        raise typer.Exit(1)
+    print_scrubbed(memory.scrub(), as_json=as_json)
 
 
 def _indices(words: list[str]) -> list[int]:
@@ -234,7 +231,7 @@ def _indices(words: list[str]) -> list[int]:
 
 
 # ---------------------------------------------------------------------------------------------
-# check
+# backup and check
 
 
 @app.command()
@@ -242,28 +239,28 @@ def backup(
     target: Annotated[str, typer.Argument(help="The new file to copy the store to.")],
     *,
     db: Db = DB,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """Copy the whole store to a new file, also while others are using it."""
-    with reported_errors(), open_existing(db, "default") as memory:
+    with open_existing(db, "default") as memory:
         copy = memory.backup(target)
-        if form is Shape.json:
-            typer.echo(as_json(copy))
+        if as_json:
+            print_json(copy)
         else:
             out().print(f"copied to {clean(copy.place)}", soft_wrap=True)
 
 
 @app.command()
-def check(*, db: Db = DB, tenant: Tenant = "default", form: Form = Shape.table) -> None:
+def check(*, db: Db = DB, tenant: Tenant = "default", as_json: Json = False) -> None:
     """Verify the promises that stored data can show. Reads everything, writes nothing."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         report = _checked(memory)
-        if form is Shape.json:
-            typer.echo(as_json({**asdict(report), "ok": report.ok}))
+        if as_json:
+            print_json({**asdict(report), "ok": report.ok})
         else:
             print_check(report)
         if not report.ok:
-            raise typer.Exit(1)
+            raise typer.Exit(Code.ERROR)
 
 
 def _checked(memory: Memory) -> CheckReport:

@@ -38,7 +38,7 @@ class HashingEmbedder:
     def __init__(self, dimension: int = 512) -> None:
         if not 16 <= dimension <= 65_536:
             raise ValueError(f"dimension is {dimension}; it must be from 16 to 65,536")
-        self.name = "hashing-1"
+        self.name = "hashing-2"
         self.dimension = dimension
         self.weight = 0.15
 

@@ -1,7 +1,9 @@
+# ruff: noqa: RUF001  # the letters of other languages are meant
 """That postings hold what messages say, survive packing, and are refused when damaged."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hiermem.core.search.passages import SLICE, WHOLE, passages
 from hiermem.core.search.postings import (
     ASKS,
     COLUMNS,
+    NAMES_TIME,
     SPEAKS_OF_SELF,
     collect,
     join,
@@ -176,3 +179,30 @@ def test_offsets_refer_to_the_body():
     pieces = [body[b:e] for b, e in zip(postings.begin, postings.end, strict=True)]
     assert len(pieces) > 3
     assert "".join(pieces) == body
+
+
+def test_terms_do_not_change_under_one_version():
+    """Broken if stored blocks would be searched with other terms than they were made with.
+
+    Where this fails, change the version of the blocks (``postings._MAGIC``) with the pinned number.
+    """
+    texts = (
+        "We were planning 2 trips.", "Frau Müller hat die Führerscheinprüfung bestanden.",
+        "Où sont les chevaux de ma tante?", "Ella vendió su casa.", "На заводах было тихо.",
+        "في السيارات مفاتيح", "लड़कियों की किताबें", "我家的猫", "子犬を産んだ", "서울에서 🎂",
+    )  # fmt: skip
+    found = collect([stored(i, Message.user(text)) for i, text in enumerate(texts)], count)
+    assert (pack(found)[:4], crc32(found.terms.tobytes())) == (b"hmT2", 3976818175)
+
+
+def test_a_block_of_another_version_is_not_read():
+    block = pack(collect([stored(0, Message.user("hello"))], count))
+    assert unpack(block) is not None
+    older = b"hmT1" + block[4:-4]
+    assert unpack(older + crc32(older).to_bytes(4, "little")) is None
+
+
+def test_a_passage_that_names_a_time_is_marked():
+    texts = ("I went there yesterday.", "Im Juni", "вчера", "I went there.", "May I?")
+    found = collect([stored(i, Message.user(text)) for i, text in enumerate(texts)], count)
+    assert (found.flags & NAMES_TIME > 0).tolist() == [True, True, True, False, False]

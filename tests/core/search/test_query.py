@@ -15,7 +15,8 @@ from hiermem.core.text.stemming import stem
 @given(st.text(max_size=300))
 def test_any_text_is_a_question(text):
     query = read_query(text)
-    assert {term.number for term in query.terms} == query.numbers
+    own = {number for term in query.terms for number in (term.number, *term.forms)}
+    assert own == query.numbers
     assert read_query(text) == query
 
 
@@ -79,3 +80,19 @@ def test_no_entry_is_a_stop_word():
     entries = {word for group in groups for word in group}
     assert len(entries) > 1_000
     assert entries & STOP_WORDS == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("When did Ada move?", True),
+        ("In what year was the flood?", True),
+        ("Wann war das Treffen?", True),
+        ("Когда мы переехали?", True),
+        ("什么时候开学?", True),
+        ("What do you do when it rains?", False),
+        ("Where did Ada move?", False),
+    ],
+)
+def test_questions_for_a_time(text, expected):
+    assert read_query(text).for_time is expected

@@ -96,14 +96,15 @@ class Index:
         """
         if not len(numbers):
             return np.empty(0, dtype=np.uint32), np.empty(0)
-        rows, counts = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
-        if len(numbers) == 1 or not len(rows):
+        rows, counts, found = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
+        if found <= 1:
             return rows, counts
         total = np.bincount(rows, counts, len(self))
         rows = np.flatnonzero(total)
         return rows, total[rows]
 
-    def _gather(self, numbers: Array) -> tuple[Array, Array]:
+    def _gather(self, numbers: Array) -> tuple[Array, Array, int]:
+        """Return the units of each term in turn, the counts, and how many terms may occur."""
         main, tail = self._terms
         if len(tail.numbers) > max(_LEAST_TAIL, _TAIL * len(main.rows)):
             self._scans += len(numbers)
@@ -125,8 +126,9 @@ class Index:
             rows.append(tail.rows[hits])
             counts.append(tail.counts[hits])
         if not rows:
-            return np.empty(0, dtype=np.uint32), np.empty(0)
-        return np.concatenate(rows), np.concatenate(counts).astype(np.float64)
+            return np.empty(0, dtype=np.uint32), np.empty(0), 0
+        found = len(numbers) if len(tail.numbers) else len(rows)
+        return np.concatenate(rows), np.concatenate(counts).astype(np.float64), found
 
     def _level(self, order: Array, limit: int) -> Level:
         node = np.empty(len(self), dtype=np.int64)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.search.stopwords import STOP_WORDS
-from hiermem.core.search.terms import words
+from hiermem.core.search.terms import written
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.text import entity_names
 from hiermem.core.text.entity_words import GENERIC
+from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
@@ -89,10 +90,10 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
     found: dict[str, None] = {}
-    for word, times in Counter(words(text)).items():
+    for word, times in Counter(written(text)).items():
         if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
             continue
-        root = stem(word)
+        root = stem(fold(word))
         found[root] = None
         own = forms.setdefault(root, {})
         own[word] = own.get(word, 0) + times

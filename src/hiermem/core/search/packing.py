@@ -136,7 +136,8 @@ def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[
     for unit, numbers in zip(wanted.tolist(), held, strict=True):
         if len(kept) >= most:
             break
-        if len(numbers) >= _LEAST_TERMS:
+        # Other forms of its words make a text no longer.
+        if min(len(numbers), int(index.units.length[unit])) >= _LEAST_TERMS:
             own = frozenset(numbers)
             rarest = sorted(numbers, key=lambda number: (shared[number], number))
             first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]

@@ -19,20 +19,26 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from hiermem.core.search.forms import indexed
 from hiermem.core.search.passages import passages
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, terms, words
 from hiermem.core.text import measure
+from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
+from hiermem.data import word_lists
 from hiermem.types import ROLES, StoredMessage
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word.
+#: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word; it
+#: names a time.
 ASKS: Final = 1
 SPEAKS_OF_SELF: Final = 2
+NAMES_TIME: Final = 4
 
-_MAGIC: Final = b"hmT1"
+#: The version of the terms and of the layout. Blocks of another one are made again.
+_MAGIC: Final = b"hmT2"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST: Final = 255
@@ -45,6 +51,12 @@ _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
+
+#: The terms of words that name a time.
+_TIMES: Final = frozenset(
+    [stem(fold(word)) for word in word_lists("query_words")["time"]]
+    + [str(year) for year in range(1900, 2100)]
+)
 
 # The arrays of a block in their order, each with its type there.
 _FIELDS: Final = {
@@ -73,9 +85,9 @@ class Postings:
 
     ``message`` is the index in the session, ``begin`` and ``end`` the stretch of its body,
     ``tokens`` those of the stretch and ``whole`` those of all the message's passages. ``length``
-    counts the unit's terms, ``at`` is its time in microseconds since 1970, ``speaker`` and
-    ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
-    ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
+    counts the unit's terms without other forms, ``at`` is its time in microseconds since 1970,
+    ``speaker`` and ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i
+    holds the next ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
     """
 
     message: Array
@@ -134,16 +146,17 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         for passage in found:
             spoken = words(passage.text)
             held = [stem(word) for word in spoken if word not in STOP_WORDS]
+            flags = ASKS * _asks(passage.text) + NAMES_TIME * (not _TIMES.isdisjoint(held))
+            flags += SPEAKS_OF_SELF * (not FIRST_PERSON.isdisjoint(spoken))
             held += frame
+            length = len(held)
+            held += indexed(passage.text, spoken)
             tally = sorted(Counter(map(number, held)).items())
             numbers.extend(term for term, _ in tally)
             counts.extend(min(times, _MOST) for _, times in tally)
-            flags = ASKS * _asks(passage.text) + SPEAKS_OF_SELF * (
-                not FIRST_PERSON.isdisjoint(spoken)
-            )
             rows.append(
                 (
-                    stored.index, passage.begin, passage.end, passage.tokens, whole, len(held), at,
+                    stored.index, passage.begin, passage.end, passage.tokens, whole, length, at,
                     speaker, thread, role, flags, len(tally),
                 )
             )  # fmt: skip

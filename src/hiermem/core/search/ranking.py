@@ -12,7 +12,9 @@ For unit i with the terms of its text, its speaker's name and its date:
     lone_i    = 1 / (1 + (m_i / 130) ** 2)            m_i: tokens of the whole message
     who_i     = 1 if the question addresses i's speaker
     said_i    = (i holds a first-person word) - (i ends as a question)
-    score_i   = own_i + lone_i * (.7 * context_i + .3 * near_i) + legs * (.3 * who_i + .1 * said_i)
+    time_i    = 1 if the question asks when, and i names a time
+    score_i   = own_i + lone_i * (.7 * context_i + .3 * near_i)
+                + legs * (.3 * who_i + .1 * said_i + .1 * time_i)
 
 The score of a short turn includes its surroundings, a long answer is scored by itself; this lets
 one default serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009)
@@ -44,7 +46,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiermem.core.search.index import Index
-from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
+from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, Array, is_generic
 from hiermem.core.search.query import Query, corrections
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES
@@ -70,6 +72,7 @@ class RankingWeights:
     lone: float = 130.0
     who: float = 0.3
     said: float = 0.1
+    time: float = 0.1
     reply: float = 0.4
 
 
@@ -139,6 +142,8 @@ def score(
     result = own + lone * (weights.context * context + weights.near * _near(index, own))
     result += legs * weights.who * _addressed(index, query)
     result += legs * weights.said * _said(index)
+    if query.for_time:
+        result += legs * weights.time * (index.units.flags & NAMES_TIME != 0)
     if query.overview or query.to_assistant:
         _lift_replies(index, result)
     elif query.first_person:
@@ -195,7 +200,7 @@ def _matching(
     for term in query.terms:
         weight = term.count * (weights.form if term.of_form else 1.0)
         weight *= weights.asker if term.of_asker else 1.0
-        rows, counts = index.find((term.number,))
+        rows, counts = index.find((term.number, *term.forms))
         if not len(rows) and guesses > 0:
             guesses -= 1
             rows, counts = index.find(corrections(term))

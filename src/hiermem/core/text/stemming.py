@@ -1,28 +1,43 @@
-"""Decides which forms of an English word count as the same term.
+"""Decides which forms of a word count as the same term.
 
 It is a pure function of the word, the same in every process, so that a query today finds what was
-indexed long ago. It is Porter's algorithm (M. F. Porter, "An algorithm for suffix stripping",
-Program 14(3), 1980) in its published form, without later amendments. Search, summaries,
-anchors and the offline model all compare words by it.
+indexed long ago. For Latin letters it is Porter's algorithm (M. F. Porter, "An algorithm for suffix
+stripping", Program 14(3), 1980) in its published form, without later amendments. Cyrillic, Arabic
+and Devanagari words lose their endings step by step (``hiermem.data``, "endings"). Search,
+summaries, anchors and the offline model all compare words by it. ``light`` does the same by the
+endings of a language that the caller knows.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Final
 
+from hiermem.data import word_lists
+
 _ENGLISH: Final = re.compile("[a-z]{3,40}")
+#: Scripts with endings of their own: the first and the last letter, and the language of most texts.
+_BY_SCRIPT: Final = (
+    ("\u0400", "\u052f", "ru"), ("\u0620", "\u06ff", "ar"), ("\u0900", "\u097f", "hi"),
+)  # fmt: skip
+_LONGEST_ENDING: Final = 8
 
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """Strip a lower-case English ``word`` to its stem; return any other word unchanged.
+    """Strip a folded ``word`` to its stem, as English if its letters are Latin.
 
-    >>> stem("relational"), stem("adoption"), stem("hopping"), stem("2023")
-    ('relat', 'adopt', 'hop', '2023')
+    A word of another script, with figures, or without an ending is returned as it is.
+
+    >>> stem("relational"), stem("adoption"), stem("hopping"), stem("2023"), stem("заводах")
+    ('relat', 'adopt', 'hop', '2023', 'завод')
     """
     if not _ENGLISH.fullmatch(word):
+        for first, last, language in _BY_SCRIPT:
+            if first <= word[:1] <= last:
+                return light(word, language)
         return word
     word = _plural(word)
     word = _past_and_participle(word)
@@ -32,6 +47,48 @@ def stem(word: str) -> str:
     word = _replace_longest(word, _SINGLE_SUFFIXES, least=1)
     word = _drop_suffix(word)
     return _tidy(word)
+
+
+@lru_cache(maxsize=65_536)
+def light(word: str, language: str) -> str:
+    """Cut the endings of a folded ``word`` of a language, given by its code.
+
+    >>> light("hausern", "de"), light("haus", "de"), light("vendieron", "es")
+    ('hau', 'hau', 'vend')
+    """
+    for least, endings in _steps()[language]:
+        word = _cut(word, least, endings)
+    return word
+
+
+def _cut(word: str, least: int, endings: Mapping[str, str]) -> str:
+    """Cut the longest of the endings, or of the beginnings, that leaves ``least`` letters."""
+    for size in range(min(_LONGEST_ENDING, len(word) - 1), 0, -1):
+        if word[-size:] in endings:
+            rest = word[:-size] + endings[word[-size:]]
+        elif word[:size] + "-" in endings:
+            rest = word[size:]
+        else:
+            continue
+        # Two Cyrillic letters are a stem only with a vowel: "дн" is none.
+        if len(rest) >= least and not _NO_VOWEL.fullmatch(rest):
+            return rest
+    return word
+
+
+_NO_VOWEL: Final = re.compile("[бвгджзйклмнпрстфхцчшщъь]{2}")
+
+
+@cache
+def _steps() -> Mapping[str, Sequence[tuple[int, Mapping[str, str]]]]:
+    """Return the steps of each language: the fewest letters left, and what endings become."""
+    found: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
+    for title, members in sorted(word_lists("endings").items()):
+        language, _, least = title.split()
+        pairs = (member.partition(">") for member in members)
+        step = {ending: instead for ending, _, instead in pairs}
+        found.setdefault(language, []).append((int(least), step))
+    return found
 
 
 def root(word: str) -> str:

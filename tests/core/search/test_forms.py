@@ -1,0 +1,183 @@
+# ruff: noqa: RUF001  # the letters of other languages are meant
+"""By which other forms a word is found, and that English text has none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from linear import is_linear, repeated
+
+from hiermem.core.search.forms import function_words, indexed, languages
+from hiermem.core.search.query import read_query
+from hiermem.core.search.terms import number, terms, words
+from hiermem.core.text.stemming import light, stem
+
+
+def held(text):
+    """Return the numbers of everything that the index has for a text."""
+    return {number(term) for term in [*terms(text), *indexed(text, words(text))]}
+
+
+def finds(query, text):
+    """Return whether every word of the query is found in the text."""
+    found = held(text)
+    asked = read_query(query).terms
+    return bool(asked) and all(
+        not found.isdisjoint((term.number, *term.forms, *term.synonyms)) for term in asked
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Societe Generale", "la Société Générale"),
+        ("Zurich", "Wir waren in Zürich."),
+        ("Zurich", "We went to Zürich."),
+        ("cafe", "at the Café"),
+        ("Mueller", "I met Mr Müller"),
+        ("Mueller", "Frau Müller hat angerufen"),
+        ("Muller", "Herr Müller war da"),
+        ("Mueller", "Müller"),
+        ("Häuser", "das Haus"),
+        ("verkaufte", "Wir haben es verkauft"),
+        ("chevaux", "le cheval de ma tante"),
+        ("vendieron", "ella vende su casa"),
+        ("falavam", "ela não falou"),
+        ("lavorano", "lui non lavora"),
+        ("fietsen", "de fiets is nieuw"),
+        ("собаками", "у нас есть собака"),
+        ("собака", "без собак"),
+        ("библиотеками", "В библиотеке тихо"),
+        ("السيارات", "سيارة"),
+        ("المدرسة", "في مدرستنا"),
+        ("مفتاح", "مفاتيح"),
+        ("लड़कियों", "लड़की"),
+        ("किताबें", "किताब"),
+        ("서울", "서울에서 봤어"),
+    ],
+)
+def test_forms_of_a_word_are_found_by_one_another(one, other):
+    assert finds(one, other)
+    assert any(finds(word, one) for word in other.split())
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("Prüfung", "Er hat die Führerscheinprüfung bestanden"),
+        ("Führerschein", "Er hat die Führerscheinprüfung bestanden"),
+        ("Führerscheinprüfung", "die Prüfung für den Führerschein"),
+        ("Versicherung", "der Versicherungsbeitrag ist hoch"),
+        ("Schränke", "Er ist im Küchenschrank"),
+        ("verzekering", "de ziektekostenverzekering is duur"),
+        ("猫", "我家的猫很可爱"),
+        ("犬", "うちの犬が"),
+        ("ね", "ねこがすき"),
+        ("책", "새책을 샀어"),
+        ("🎂", "Happy birthday 🎂!"),
+        ("👍", "ok 👍🏽"),
+        ("🇩🇪", "we won 🇩🇪🇩🇪"),
+        ("❤", "❤\ufe0f"),
+    ],
+)
+def test_parts_are_found(query, text):
+    assert finds(query, text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("Prüfung", "Er hat den Führerschein"),
+        ("🎂", "👍"),
+        ("猫", "我家的狗"),
+        ("blue", "Er ist blass"),
+    ],
+)
+def test_other_words_are_not(query, text):
+    assert not finds(query, text)
+
+
+def test_english_has_no_forms():
+    """Otherwise English would pay for the other languages, in space and in precision."""
+    for text in (
+        "We have been planning the trips with Anna since May.",
+        "The Führer of the band said: café au lait!",
+        "int main() { return 0; } " * 5,
+    ):
+        assert set(indexed(text, words(text))) <= {"fuehrer"}
+    assert all(not term.forms for term in read_query("What did the man say about war?").terms)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Wir haben das Haus gesehen", ("de",)),
+        ("Je ne sais pas où est la clé", ("fr",)),
+        ("I told him: das ist die Katze und nicht der Hund", ("de",)),
+        ("The war of the man was a hat", ()),
+        ("Treffen morgen", ("de", "es", "fr", "it", "nl", "pt", "?")),
+        ("ćma " * 20, ("?",)),
+        ("", ()),
+    ],
+)
+def test_function_words_tell_the_language(text, expected):
+    assert languages(text, words(text)) == expected
+
+
+def test_a_question_is_not_searched_for_its_function_words():
+    assert {term.word for term in read_query("Wann hat die Katze gegessen?").terms} == {
+        "katze",
+        "gegessen",
+    }
+    assert {term.word for term in read_query("Did she die in the war?").terms} == {"die", "war"}
+    assert "die" in function_words(("de",))
+
+
+@given(st.text(max_size=60))
+def test_a_text_is_found_by_itself(text):
+    """Both sides must read a text alike, whatever it is."""
+    found = held(text)
+    for term in read_query(text).terms:
+        assert term.number in found or term.word not in terms(text)
+    assert {number(term) for term in terms(text)} <= found
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "Müllers",
+                "Häuser",
+                "chevaux",
+                "собаками",
+                "सड़कें",
+                "السيارات",
+                "猫が好き",
+                "서울에서",
+                "🎂",
+                "trips",
+            ]
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_mixed_text_is_found_by_each_of_its_words(spoken):
+    text = " ".join(spoken)
+    assert all(finds(word, text) for word in spoken)
+
+
+@given(
+    st.text(max_size=30), st.sampled_from(["ru", "ar", "hi", "de", "fr", "es", "it", "pt", "nl"])
+)
+def test_a_stem_is_part_of_its_word(word, language):
+    found = light(word, language)
+    assert len(found) <= len(word)
+    assert bool(found) == bool(word)
+    assert isinstance(stem(word), str)
+
+
+@pytest.mark.parametrize("unit", ["ue", "schprö", "猫", "بال", "🎂", "й\u0301"])
+def test_hostile_text_is_linear(unit):
+    assert is_linear(
+        lambda size: repeated(unit, size), lambda text: indexed(text, words(text)), size=40_000
+    )
