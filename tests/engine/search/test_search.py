@@ -610,13 +610,44 @@ async def test_a_found_summary_is_as_it_is_stored_now(kind):
 
 # -- evidence
 
+HERBS = [
+    "thyme",
+    "sage",
+    "basil",
+    "mint",
+    "dill",
+    "rue",
+    "leek",
+    "kale",
+    "chard",
+    "cress",
+    "sorrel",
+    "beet",
+    "turnip",
+    "radish",
+    "bean",
+    "pea",
+    "corn",
+    "squash",
+    "okra",
+    "fennel",
+]
+
 
 @SOON
 @given(
     sizes=st.lists(st.integers(0, 400), min_size=1, max_size=30),
     budget=st.integers(0, 400),
     neighbours=st.integers(0, 3),
-    query=st.sampled_from(["violin", "word3 word5", "about garden", "User said Friday 1 March"]),
+    query=st.sampled_from(
+        [
+            "violin",
+            "word3 word5",
+            "about garden",
+            "User said Friday 1 March",
+            "a summary of violin and word9",
+        ]
+    ),
 )
 def test_evidence_is_verbatim_in_order_and_within_its_budget(sizes, budget, neighbours, query):
     async def run():
@@ -656,6 +687,26 @@ async def test_evidence_bears_names_and_dates():
         "[2024-03-01]\nAda: The violin is sold.\nAssistant: Which violin?\n"
         "[2024-03-03]\nAda: My violin."
     )
+
+
+async def test_an_overview_is_wide_and_a_question_is_deep():
+    """A summary of a whole matter needs a little of everything; a fact needs its whole passage."""
+    memory = memory_over(MemoryStore())
+    session = memory.session("s")
+    steps = [f"Step {n} of the garden: {HERBS[n]} is planted in bed {n}." for n in range(20)]
+    padding = "We then talk about the garden and the garden and all of its beds for a while. " * 5
+    await session.append(said(n, f"{padding}\n\n{step}") for n, step in enumerate(steps))
+
+    asked = await session.recall("where is the garden planted?", 800)
+    overview = await session.recall("give me a summary of the garden", 800)
+    assert len(overview.sources) >= 1.5 * len(asked.sources)
+    assert sum(step in overview.text for step in steps) > sum(step in asked.text for step in steps)
+    best = max(overview, key=lambda hit: hit.score)
+    assert padding.strip() in best.text  # the best stand whole
+
+    whole = await session.recall("give me a summary of the garden", 10_000)
+    assert [hit.text for hit in whole] == [body(m.message) for m in whole.sources]
+    assert len(whole) == 20
 
 
 async def test_hits_fill_a_budget_with_what_they_rest_on():

@@ -4,12 +4,19 @@ The text never costs more than the budget, as the caller's counter counts, and e
 passage is verbatim. The oldest comes first. Each message is one line that begins with the speaker's
 name, under a date where the date changes; an ellipsis marks omitted parts of a long message.
 ``ranking`` decides which units are best.
+
+An overview of a whole matter is wide rather than deep. The best passages fill a quarter of the
+budget as they are. Of the other messages, one passage of each comes before a second one of any, and
+where they do not fit whole, each is cut to its most telling part.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -18,7 +25,9 @@ from hiermem.core.search import packing
 from hiermem.core.search.index import Index
 from hiermem.core.search.packing import Stretch
 from hiermem.core.search.postings import Array
+from hiermem.core.search.terms import terms
 from hiermem.core.text.measure import body, day, speaker
+from hiermem.core.text.slices import char_points
 from hiermem.types import Span, StoredMessage
 
 #: The mark of an omitted part of a long message, and its approximate cost.
@@ -26,6 +35,14 @@ GAP: Final = "…"
 _GAP_TOKENS: Final = 1
 #: A header as long as any other.
 HEADER: Final = "[2024-12-31]\n"
+#: The most tokens of a passage in an overview that does not hold whole ones, and what such a part
+#: costs on average: it ends at the end of a line or of a sentence.
+BRIEF: Final = 40
+_BRIEF_MEAN: Final = 32
+#: The share of the budget that an overview gives to the best passages as they are.
+_LEADING: Final = 0.25
+#: Characters added to the length of a part, so that a heading of a few words does not stand for it.
+_LEAST_PART: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +61,24 @@ def fill(
     *,
     count: Callable[[str], int],
     header: str = HEADER,
+    overview: bool = False,
 ) -> list[int]:
     """Return the units of ``ranked`` (best first) that fill ``budget``, best first.
 
-    Costs are estimated, with one header for each sitting; ``write`` counts exactly.
+    Costs are estimated, with one header for each sitting; ``write`` counts exactly. For an
+    ``overview`` they are those of brief parts, and each message comes once before any comes twice.
     """
     units = index.units
     places = np.asarray(ranked, dtype=np.int64)
     labels = np.array([count(f"{name}: ") + 1 for name in units.speakers] or [0])
     cost = units.tokens.astype(np.int64)
+    if overview:
+        leading = _leading(index, places, budget)
+        cost[places[~leading]] = np.minimum(cost[places[~leading]], _BRIEF_MEAN)
+        first = np.zeros(len(places), dtype=bool)
+        first[np.unique(units.message[places], return_index=True)[1]] = True
+        order = np.lexsort((~first, ~leading))
+        places = places[order]
     if len(cost):
         cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
     sittings = int(index.sitting.max(initial=-1)) + 1
@@ -88,22 +114,97 @@ def write(
     count: Callable[[str], int],
     shown: Iterable[Span] = (),
     session_of: Callable[[int], str] | None = None,
+    overview: bool = False,
 ) -> Written:
     """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
     Of a unit that is partly ``shown`` already, the other part is written. ``session_of`` returns
-    the session of a message, where the index is of several: the headers name it.
+    the session of a message, where the index is of several: the headers name it. For an
+    ``overview`` that does not hold them whole, all units but the leading ones are cut to their most
+    telling parts.
     """
     spans = tuple(shown)
     kept = len(chosen)
+    brief = _brief(index, chosen, budget, messages) if overview else {}
     while True:
-        parts = packing.without(packing.stretches(index, sorted(chosen[:kept])), spans)
+        parts = packing.stretches(index, sorted(chosen[:kept]))
+        if brief:
+            parts = [each for part in parts for each in _cut(index, part, brief)]
+        parts = packing.without(parts, spans)
         text = "\n".join(_lines(parts, messages, session_of))
         tokens = count(text)
         if tokens <= budget or not kept:
             return Written(tuple(parts), text, tokens)
         # The estimate is nearly right: seldom more than one or two units are too many.
         kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
+
+
+def _leading(index: Index, ranked: Array, budget: int) -> Array:
+    """Return which of the ``ranked`` units an overview shows as they are."""
+    held: Array = np.cumsum(index.units.tokens[ranked], dtype=np.int64) <= _LEADING * budget
+    return held
+
+
+def _brief(
+    index: Index, chosen: Sequence[int], budget: int, messages: Mapping[int, StoredMessage]
+) -> dict[int, Stretch]:
+    """Return for each unit but the leading ones its most telling part; nothing if all fit whole.
+
+    A part is as long as lets all of them fit, but need not be shorter than ``BRIEF``. It is the
+    one with the most terms for its length, a term weighing the more, the fewer of the chosen
+    passages hold it.
+    """
+    places = np.asarray(chosen, dtype=np.int64)
+    leading = _leading(index, places, budget)
+    sizes = index.units.tokens[places[~leading]].astype(np.int64)
+    left = budget - int(index.units.tokens[places[leading]].sum())
+    longest = sizes.max(initial=0)
+    room = BRIEF
+    while room < longest and np.minimum(sizes, room + 10).sum() <= left:
+        room += 10
+    if room >= longest:
+        return {}
+    parts: dict[int, list[tuple[Stretch, set[str]]]] = {}
+    for unit, size in zip(places[~leading].tolist(), sizes.tolist(), strict=True):
+        (whole,) = packing.stretches(index, (unit,))
+        text = body(messages[whole.message].message)
+        # As many characters as hold that many tokens of this passage.
+        most = max(1, room * (whole.end - whole.begin) // max(1, size))
+        parts[unit] = [
+            (part, set(terms(text[part.begin : part.end]))) for part in _parts(whole, text, most)
+        ]
+    holding = Counter(
+        chain.from_iterable(set().union(*(held for _, held in of)) for of in parts.values())
+    )
+    weight = {term: math.log((1 + len(parts)) / (1 + many)) for term, many in holding.items()}
+
+    def telling(part: tuple[Stretch, set[str]]) -> float:
+        length = part[0].end - part[0].begin
+        return math.fsum(weight[term] for term in part[1]) / (_LEAST_PART + length)
+
+    return {unit: max(of, key=telling)[0] for unit, of in parts.items()}
+
+
+def _parts(whole: Stretch, text: str, most: int) -> Iterator[Stretch]:
+    """Cut a stretch of ``text`` into parts of at most ``most`` characters, stripped."""
+    own = text[whole.begin : whole.end]
+    for begin, end in pairwise((0, *char_points(own, most), len(own))):
+        if held := own[begin:end].strip():
+            start = whole.begin + own.index(held, begin)
+            yield replace(whole, begin=start, end=start + len(held))
+
+
+def _cut(index: Index, part: Stretch, brief: Mapping[int, Stretch]) -> Iterator[Stretch]:
+    """Yield a stretch with its brief units cut; the others stay joined where they are adjacent."""
+    kept: list[int] = []
+    for unit in part.units:
+        if unit in brief:
+            yield from packing.stretches(index, kept)
+            kept = []
+            yield brief[unit]
+        else:
+            kept.append(unit)
+    yield from packing.stretches(index, kept)
 
 
 def header(day: str, session_id: str | None) -> str:

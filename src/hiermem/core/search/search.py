@@ -50,7 +50,8 @@ class ScoredQuery:
 
     ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
     the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
-    scores of the summaries by level. ``of_one``: the index is that of one session.
+    scores of the summaries by level. ``of_one``: the index is that of one session. ``overview``:
+    the question asks for a summary of a matter.
     """
 
     index: Index
@@ -60,6 +61,7 @@ class ScoredQuery:
     near: Array
     summary_scores: Mapping[int, Array]
     of_one: bool = True
+    overview: bool = False
 
 
 def ask(
@@ -94,14 +96,16 @@ def ask(
         # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
+    scores = scores / top if top > 0 else scores
     return ScoredQuery(
         index,
         summary_index,
-        scores / top if top > 0 else scores,
+        scores,
         hit,
         near,
         summary_scores,
         of_one=corpus is None,
+        overview=query.overview,
     )
 
 
@@ -182,11 +186,11 @@ def evidence(
         if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
             break
         looked_at *= _LOOK
-    return chosen(index, ranked, may, budget, count=count, neighbours=neighbours, header=header)
+    return chosen(asked, ranked, may, budget, count=count, neighbours=neighbours, header=header)
 
 
 def chosen(
-    index: Index,
+    asked: ScoredQuery,
     ranked: Sequence[int],
     allowed: Array,
     budget: int,
@@ -197,8 +201,8 @@ def chosen(
 ) -> list[int]:
     """Fill a budget from ranked units and their neighbours."""
     if neighbours:
-        ranked = around(index, ranked, neighbours, allowed)
-    return fill(index, ranked, budget, count=count, header=header)
+        ranked = around(asked.index, ranked, neighbours, allowed)
+    return fill(asked.index, ranked, budget, count=count, overview=asked.overview, header=header)
 
 
 def matter(asked: ScoredQuery, filters: Filters) -> int:
@@ -254,4 +258,4 @@ def of_spans(
     ranked: dict[int, None] = {}
     for span in wanted:
         ranked |= dict.fromkeys(np.flatnonzero(_inside(index, (span,)) & may).tolist())
-    return chosen(index, list(ranked), may, budget, count=count, neighbours=neighbours)
+    return chosen(asked, list(ranked), may, budget, count=count, neighbours=neighbours)

@@ -340,7 +340,15 @@ async def _written(
         handle, record.id, [int(index.units.message[unit]) for unit in units]
     )
     units = [unit for unit in units if int(index.units.message[unit]) in read]
-    written = write(index, units, max_tokens, read, count=handle.counter.count, shown=shown)
+    written = write(
+        index,
+        units,
+        max_tokens,
+        read,
+        count=handle.counter.count,
+        shown=shown,
+        overview=asked.overview,
+    )
     found = tuple(
         message_hit(
             handle,

@@ -127,6 +127,7 @@ async def recall(
             read,
             count=count,
             session_of=lambda number: found.combined.message(number)[0],
+            overview=found.scored.overview,
         )
         hits = tuple(
             message_hit(
