@@ -26,6 +26,7 @@ FREE = {
     "heads.epoch": "a count of withdrawals, compared only with itself",
     "heads.tenant": "asked for only of lists by last activity",
     "heads.last_activity": "the order of such a list",
+    "heads.indexed": "how much of a session is in the index over all sessions, which is derived",
     "messages.size": "what sealing weighed; replayed from the content",
     "messages.zone": "the same instant in another zone",
     "messages.flags": "what is odd about a message, told to callers",
