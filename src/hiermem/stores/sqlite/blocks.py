@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Block
 
-_SHAPE: Final = shape("siib")
 _FIND: Final = (
-    "SELECT kind, start, stop, data FROM blocks "
+    f"SELECT {rows.BLOCK} FROM blocks "  # noqa: S608 - a constant
     "WHERE session = ? AND kind = ? AND start >= ? AND start < ? ORDER BY start"
 )
 _PUT: Final = (
@@ -42,7 +42,7 @@ def find(
             return []
         end = 1 << 62 if stop is None else stop
         found = connection.execute(_FIND, (at[0], kind, start, end)).fetchall()
-    return decode(found, read, "blocks")
+    return decode(found, rows.read_block, "blocks")
 
 
 def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
@@ -66,9 +66,3 @@ def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> Non
     connection.execute(
         "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
     )
-
-
-def read(row: Sequence[Any]) -> Block:
-    """Return the block from its columns."""
-    check(row, _SHAPE)
-    return Block(*row)

@@ -12,27 +12,26 @@ from itertools import chain
 from typing import Any, Final
 
 from hiermem.errors import SessionExistsError
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import decode
 from hiermem.stores.dump import Item, SessionDump, check_secret, missing, pages
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, reads, records, rows, tree_rows, writes
-from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores.sqlite import heads, reads, writes
 from hiermem.stores.sqlite.heads import insert
-from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import KeyEntry, StoredRow
+from hiermem.types.transaction import StoredRow
 
 #: The number of rows that are decoded at once.
 _CHUNK: Final = 500
-_KEY_SHAPE: Final = shape("siS")
-_TREE_SHAPE: Final = shape("i")
 _LOG: Final = "message >= ? AND message < ? ORDER BY"
-_RECORD: Final = insert("records", "tenant", "kind, scope, key, body, version")
+_RECORD: Final = insert("records", "tenant", rows.RECORD)
 _VERSION: Final = insert("versions", "", rows.MESSAGE)
 _RUN: Final = insert("runs", "tenant", tree_rows.RUN)
 _ATTEMPT: Final = insert("attempts", "tenant", tree_rows.ATTEMPT)
 _NODE: Final = insert("nodes", "tenant, session, tree", tree_rows.NODE)
 _REVISION: Final = insert("revisions", "tenant, session, tree", tree_rows.REVISION)
-_VIEW: Final = insert("views", "tenant", "session_id, name, state")
+_VIEW: Final = insert("views", "tenant", rows.VIEW)
 
 
 def dump(
@@ -70,42 +69,29 @@ def dump(
         each("message", f"{rows.MESSAGE} FROM messages WHERE {_LOG} message", log,
              rows.read_message),
         each("version", f"{rows.MESSAGE} FROM versions WHERE {_LOG} edit", log, rows.read_message),
-        numbered("key", "keys", "key, message_index, fingerprint", "key"),
+        numbered("key", "keys", rows.KEY, "key"),
         numbered("event", "events", rows.EVENT, "event"),
         numbered("node", "nodes", f"tree, {tree_rows.NODE}", "node"),
         numbered("revision", "revisions", f"tree, {tree_rows.REVISION}", "written"),
-        named("view", "views", "session_id, name, state", "session_id", "name"),
-        named("record", "records", "kind, scope, key, body, version", "scope", "record"),
+        named("view", "views", rows.VIEW, "session_id", "name"),
+        named("record", "records", rows.RECORD, "scope", "record"),
         named("run", "runs", tree_rows.RUN, "subject", "run"),
         named("attempt", "attempts", tree_rows.ATTEMPT, "session_id", "attempt"),
-        numbered("block", "blocks", "kind, start, stop, data", "block"),
+        numbered("block", "blocks", rows.BLOCK, "block"),
     )  # fmt: skip
     yield from pages(items, tenant=tenant, secret=reads.secret(connection))
 
 
-def _read_key(row: Sequence[Any]) -> tuple[str, KeyEntry]:
-    check(row, _KEY_SHAPE)
-    return row[0], KeyEntry(row[1], row[2])
-
-
-def _of_tree(read: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], tuple[int, Any]]:
-    def read_both(row: Sequence[Any]) -> tuple[int, Any]:
-        check(row[:1], _TREE_SHAPE)
-        return row[0], read(row[1:])
-
-    return read_both
-
-
 _READERS: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
-    "key": _read_key,
+    "key": rows.read_key,
     "event": rows.read_event,
-    "node": _of_tree(tree_rows.read_node),
-    "revision": _of_tree(tree_rows.read_revision),
-    "view": reads.read_view,
-    "record": records.read,
+    "node": tree_rows.of_tree(tree_rows.read_node),
+    "revision": tree_rows.of_tree(tree_rows.read_revision),
+    "view": rows.read_view,
+    "record": rows.read_record,
     "run": tree_rows.read_run,
     "attempt": tree_rows.read_attempt,
-    "block": block_rows.read,
+    "block": rows.read_block,
 }
 
 

@@ -13,10 +13,11 @@ from itertools import islice
 from typing import Any
 
 from hiermem.errors import StoreCorruptError
-from hiermem.stores.sqlite import rows, tree_rows
-from hiermem.stores.sqlite.codec import check, decode, pack, shape
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import check, decode, pack, shape
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.failures import DAMAGED
-from hiermem.stores.sqlite.rows import INDEX_BITS
+from hiermem.stores.sqlite.heads import SESSION
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -34,8 +35,7 @@ _NUMBER = "(SELECT session FROM sessions WHERE tenant = ? AND id = ?)"
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 _SESSION = (
-    f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "
-    "WHERE s.tenant = ?"
+    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session WHERE s.tenant = ?"
 )
 _STANDING = (
     "SELECT h.last_activity, h.session FROM sessions s JOIN heads h ON h.session = s.session "
@@ -181,7 +181,7 @@ def sessions(
 def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
     """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
     source = _NUMBERED if filtered else _LISTED[order_by]
-    return [f"SELECT {rows.SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
+    return [f"SELECT {SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
 
 
 def count_sessions(
@@ -369,12 +369,7 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -
         f"FROM attempts WHERE {where}",
         values,
     )
-    return decode(found, _read_spent, "attempts")[0]
-
-
-def _read_spent(row: Sequence[Any]) -> Spent:
-    check(row, shape("iiiiiiF"))
-    return Spent(*row)
+    return decode(found, tree_rows.read_spent, "attempts")[0]
 
 
 def view(
@@ -385,7 +380,7 @@ def view(
         f"{_VIEWS} AND name = ?",
         (tenant, session_id, name),
     )
-    for record in decode(found, read_view, "views"):
+    for record in decode(found, rows.read_view, "views"):
         return record
     return None
 
@@ -396,10 +391,4 @@ def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[
         f"{_VIEWS} ORDER BY name",
         (tenant, session_id),
     )
-    return decode(found, read_view, "views")
-
-
-def read_view(row: Sequence[Any]) -> ViewRecord:
-    """Return the view from its columns."""
-    check(row, shape("sss"))
-    return ViewRecord(*row)
+    return decode(found, rows.read_view, "views")

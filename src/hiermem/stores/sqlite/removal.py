@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hiermem.stores.sqlite.rows import INDEX_BITS
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 

@@ -9,8 +9,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from hiermem.stores import tree_rows
 from hiermem.stores.contract import check_write, refuse
-from hiermem.stores.sqlite import heads, removal, tree_rows
+from hiermem.stores.sqlite import heads, removal
 from hiermem.stores.sqlite.heads import insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Attempt, Changes, NodeWrite

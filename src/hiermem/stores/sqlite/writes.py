@@ -10,13 +10,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import decode, pack
 from hiermem.stores.contract import check_changes, refuse, run_decision
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, puts, records, removal, rows, tree_rows, tree_writes
+from hiermem.stores.sqlite import heads, puts, records, removal, tree_writes
 from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.codec import decode, pack, to_micros
 from hiermem.stores.sqlite.heads import insert
-from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
@@ -30,12 +31,12 @@ _KEYS_AT_ONCE = 50
 _NEW_SESSION = insert(
     "sessions",
     "tenant",
-    "id, title, participants, config, counter, created_at, forked_from, forked_at",
+    f"id, {rows.FIXED}",
 )
 _NEW_HEAD = insert(
     "heads",
     "tenant",
-    "messages, closed, version, state, epoch, tree, build, last_activity, session",
+    f"{rows.HEAD}, session",
 )
 _HEAD = (
     "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
@@ -222,26 +223,9 @@ def write_record(
 
     The fields that an append does not change are written only if they differ.
     """
-    head = (
-        after.messages,
-        int(after.closed),
-        after.version,
-        after.state,
-        after.epoch,
-        after.tree,
-        after.build,
-        to_micros(after.last_activity),
-    )
-    if before is None or _fixed(before) != _fixed(after):
-        fixed = (
-            after.title,
-            pack(after.participants),
-            after.config,
-            after.counter,
-            to_micros(after.created_at),
-            after.forked_from,
-            after.forked_at,
-        )
+    head = rows.head_row(after)
+    if before is None or not rows.same_fixed(before, after):
+        fixed = rows.fixed_row(after)
         if before is None:
             cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
             number = cursor.lastrowid or 0
@@ -261,20 +245,6 @@ def _write_metadata(
 ) -> None:
     rows_of = [(number, tenant, key, value) for key, value in record.metadata.items()]
     connection.executemany(_METADATA, rows_of)
-
-
-def _fixed(record: SessionRecord) -> tuple[Any, ...]:
-    """Return the fields that an append does not change."""
-    return (
-        record.config,
-        record.title,
-        record.participants,
-        record.counter,
-        record.created_at,
-        record.forked_from,
-        record.forked_at,
-        record.metadata,
-    )
 
 
 def _write_log(
