@@ -33,7 +33,7 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["Item", "SessionDump", "check_secret", "missing", "pages", "read"]
+__all__ = ["Item", "Pages", "SessionDump", "check_secret", "missing", "pages", "read"]
 
 #: The number of this format; a later hiermem may write another one.
 _FORMAT: Final = 1
@@ -105,20 +105,38 @@ class SessionDump:
 
 def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[StoredRow]]:
     """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
-    page: list[StoredRow] = [
-        {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
-    ]
-    count = 0
-    for kind, at, value in items:
+    filling = Pages(tenant=tenant, secret=secret)
+    for item in items:
+        if page := filling.add(item):
+            yield page
+    yield filling.end()
+
+
+class Pages:
+    """Fills the pages of a dump, for a store that reads items as they arrive."""
+
+    def __init__(self, *, tenant: str, secret: bytes) -> None:
+        self._page: list[StoredRow] = [
+            {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
+        ]
+        self._count = 0
+
+    def add(self, item: Item) -> list[StoredRow] | None:
+        """Add an item; return the page if it is full."""
+        kind, at, value = item
         free = _without_lease(value)
         if free is None:
-            continue
-        page.append({"kind": kind, "at": at, "value": _plain(free)})
-        count += 1
-        if len(page) >= _PAGE:
-            yield page
-            page = []
-    yield [*page, {"kind": "end", "rows": count}]
+            return None
+        self._page.append({"kind": kind, "at": at, "value": _plain(free)})
+        self._count += 1
+        if len(self._page) < _PAGE:
+            return None
+        page, self._page = self._page, []
+        return page
+
+    def end(self) -> list[StoredRow]:
+        """Return the last page."""
+        return [*self._page, {"kind": "end", "rows": self._count}]
 
 
 def _without_lease(value: Any) -> Any:

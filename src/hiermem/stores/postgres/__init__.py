@@ -1,0 +1,215 @@
+"""A store in a schema of a PostgreSQL database, which any number of processes may share.
+
+This module opens and closes the store. ``tenant`` holds the operations of a tenant's handle,
+``scope`` what its transactions begin with, ``decisions`` how it decides under locks, ``reads`` and
+``writes`` the statements, and ``schema`` the tables. It needs ``hiermem-memory[postgres]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from hiermem.errors import (
+    ConfigError,
+    NotFoundError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+    UsageError,
+)
+from hiermem.stores.postgres import reads, schema
+from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
+from hiermem.stores.postgres.failures import FAILURES, translate
+from hiermem.stores.postgres.scope import Scope, Settings, Shared
+from hiermem.stores.postgres.statements import lock_number
+from hiermem.stores.postgres.tenant import PostgresTenant
+
+__all__ = ["PostgresStore", "PostgresTenant"]
+
+T = TypeVar("T")
+
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+#: PostgreSQL 16.
+_OLDEST: Final = 160_000
+_VERSION: Final = "SELECT version FROM {}.store"
+
+
+class PostgresStore:
+    """A store in PostgreSQL; open it with ``await PostgresStore.open(dsn)``.
+
+    It belongs to the event loop and the process in which it was opened.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        # Statements that concern all tenants are bound to the name that no tenant has.
+        self._scope = Scope(shared, "")
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        schema: str = "hiermem",
+        create: bool = True,
+        read_only: bool = False,
+        pool_min: int = 0,
+        pool_max: int = 8,
+        prepare: bool = False,
+        row_security: bool = False,
+        lock_timeout: float = 5.0,
+        statement_timeout: float = 30.0,
+        idle_timeout: float = 10.0,
+    ) -> PostgresStore:
+        """Open the store in ``schema`` of the database that ``dsn`` names; create it if need be.
+
+        From ``pool_min`` to ``pool_max`` connections are kept. ``prepare`` lets statements be
+        prepared on them, which a pooler between may not support. With ``row_security``, the
+        database itself must confine every statement to its tenant; the role may then be neither a
+        superuser nor the owner of the schema. With ``read_only``, nothing is created, and writes
+        raise ReadOnlyError. The timeouts are seconds that a transaction waits for a lock, that one
+        statement takes, and that a transaction waits for this process.
+
+        Raises ConfigError for a connection string, user or database that is refused, for a server
+        older than PostgreSQL 16, and where ``row_security`` is not in force; NotFoundError if
+        ``create`` is off and there is no store; StoreNewerError if a newer hiermem wrote it;
+        StoreError where the server cannot be reached or the store is of an older version.
+        """
+        if not _NAME.fullmatch(schema):
+            raise ConfigError(
+                "schema must be up to 48 lower-case letters, digits and underscores, and begin "
+                "with no digit"
+            )
+        if not 0 <= pool_min <= pool_max or pool_max < 1:
+            raise UsageError("pool_min must be from 0 to pool_max, and pool_max 1 or more")
+        if min(lock_timeout, statement_timeout, idle_timeout) <= 0:
+            raise UsageError("lock_timeout, statement_timeout and idle_timeout must be above 0")
+        chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
+        await _prepared(
+            dsn, chosen, create=create and not read_only, prepare=prepare, confined=row_security
+        )
+        connections = Connections(
+            dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
+        )
+        await connections.open()
+        return cls(Shared(connections, chosen))
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Return the optional abilities; this store has all of them."""
+        return frozenset({"durable", "shared", "concurrent"})
+
+    def tenant(self, name: str) -> PostgresTenant:
+        """Return the handle that is bound to tenant ``name``; this does no I/O."""
+        return PostgresTenant(Scope(self._shared, name))
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        return await self._scope.read(reads.tenants(after, limit))
+
+    async def close(self) -> None:
+        """Finish the operations in progress and close the connections."""
+        await self._shared.connections.close()
+
+
+async def _prepared(
+    dsn: str, chosen: Settings, *, create: bool, prepare: bool, confined: bool
+) -> None:
+    """Check that the store can be used, on a connection of its own, and create it if need be.
+
+    A pool would hide why a connection was refused.
+    """
+    named = shown(dsn)
+    try:
+        connection: Connection
+        async with await psycopg.AsyncConnection.connect(
+            dsn, **settings(dsn, prepare=prepare)
+        ) as connection:
+            if connection.info.server_version < _OLDEST:
+                found = connection.info.server_version // 10_000
+                raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
+            version = await _version(connection, chosen.schema)
+            if version is None and create:
+                version = await _created(connection, chosen.schema)
+            _check_version(version, chosen.schema, named)
+            if confined:
+                await _check_confined(connection, chosen.schema)
+    except FAILURES as error:
+        raise translate(error, named) from None
+
+
+async def _version(connection: Connection, name: str) -> int | None:
+    """Return the version of the store in the schema, or None where there is no store."""
+    found = await (
+        await connection.execute("SELECT to_regclass($1)", (f'"{name}".store',))
+    ).fetchone()
+    if found is None or found[0] is None:
+        return None
+    select = sql.SQL(_VERSION).format(sql.Identifier(name))
+    version = await (await connection.execute(select)).fetchone()
+    return int(version[0]) if version else 0
+
+
+async def _created(connection: Connection, name: str) -> int:
+    """Create the store in the schema, which must be empty; another process may just do so."""
+    owned = sql.Identifier(name)
+    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
+    version = await _version(connection, name)
+    if version is None:
+        await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
+        others = await connection.execute(
+            "SELECT FROM pg_class WHERE relnamespace = $1::regnamespace LIMIT 1", (f'"{name}"',)
+        )
+        if others.rowcount:
+            raise StoreCorruptError(
+                f"the schema {name} holds tables, but no store; name an empty schema, or a new one"
+            )
+        await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(owned))
+        await connection.execute("SET LOCAL client_min_messages TO warning")
+        async with connection.cursor() as cursor:
+            await cursor.execute(schema.script().encode())
+            await cursor.execute(
+                "INSERT INTO store (one, version, secret, created_at) VALUES (1, $1, $2, "
+                "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
+                (schema.VERSION, os.urandom(32)),
+            )
+        version = schema.VERSION
+    await connection.execute("COMMIT")
+    return version
+
+
+def _check_version(version: int | None, name: str, named: str) -> None:
+    if version is None:
+        raise NotFoundError(f"there is no store in the schema {name} of {named}")
+    if version > schema.VERSION:
+        raise StoreNewerError(
+            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
+            f"knows {schema.VERSION}; upgrade the library"
+        )
+    if version < schema.VERSION:
+        raise StoreError(
+            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
+            f"needs {schema.VERSION}; run: hiermem migrate --db DSN"
+        )
+
+
+async def _check_confined(connection: Connection, name: str) -> None:
+    """Refuse a role, or a table, for which the policies of the schema are not in force."""
+    found = await connection.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_roles r ON r.rolname = current_user "
+        "WHERE c.relnamespace = $1::regnamespace AND c.relkind = 'r' AND c.relname <> 'store' "
+        "AND (r.rolsuper OR r.rolbypassrls OR NOT c.relrowsecurity "
+        "OR pg_has_role(c.relowner, 'USAGE')) LIMIT 1",
+        (f'"{name}"',),
+    )
+    if found.rowcount:
+        raise ConfigError(
+            "row_security=True needs a role that is neither a superuser nor the owner of the "
+            f"tables in the schema {name}, nor may bypass its policies"
+        )

@@ -1,0 +1,156 @@
+"""The connections to PostgreSQL: a pool in one event loop, and statements sent together.
+
+Statements that are sent together cost one wait for the server. Nothing is set on a connection for
+longer than a transaction, so that it may be another one behind a pooler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool
+
+from hiermem.errors import ConfigError, MemoryClosedError, UsageError
+from hiermem.process import HomeProcess
+from hiermem.stores.postgres.failures import FAILURES, translate
+
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+#: A statement and the values of $1, $2, and so on.
+Sent: TypeAlias = tuple[str, Sequence[Any]]
+
+#: Seconds in which a connection must be made, where the connection string does not say.
+_CONNECT = 10
+
+
+def shown(dsn: str) -> str:
+    """Return the host and the database of a connection string, which may be shown to anyone.
+
+    Raises ConfigError for what is no connection string.
+    """
+    try:
+        named = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise ConfigError(
+            "this is no connection string of PostgreSQL; give postgresql://user@host/database"
+        ) from None
+    return f"{named.get('host') or 'localhost'}/{named.get('dbname') or named.get('user') or ''}"
+
+
+def settings(dsn: str, *, prepare: bool) -> dict[str, Any]:
+    """Return how connections are made: they commit by themselves and use $1 for values."""
+    timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
+    return {
+        "autocommit": True,
+        "prepare_threshold": 5 if prepare else None,
+        "cursor_factory": psycopg.AsyncRawCursor,
+        **timeout,
+    }
+
+
+class Connections:
+    """A pool of connections that is used in the event loop in which it was opened."""
+
+    def __init__(
+        self, dsn: str, *, smallest: int, largest: int, patience: float, prepare: bool
+    ) -> None:
+        self.shown = shown(dsn)
+        self._home = HomeProcess()
+        self._loop = asyncio.get_running_loop()
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            dsn,
+            kwargs=settings(dsn, prepare=prepare),
+            min_size=smallest,
+            max_size=largest,
+            timeout=patience,
+            reconnect_timeout=patience,
+            open=False,
+        )
+        self._using = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Let connections be made."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Wait until no connection is in use, then close all of them."""
+        self._home.check()
+        self._closed = True
+        await self._unused.wait()
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[Connection]:
+        """Lend a connection on which no transaction is open; roll back what is open at the end."""
+        self._home.check()
+        if self._closed:
+            raise MemoryClosedError("the store is closed; open it again")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("this store was opened in another event loop; open it in this one")
+        self._using += 1
+        self._unused.clear()
+        try:
+            try:
+                connection = await self._pool.getconn()
+            except FAILURES as error:
+                raise translate(error, self.shown) from None
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+        finally:
+            self._using -= 1
+            if not self._using:
+                self._unused.set()
+
+    async def renew(self) -> None:
+        """Replace the connections that were lost."""
+        with suppress(*FAILURES):
+            await self._pool.check()
+
+    async def _give_back(self, connection: Connection) -> None:
+        try:
+            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                await connection.rollback()
+        except FAILURES:
+            pass  # it is lost; the pool finds out
+        finally:
+            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                await connection.close()
+            await self._pool.putconn(connection)
+
+    async def send(
+        self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
+    ) -> list[list[tuple[Any, ...]]]:
+        """Send the statements together and return the rows of each; ``committing`` with the last.
+
+        Raises an error of hiermem; the first statement that failed ended the transaction.
+        """
+        cursors: list[psycopg.AsyncCursor[tuple[Any, ...]]] = []
+        failed: Exception | None = None
+        sent = False
+        try:
+            async with connection.pipeline():
+                # An error that left this block would be written to the driver's log, with the text
+                # of the one that follows it.
+                try:
+                    for sql, values in statements:
+                        cursors.append(await connection.execute(sql.encode(), values))
+                    sent = committing
+                except FAILURES as error:
+                    failed = error
+            if failed is None:
+                return [await one.fetchall() if one.description else [] for one in cursors]
+        except FAILURES as error:
+            failed = failed or error
+        if os.environ.get("HMDEBUG"): print("PGERR", failed)
+        raise translate(failed, self.shown, committing=sent) from None

