@@ -135,8 +135,9 @@ class AsyncMemory:
         read_only: bool = False,
         **settings: Any,
     ) -> _Opening:
-        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
+        """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
+        ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
         The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
         every write raises ReadOnlyError; the file and its file system may be read-only.
         ``settings`` are further arguments of the constructor.
@@ -560,10 +561,10 @@ class _Opening:
         self._memory: AsyncMemory | None = None
 
     async def _open(self) -> AsyncMemory:
-        from hiermem.api.defaults import embedded_store
+        from hiermem.api.defaults import store_at
 
         clock = arguments.function(self._settings.get("clock", utc_now), "clock")
-        store = await embedded_store(
+        store = await store_at(
             self._path, create=self._create, read_only=self._read_only, clock=clock
         )
         try:

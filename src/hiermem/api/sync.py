@@ -122,8 +122,9 @@ class Memory(BlockingFacade[AsyncMemory]):
         read_only: bool = False,
         **settings: Any,
     ) -> Memory:
-        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
+        """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
+        ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
         With ``read_only``, nothing is created and every write raises ReadOnlyError; the file and
         its file system may be read-only. ``settings`` are further arguments of AsyncMemory.
 

@@ -9,7 +9,6 @@ interrupted.
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -125,7 +124,7 @@ def demo(
     ] = 8_000,
     fast: Annotated[bool, typer.Option("--fast", help="Skip the pauses of the animation.")] = False,
     db: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--db", help="Keep the memory in this file; without it, nothing is kept."),
     ] = None,
 ) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -22,7 +21,7 @@ from rich.text import Text
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import comparison
 from hiermem.cli.conversations import bundled
-from hiermem.cli.options import sessions_of
+from hiermem.cli.options import sessions_of, shown
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
@@ -40,7 +39,7 @@ _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
-def run(*, budget: int, fast: bool, db: Path | None) -> None:
+def run(*, budget: int, fast: bool, db: str | None) -> None:
     """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
     console = out()
     messages = bundled()
@@ -48,8 +47,9 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
     paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
         if any(record.id == _SESSION and record.messages for record in sessions_of(memory)):
+            name = shown(db or "")
             raise UsageError(
-                f"{db} holds the demo already; look at it with hiermem show --db {db}, or choose "
+                f"{name} holds the demo already; look at it with hiermem show --db {name}, or choose "
                 "another file"
             )
         session = memory.session(
@@ -290,9 +290,9 @@ def _move_on(stage: _DemoState, session: Session, before: ContextSelection) -> N
     )
 
 
-def _suggest_next_steps(console: Console, db: Path | None) -> None:
+def _suggest_next_steps(console: Console, db: str | None) -> None:
     """Suggest the next commands."""
-    name = clean(str(db)) if db is not None else "demo.db"
+    name = clean(shown(db)) if db is not None else "demo.db"
     kept = (
         "Look around:"
         if db is not None

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import DB, Db, Tenant, progress_bars
+from hiermem.cli.options import DB, Db, Tenant, progress_bars, shown
 from hiermem.cli.screen import clean, date_range, out, plural, reported_errors
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
@@ -115,8 +115,10 @@ def import_command(
             many = len(memory.sessions()) > 1
         _print_report(report)
         if report.new:
-            shown = f"'hiermem sessions --db {db}' lists the sessions, and " if many else ""
-            _aside(f"{shown}'hiermem update --db {db}' makes summaries.")
+            listing = (
+                f"'hiermem sessions --db {shown(db)}' lists the sessions, and " if many else ""
+            )
+            _aside(f"{listing}'hiermem update --db {shown(db)}' makes summaries.")
 
 
 @app.command()

@@ -18,14 +18,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from hiermem import LLM, Memory, NotFoundError, Session, SessionRecord, UsageError
 from hiermem.cli.screen import clean, out
 
-Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
+Db = Annotated[
+    str,
+    typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file, or its postgresql:// URL."),
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant whose memory is opened.")]
 SessionId = Annotated[
     str | None,
     typer.Option("--session", "-s", help="The session; optional if there is only one."),
 ]
 #: The default file of the memory.
-DB = Path("hiermem.db")
+DB = "hiermem.db"
 #: Seconds between two lines of progress.
 _QUIET = 10.0
 #: The number of sessions that are read at once.
@@ -51,9 +54,14 @@ class Forks(StrEnum):
     keep = "keep"
 
 
-def open_existing(db: Path, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
+def shown(db: str) -> str:
+    """Return how the place of a memory is printed: a URL may hold a password."""
+    return "DSN" if "://" in db else db
+
+
+def open_existing(db: str, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
     """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
-    if not db.exists():
+    if "://" not in db and not Path(db).exists():
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )

@@ -29,7 +29,10 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     """
     write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
     if write is None:
-        raise UsageError(f"{type(store).__name__} makes no copies of itself; back up what it uses")
+        raise UsageError(
+            f"{type(store).__name__} makes no copies of itself; back up the database that it uses, "
+            "as pg_dump does"
+        )
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
     copy = StoreCopy(place, await tenant.now())

@@ -42,7 +42,7 @@ _VERSION: Final = "SELECT version FROM {}.store"
 class PostgresStore:
     """A store in PostgreSQL; open it with ``await PostgresStore.open(dsn)``.
 
-    It belongs to the event loop and the process in which it was opened.
+    It belongs to the process in which it was opened, and to the event loop that uses it first.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -96,7 +96,6 @@ class PostgresStore:
         connections = Connections(
             dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
         )
-        await connections.open()
         return cls(Shared(connections, chosen))
 
     @property

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
@@ -55,15 +56,15 @@ def settings(dsn: str, *, prepare: bool) -> dict[str, Any]:
 
 
 class Connections:
-    """A pool of connections that is used in the event loop in which it was opened."""
+    """A pool of connections, which belongs to the event loop that uses it first."""
 
     def __init__(
         self, dsn: str, *, smallest: int, largest: int, patience: float, prepare: bool
     ) -> None:
         self.shown = shown(dsn)
         self._home = HomeProcess()
-        self._loop = asyncio.get_running_loop()
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
+            AsyncConnectionPool,
             dsn,
             kwargs=settings(dsn, prepare=prepare),
             min_size=smallest,
@@ -72,21 +73,21 @@ class Connections:
             reconnect_timeout=patience,
             open=False,
         )
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
         self._using = 0
         self._unused = asyncio.Event()
         self._unused.set()
         self._closed = False
-
-    async def open(self) -> None:
-        """Let connections be made."""
-        await self._pool.open()
 
     async def close(self) -> None:
         """Wait until no connection is in use, then close all of them."""
         self._home.check()
         self._closed = True
         await self._unused.wait()
-        await self._pool.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Connection]:
@@ -94,19 +95,18 @@ class Connections:
         self._home.check()
         if self._closed:
             raise MemoryClosedError("the store is closed; open it again")
-        if asyncio.get_running_loop() is not self._loop:
-            raise UsageError("this store was opened in another event loop; open it in this one")
         self._using += 1
         self._unused.clear()
         try:
+            pool = await self._opened()
             try:
-                connection = await self._pool.getconn()
+                connection = await pool.getconn()
             except FAILURES as error:
                 raise translate(error, self.shown) from None
             try:
                 yield connection
             finally:
-                await self._give_back(connection)
+                await self._give_back(connection, pool)
         finally:
             self._using -= 1
             if not self._using:
@@ -115,9 +115,22 @@ class Connections:
     async def renew(self) -> None:
         """Replace the connections that were lost."""
         with suppress(*FAILURES):
-            await self._pool.check()
+            await (await self._opened()).check()
 
-    async def _give_back(self, connection: Connection) -> None:
+    async def _opened(self) -> AsyncConnectionPool[Connection]:
+        """Return the pool, which belongs to the event loop that uses it first."""
+        loop = asyncio.get_running_loop()
+        async with self._opening:
+            if self._pool is None:
+                self._pool, self._loop = self._make(), loop
+                await self._pool.open()
+        if loop is not self._loop:
+            raise UsageError("this store is used in another event loop; open it again in this one")
+        return self._pool
+
+    async def _give_back(
+        self, connection: Connection, pool: AsyncConnectionPool[Connection]
+    ) -> None:
         try:
             if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
                 await connection.rollback()
@@ -126,7 +139,7 @@ class Connections:
         finally:
             if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
                 await connection.close()
-            await self._pool.putconn(connection)
+            await pool.putconn(connection)
 
     async def send(
         self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
@@ -152,5 +165,6 @@ class Connections:
                 return [await one.fetchall() if one.description else [] for one in cursors]
         except FAILURES as error:
             failed = failed or error
-        if os.environ.get("HMDEBUG"): print("PGERR", failed)
+        if os.environ.get("HMDEBUG"):
+            print("PGERR", failed)
         raise translate(failed, self.shown, committing=sent) from None
