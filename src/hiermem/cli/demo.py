@@ -49,8 +49,8 @@ def run(*, budget: int, fast: bool, db: str | None) -> None:
         if any(record.id == _SESSION and record.messages for record in sessions_of(memory)):
             name = shown(db or "")
             raise UsageError(
-                f"{name} holds the demo already; look at it with hiermem show --db {name}, or choose "
-                "another file"
+                f"{name} holds the demo already; look at it with hiermem show --db {name}, "
+                "or choose another file"
             )
         session = memory.session(
             _SESSION,

@@ -115,10 +115,9 @@ def import_command(
             many = len(memory.sessions()) > 1
         _print_report(report)
         if report.new:
-            listing = (
-                f"'hiermem sessions --db {shown(db)}' lists the sessions, and " if many else ""
-            )
-            _aside(f"{listing}'hiermem update --db {shown(db)}' makes summaries.")
+            of = f"--db {shown(db)}"
+            listing = f"'hiermem sessions {of}' lists the sessions, and " if many else ""
+            _aside(f"{listing}'hiermem update {of}' makes summaries.")
 
 
 @app.command()

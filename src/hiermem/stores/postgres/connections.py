@@ -7,7 +7,6 @@ longer than a transaction, so that it may be another one behind a pooler.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -165,6 +164,4 @@ class Connections:
                 return [await one.fetchall() if one.description else [] for one in cursors]
         except FAILURES as error:
             failed = failed or error
-        if os.environ.get("HMDEBUG"):
-            print("PGERR", failed)
         raise translate(failed, self.shown, committing=sent) from None
