@@ -89,11 +89,6 @@ def test_a_model_may_be_given_by_its_name():
             Memory.open(":memory:", llm=wrong)
 
 
-def test_the_key_of_a_named_model_comes_from_the_environment(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    Memory.open(":memory:", llm="openai:gpt-5-mini").close()
-
-
 def test_a_token_counter_may_be_given_by_its_name():
     with Memory.open(":memory:", token_counter="o200k_base") as memory:
         memory.session("s").append(Message.user("Hello"))

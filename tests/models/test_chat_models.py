@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import nullcontext
 
 import pytest
 from asking import KINDS, SECRET, chat, make, request, until
@@ -22,6 +23,7 @@ from hiermem import (
     Prices,
     TransientModelError,
     UpdatePolicy,
+    model_by_name,
 )
 from hiermem.core.calls.bounded_json import parse
 from hiermem.errors import ModelOverflowError, ModelRefusedError
@@ -462,3 +464,20 @@ def test_what_is_shown_of_a_model_holds_no_key_and_no_password(provider):
 
 def test_the_prompt_of_these_tests_holds_its_canary():
     assert SECRET in request().messages[1].content
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+async def test_address_and_key_of_a_named_model_come_from_the_environment(
+    dialect, provider, monkeypatch
+):
+    """Broken, ``llm="openai:…"`` is sent without the key that the user has set."""
+    address = provider.openai_url if dialect == "openai" else provider.url
+    for key, taken in ((provider.key, True), ("another", False)):
+        monkeypatch.setenv(f"{dialect.upper()}_BASE_URL", address)
+        monkeypatch.setenv(f"{dialect.upper()}_API_KEY", key)
+        model = model_by_name(f"{dialect}:tiny")
+        try:
+            with nullcontext() if taken else pytest.raises(PermanentModelError):
+                assert (await model.complete(request())).text
+        finally:
+            await model.disconnect()
