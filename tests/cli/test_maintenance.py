@@ -148,13 +148,12 @@ def test_the_file_can_be_scrubbed_again(db, monkeypatch):
         other.execute("BEGIN")
         assert other.execute("SELECT count(*) FROM messages").fetchone()[0]
         told = run("erase", "60", "--db", db, "-s", "talk", "--yes").stdout
-        assert "hiermem erase --scrub" in told
-        told = run("erase", "--scrub", "--db", db, code=1).stdout
+        assert "hiermem scrub" in told
+        told = run("scrub", "--db", db, code=1).stdout
         assert "may still hold" in told
-    told = run("erase", "--scrub", "--db", db).stdout
+    told = run("scrub", "--db", db).stdout
     assert "holds no bytes of what was erased" in told
     assert SECRET.encode() not in _bytes(db)
-    assert "leave --session out" in run("erase", "--scrub", "-s", "talk", "--db", db, code=1).stderr
 
 
 def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
@@ -251,9 +250,7 @@ def test_nothing_is_erased_without_leave(db):
     "words",
     [
         [],
-        ["3", "--scrub"],
         ["3", "--everything"],
-        ["--everything", "--scrub"],
         ["x"],
         ["9-3"],
         ["3-"],

@@ -6,7 +6,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
@@ -470,11 +470,14 @@ class AsyncMemory:
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
-        Every erasure tries this by itself. In the result, ``done`` says whether the files are clean
-        now, and ``reason`` why they are not: another process may have the store open, which raises
-        no error.
+        Every erasure tries this by itself, except in PostgreSQL, whose tables are written anew here
+        and nowhere else. In the result, ``done`` says whether the files are clean now, and
+        ``reason`` why they are not: another process may have the store open, which raises no error.
         """
-        return await self._resources.opened().store.scrub()
+        handle = self._resources.opened()
+        whole: Callable[[], Awaitable[Scrubbed]] | None
+        whole = getattr(self._resources.store, "scrub", None)
+        return await (whole or handle.store.scrub)()
 
     async def backup(self, path: str | PathLike[str]) -> StoreCopy:
         """Copy the whole store, with all its tenants, to a new file while it is being used.

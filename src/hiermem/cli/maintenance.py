@@ -1,4 +1,4 @@
-"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup`` and ``check``.
+"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``scrub``, ``backup``, ``check``.
 
 An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
 on, it needs ``--yes``.
@@ -176,10 +176,6 @@ def erase(
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
     ] = False,
-    scrub: Annotated[
-        bool,
-        typer.Option("--scrub", help="Only clean the file's bytes after earlier erasures."),
-    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
@@ -187,11 +183,8 @@ def erase(
     A whole session is erased by 'hiermem delete'.
     """
     with reported_errors(), open_existing(db, tenant) as memory:
-        if sum((bool(messages), everything, scrub)) != 1:
-            raise UsageError("pass messages, or exactly one of --everything and --scrub")
-        if scrub:
-            _scrub(memory, session)
-            return
+        if bool(messages) == everything:
+            raise UsageError("pass messages, or --everything")
         if quarantine and not messages:
             raise UsageError("--quarantine goes with messages")
         if everything:
@@ -210,14 +203,17 @@ def erase(
         print_receipt(act(indices, forks=forks.value))
 
 
-def _scrub(memory: Memory, session: str | None) -> None:
-    """Clean the file's bytes; exit code 1 if that was not possible."""
-    if session is not None:
-        raise UsageError("--scrub cleans the whole file; leave --session out")
-    found = memory.scrub()
-    print_scrubbed(found)
-    if not found.done:
-        raise typer.Exit(1)
+@app.command()
+def scrub(*, db: Db = DB) -> None:
+    """Clean the store's bytes after earlier erasures; exit code 1 if they may hold more.
+
+    In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
+    """
+    with reported_errors(), open_existing(db, "default") as memory:
+        found = memory.scrub()
+        print_scrubbed(found)
+        if not found.done:
+            raise typer.Exit(1)
 
 
 def _indices(words: list[str]) -> list[int]:

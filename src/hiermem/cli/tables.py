@@ -300,9 +300,9 @@ def print_receipt(receipt: Receipt) -> None:
         lines.append(f"{apart}no trace of them is left in the file")
         lines.append("paraphrases in other messages are not detected")
     elif receipt.scrub_reason:
-        lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
+        lines.append(f"the store may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":
-            lines.append("try again with: hiermem erase --scrub")
+            lines.append("try again with: hiermem scrub")
     if receipt.run_id:
         lines.append(f"run {receipt.run_id}")
     out().print("\n".join(lines), soft_wrap=True)
@@ -310,9 +310,9 @@ def print_receipt(receipt: Receipt) -> None:
 
 def print_scrubbed(found: Scrubbed) -> None:
     """Print whether the file's bytes are clean, or why not."""
-    lines = ["the file holds no bytes of what was erased"]
+    lines = ["the store holds no bytes of what was erased"]
     if not found.done:
-        lines = [f"the file may still hold bytes of what was erased: {clean(found.reason)}"]
+        lines = [f"the store may still hold bytes of what was erased: {clean(found.reason)}"]
     if found.removed:
         lines.append(f"removed: {plural(len(found.removed), 'backup')}")
     out().print("\n".join(lines), soft_wrap=True)

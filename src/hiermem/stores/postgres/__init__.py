@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -17,6 +20,7 @@ from psycopg import sql
 from hiermem.errors import (
     ConfigError,
     NotFoundError,
+    ReadOnlyError,
     StoreCorruptError,
     StoreError,
     StoreNewerError,
@@ -26,12 +30,12 @@ from hiermem.stores.postgres import reads, schema
 from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
 from hiermem.stores.postgres.failures import FAILURES, translate
 from hiermem.stores.postgres.scope import Scope, Settings, Shared
+from hiermem.stores.postgres.scrub import scrub
 from hiermem.stores.postgres.statements import lock_number
 from hiermem.stores.postgres.tenant import PostgresTenant
+from hiermem.types.transaction import Scrubbed
 
 __all__ = ["PostgresStore", "PostgresTenant"]
-
-T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 #: PostgreSQL 16.
@@ -45,8 +49,10 @@ class PostgresStore:
     It belongs to the process in which it was opened, and to the event loop that uses it first.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, dsn: str, backups_expire: timedelta | None) -> None:
         self._shared = shared
+        self._dsn = dsn
+        self._backups_expire = backups_expire
         # Statements that concern all tenants are bound to the name that no tenant has.
         self._scope = Scope(shared, "")
 
@@ -62,6 +68,7 @@ class PostgresStore:
         pool_max: int = 8,
         prepare: bool = False,
         row_security: bool = False,
+        backups_expire: timedelta | None = None,
         lock_timeout: float = 5.0,
         statement_timeout: float = 30.0,
         idle_timeout: float = 10.0,
@@ -72,8 +79,10 @@ class PostgresStore:
         prepared on them, which a pooler between may not support. With ``row_security``, the
         database itself must confine every statement to its tenant; the role may then be neither a
         superuser nor the owner of the schema. With ``read_only``, nothing is created, and writes
-        raise ReadOnlyError. The timeouts are seconds that a transaction waits for a lock, that one
-        statement takes, and that a transaction waits for this process.
+        raise ReadOnlyError. ``backups_expire`` states after which time no log, replica or backup of
+        the server holds an old row; without it, ``scrub`` never says that all is done. The timeouts
+        are seconds that a transaction waits for a lock, that one statement takes, and that a
+        transaction waits for this process.
 
         Raises ConfigError for a connection string, user or database that is refused, for a server
         older than PostgreSQL 16, and where ``row_security`` is not in force; NotFoundError if
@@ -90,13 +99,11 @@ class PostgresStore:
         if min(lock_timeout, statement_timeout, idle_timeout) <= 0:
             raise UsageError("lock_timeout, statement_timeout and idle_timeout must be above 0")
         chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
-        await _prepared(
-            dsn, chosen, create=create and not read_only, prepare=prepare, confined=row_security
-        )
+        await _prepared(dsn, chosen, create=create and not read_only, confined=row_security)
         connections = Connections(
             dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
         )
-        return cls(Shared(connections, chosen))
+        return cls(Shared(connections, chosen), dsn, backups_expire)
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -111,35 +118,62 @@ class PostgresStore:
         """Return up to ``limit`` names of tenants that have anything stored, in order."""
         return await self._scope.read(reads.tenants(after, limit))
 
+    async def scrub(self) -> Scrubbed:
+        """Write the tables anew without the rows that were removed; an erasure alone does not.
+
+        It needs the rights of the tables' owner, and a connection that is not shared by
+        transactions. Others wait while their table is written. The result says up to where, and
+        what is out of reach.
+        """
+        shared = self._shared
+        async with shared.connections.use():  # refuses a closed store, and keeps it open
+            if shared.settings.read_only:
+                raise ReadOnlyError
+            async with _connected(self._dsn) as connection:
+                return await scrub(
+                    connection,
+                    shared.settings.schema,
+                    patience=shared.settings.lock_timeout,
+                    backups_expire=self._backups_expire,
+                )
+
     async def close(self) -> None:
         """Finish the operations in progress and close the connections."""
         await self._shared.connections.close()
 
 
-async def _prepared(
-    dsn: str, chosen: Settings, *, create: bool, prepare: bool, confined: bool
-) -> None:
+async def _prepared(dsn: str, chosen: Settings, *, create: bool, confined: bool) -> None:
     """Check that the store can be used, on a connection of its own, and create it if need be.
 
     A pool would hide why a connection was refused.
     """
     named = shown(dsn)
+    async with _connected(dsn) as connection:
+        if connection.info.server_version < _OLDEST:
+            found = connection.info.server_version // 10_000
+            raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
+        version = await _version(connection, chosen.schema)
+        if version is None and create:
+            version = await _created(connection, chosen.schema)
+        _check_version(version, chosen.schema, named)
+        if confined:
+            await _check_confined(connection, chosen.schema)
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncGenerator[Connection]:
+    """Lend a connection of its own; its failures are raised as errors of hiermem."""
+    named = shown(dsn)
     try:
-        connection: Connection
-        async with await psycopg.AsyncConnection.connect(
-            dsn, **settings(dsn, prepare=prepare)
-        ) as connection:
-            if connection.info.server_version < _OLDEST:
-                found = connection.info.server_version // 10_000
-                raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
-            version = await _version(connection, chosen.schema)
-            if version is None and create:
-                version = await _created(connection, chosen.schema)
-            _check_version(version, chosen.schema, named)
-            if confined:
-                await _check_confined(connection, chosen.schema)
+        connection: Connection = await psycopg.AsyncConnection.connect(dsn, **settings(dsn))
     except FAILURES as error:
         raise translate(error, named) from None
+    try:
+        yield connection
+    except FAILURES as error:
+        raise translate(error, named) from None
+    finally:
+        await connection.close()
 
 
 async def _version(connection: Connection, name: str) -> int | None:

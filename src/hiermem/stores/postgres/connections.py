@@ -43,7 +43,7 @@ def shown(dsn: str) -> str:
     return f"{named.get('host') or 'localhost'}/{named.get('dbname') or named.get('user') or ''}"
 
 
-def settings(dsn: str, *, prepare: bool) -> dict[str, Any]:
+def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
     """Return how connections are made: they commit by themselves and use $1 for values."""
     timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
     return {
