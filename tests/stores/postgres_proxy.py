@@ -3,9 +3,10 @@
 import socket
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 
 class Proxy:
@@ -15,9 +16,9 @@ class Proxy:
         self._place = tempfile.TemporaryDirectory(prefix="hm-px-")
         named = conninfo_to_dict(dsn)
         self._to = Path(named["host"]) / ".s.PGSQL.5432"
-        self.dsn = make_conninfo(dsn, host=self._place.name)
         self.dsn = f"postgresql://{named['user']}@/{named['dbname']}?host={self._place.name}"
         self.waits = 0
+        self._left = None
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(Path(self._place.name) / ".s.PGSQL.5432"))
         self._listening.listen()
@@ -31,30 +32,43 @@ class Proxy:
                 return
             server = socket.socket(socket.AF_UNIX)
             server.connect(str(self._to))
-            turn = {"of": server}
-            for source, target in ((client, server), (server, client)):
-                relay = threading.Thread(
-                    target=self._relay, args=(source, target, client, turn), daemon=True
-                )
-                relay.start()
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client, server):
+        turn = {"of": server}
+        with client, server:
+            back = threading.Thread(target=self._relay, args=(server, client, client, turn))
+            back.start()
+            self._relay(client, server, client, turn)
+            back.join()
 
     def _relay(self, source, target, client, turn):
         try:
             while data := source.recv(1 << 16):
                 if source is client and turn["of"] is not client:
                     self.waits += 1
+                if source is not client and self._left is not None and turn["of"] is client:
+                    self._left -= 1
+                    if not self._left:  # the server has done it, and nobody is told
+                        self._left = None
+                        break
                 turn["of"] = source
                 target.sendall(data)
         except OSError:
             pass
         finally:
             for one in (source, target):
-                one.close()
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
 
     def counted(self):
         """Return the number of waits since the last call."""
         waits, self.waits = self.waits, 0
         return waits
+
+    def cut_after(self, waits):
+        """Close the next connection whose client has waited that often, instead of the answer."""
+        self._left = waits
 
     def close(self):
         self._listening.close()

@@ -178,10 +178,14 @@ async def _connected(dsn: str) -> AsyncGenerator[Connection]:
 
 async def _version(connection: Connection, name: str) -> int | None:
     """Return the version of the store in the schema, or None where there is no store."""
-    found = await (
-        await connection.execute("SELECT to_regclass($1)", (f'"{name}".store',))
-    ).fetchone()
-    if found is None or found[0] is None:
+    # By a query, which sees what was committed: a function that looks a name up may remember that
+    # it was not there.
+    found = await connection.execute(
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = $1 AND c.relname = 'store'",
+        (name,),
+    )
+    if not found.rowcount:
         return None
     select = sql.SQL(_VERSION).format(sql.Identifier(name))
     version = await (await connection.execute(select)).fetchone()
@@ -197,7 +201,9 @@ async def _created(connection: Connection, name: str) -> int:
     if version is None:
         await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
         others = await connection.execute(
-            "SELECT FROM pg_class WHERE relnamespace = $1::regnamespace LIMIT 1", (f'"{name}"',)
+            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = $1 LIMIT 1",
+            (name,),
         )
         if others.rowcount:
             raise StoreCorruptError(

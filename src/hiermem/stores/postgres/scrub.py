@@ -58,20 +58,23 @@ async def scrub(
 
 async def _rewrite(connection: Connection, schema: str, table: str) -> str:
     """Write a table anew; return why removed rows are left in it, or ""."""
-    notices: list[Diagnostic] = []
-    connection.add_notice_handler(notices.append)
+    notices: list[tuple[str | None, str | None, str]] = []
+
+    def keep(notice: Diagnostic) -> None:
+        notices.append((notice.severity_nonlocalized, notice.sqlstate, notice.message_detail or ""))
+
+    connection.add_notice_handler(keep)
     try:
         await connection.execute(
             sql.SQL("VACUUM (FULL, VERBOSE, SKIP_LOCKED) {}").format(sql.Identifier(schema, table))
         )
     finally:
-        connection.remove_notice_handler(notices.append)
-    for notice in notices:
-        if notice.severity_nonlocalized == "WARNING":
-            busy = notice.sqlstate == "55P03"
-            return "it is in use" if busy else "its owner alone may write it anew"
+        connection.remove_notice_handler(keep)
+    for severity, state, _ in notices:
+        if severity == "WARNING":
+            return "it is in use" if state == "55P03" else "its owner alone may write it anew"
     # The detail begins with the number of removed rows that an older transaction may still read.
-    kept = [_NUMBER.match(notice.message_detail or "") for notice in notices]
+    kept = [_NUMBER.match(detail) for _, _, detail in notices]
     if any(number is not None and int(number[0]) for number in kept):
         return "an older transaction may still read what was removed"
     return ""
