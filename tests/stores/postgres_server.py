@@ -14,27 +14,44 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+with suppress(ImportError):  # then every test of it is skipped
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
 #: The user that the server runs as where the tests run as root, whom PostgreSQL refuses.
 NOBODY = "nobody"
+ROLES = ("app", "dispatcher")
 #: What is lost with the machine is no matter here, and the disk is slow.
 FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
 #: Whichever tests share a process share a server, and each has schemas of its own.
 numbers = itertools.count()
 
 
+def as_nobody():
+    """Return the arguments that have a process run as another user where this one is root."""
+    return {"user": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
+
+
+def short_place():
+    """Return a new directory with a short name, for a socket, that belongs to that user."""
+    place = Path(tempfile.mkdtemp(prefix="hm-pg-"))
+    if as_nobody():
+        shutil.chown(place, NOBODY)
+    return place
+
+
 class Server:
     """A server of PostgreSQL that listens on a socket in its own directory."""
 
     def __init__(self, *options):
-        self.user = {"user": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
-        self.place = Path(tempfile.mkdtemp(prefix="hm-pg-"))
-        if self.user:
-            shutil.chown(self.place, NOBODY)
+        self.user, self.place = as_nobody(), short_place()
         self.options, self.process = options, None
         self.programs = self._programs()
         self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=utf8",
@@ -106,6 +123,7 @@ def dsn():
     """Return the connection string of a server, as its superuser; skip the test without one."""
     named = os.environ.get("HIERMEM_TEST_POSTGRES")
     if named:
+        _dropped_at_the_end()
         return named
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("the extra postgres is not installed")
@@ -122,20 +140,39 @@ def schema_of(path):
 
 def run(*statements, dsn_=None):
     """Run statements as the superuser and return the rows of the last one."""
-    import psycopg
-
     with psycopg.connect(dsn_ or dsn(), autocommit=True) as connection:
         for statement in statements:
             cursor = connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
 
-def drop_schemas():
-    """Drop the schemas that tests of this process made."""
-    run("SET client_min_messages TO warning", *(
-        f"DROP SCHEMA IF EXISTS t{os.getpid()}_{number} CASCADE" for number in range(next(numbers))
-    ))  # fmt: skip
+@functools.cache
+def _dropped_at_the_end():
+    """Have the schemas and roles of this process dropped from a server that outlives it."""
+
+    def drop():
+        for number in range(next(numbers)):
+            name = f"t{os.getpid()}_{number}"
+            run("SET client_min_messages TO warning", f"DROP SCHEMA IF EXISTS {name} CASCADE",
+                *(f"DROP ROLE IF EXISTS {name}_{role}" for role in ROLES))  # fmt: skip
+
+    atexit.register(drop)
 
 
-def sync(work):
-    return asyncio.run(work)
+def roles(schema):
+    """Create a store and the roles of the documentation; return their connection strings."""
+    from hiermem.stores.postgres import PostgresStore
+
+    def create():
+        asyncio.run(PostgresStore.open(dsn(), schema=schema))
+
+    thread = threading.Thread(target=create)  # this one may have a running loop
+    thread.start()
+    thread.join()
+    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text("utf-8")
+    script = page.partition("<!-- roles -->")[2].partition("```sql\n")[2].partition("```")[0]
+    for role in ROLES:
+        script = script.replace(f"hiermem_{role}", f"{schema}_{role}")
+    script = script.replace("SCHEMA hiermem", f"SCHEMA {schema}").replace("hiermem.", f"{schema}.")
+    run(*(statement for statement in script.split(";") if statement.strip()))
+    return {role: make_conninfo(dsn(), user=f"{schema}_{role}") for role in ROLES}

@@ -1,6 +1,7 @@
 """PostgreSQL meets the contract."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import postgres_server
 import pytest
@@ -18,3 +19,18 @@ class TestPostgres(Conformance):
         return await PostgresStore.open(
             postgres_server.dsn(), schema=postgres_server.schema_of(str(path))
         )
+
+
+@pytest.mark.thorough
+class TestPostgresConfined(Conformance):
+    """The same as a role that the database itself confines to one tenant at a time."""
+
+    async def open_store(self, path: Path) -> Store:
+        schema, known = postgres_server.schema_of(str(path)), self._known
+        if schema not in known:
+            known[schema] = postgres_server.roles(schema)["app"]
+        return await PostgresStore.open(
+            known[schema], schema=schema, create=False, row_security=True
+        )
+
+    _known: ClassVar[dict[str, str]] = {}

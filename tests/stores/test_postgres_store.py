@@ -36,17 +36,11 @@ from hiermem.testing.changed import said
 from hiermem.testing.samples import attempt, node, remade, run, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
 
-DOCS = Path(__file__).parents[2] / "docs"
-
 
 @pytest.fixture
 def schema():
-    """Return the name of a schema that does not exist yet; drop it at the end."""
-    name = postgres_server.schema_of(uuid.uuid4().hex)
-    yield name
-    postgres_server.run(
-        "SET client_min_messages TO warning", f'DROP SCHEMA IF EXISTS "{name}" CASCADE'
-    )
+    """Return the name of a schema that does not exist yet."""
+    return postgres_server.schema_of(uuid.uuid4().hex)
 
 
 @asynccontextmanager
@@ -401,39 +395,8 @@ async def test_a_store_that_is_only_read_writes_nothing(schema):
 
 @pytest.fixture
 def confined(schema):
-    """Return the connection strings of the three roles of the documentation."""
-    return schema, roles(schema)
-
-
-def roles(schema):
-    """Create the roles as the documentation says; return their connection strings."""
-    page = (DOCS / "postgres.md").read_text("utf-8")
-    script = page.partition("<!-- roles -->")[2].partition("```sql\n")[2].partition("```")[0]
-    dsn = postgres_server.dsn()
-
-    def opened_once():
-        asyncio.run(_create(dsn, schema))
-
-    import threading
-
-    thread = threading.Thread(target=opened_once)
-    thread.start()
-    thread.join()
-    script = script.replace("hiermem_app", f"{schema}_app").replace(
-        "hiermem_dispatcher", f"{schema}_dispatcher"
-    )
-    script = script.replace("SCHEMA hiermem", f"SCHEMA {schema}").replace("hiermem.", f"{schema}.")
-    for statement in script.split(";"):
-        if statement.strip():
-            postgres_server.run(statement)
-    return {
-        role: dsn.replace("postgres@", f"{schema}_{role}@", 1) for role in ("app", "dispatcher")
-    }
-
-
-async def _create(dsn, schema):
-    store = await PostgresStore.open(dsn, schema=schema)
-    await store.close()
+    """Return the connection strings of the roles of the documentation, for a new store."""
+    return schema, postgres_server.roles(schema)
 
 
 async def test_the_database_itself_confines_a_statement_to_its_tenant(confined):

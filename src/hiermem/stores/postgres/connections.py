@@ -7,7 +7,7 @@ longer than a transaction, so that it may be another one behind a pooler.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -54,6 +54,21 @@ def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
     }
 
 
+class _Pipeline(psycopg.AsyncPipeline):
+    """Ends with a Sync and nothing after it.
+
+    The driver's own sends a Flush as well, at which the server stops its clock for a transaction
+    that is idle. Then a process that stops would keep its locks for ever.
+    """
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        self._enqueue_sync()
+        try:
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
 class Connections:
     """A pool of connections, which belongs to the event loop that uses it first."""
 
@@ -76,6 +91,7 @@ class Connections:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._using = 0
+        self._unanswered: set[Connection] = set()
         self._unused = asyncio.Event()
         self._unused.set()
         self._closed = False
@@ -103,13 +119,19 @@ class Connections:
             except FAILURES as error:
                 raise translate(error, self.shown) from None
             try:
+                self._unanswered.add(connection)
                 yield connection
             finally:
+                self._unanswered.discard(connection)
                 await self._give_back(connection, pool)
         finally:
             self._using -= 1
             if not self._using:
                 self._unused.set()
+
+    def came_lost(self, connection: Connection) -> bool:
+        """Return whether a lent connection is closed and has answered nothing since it was lent."""
+        return connection.closed and connection in self._unanswered
 
     async def renew(self) -> None:
         """Replace the connections that were lost."""
@@ -151,6 +173,7 @@ class Connections:
         failed: Exception | None = None
         sent = False
         try:
+            connection._pipeline = _Pipeline(connection)  # noqa: SLF001 - it takes no other
             async with connection.pipeline():
                 # An error that left this block would be written to the driver's log, with the text
                 # of the one that follows it.
@@ -161,6 +184,7 @@ class Connections:
                 except FAILURES as error:
                     failed = error
             if failed is None:
+                self._unanswered.discard(connection)
                 return [await one.fetchall() if one.description else [] for one in cursors]
         except FAILURES as error:
             failed = failed or error

@@ -119,14 +119,15 @@ class Scope:
         return self._shared.connections.use()
 
     async def on_connection(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``work`` on a connection, and on a fresh one if that was lost before a commit."""
+        """Run ``work`` on a connection, and on a fresh one if that was lost before it was lent."""
         connections = self._shared.connections
         for last in (False, True):
             async with connections.use() as connection:
                 try:
                     return await work(connection)
                 except StoreError as error:
-                    if last or error.committed is None or not connection.closed:
+                    lost = connections.came_lost(connection) and error.committed is not None
+                    if last or not lost:
                         raise
             await connections.renew()
         raise AssertionError("the last run returns or raises")
