@@ -32,6 +32,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.stores.postgres import PostgresStore
+from hiermem.stores.postgres import schema as schemas
 from hiermem.testing.changed import said
 from hiermem.testing.samples import attempt, node, remade, run, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
@@ -184,6 +185,8 @@ async def test_a_write_and_a_read_wait_for_the_server_once(schema):
             assert await waits(write(tenant, "s", [Message.user("x")], nodes=(node(0),))) == 1
             assert await waits(write(tenant, "s", parents=(("L1.0", "L2.0"),))) == 1
             assert await waits(tenant.messages("s", 0, 99)) == 1
+            both = asyncio.gather(tenant.view("s", "a"), tenant.events("s"))
+            assert await waits(both) == 1
             assert await waits(tenant.tree("s").nodes(["L1.0", "L1.1"])) == 1
             made = remade((await tenant.tree("s").nodes(["L1.0"]))[0])
             assert await waits(tenant.tree("s").write_nodes([made], attempts=[attempt("a")])) == 1
@@ -365,6 +368,27 @@ async def test_what_is_no_store_of_this_version_is_left_alone(schema):
     postgres_server.run(f"UPDATE {schema}.store SET version = 0")
     with pytest.raises(StoreError, match="hiermem migrate --db DSN"):
         await PostgresStore.open(postgres_server.dsn(), schema=schema)
+
+
+async def test_an_older_store_is_migrated_where_that_is_asked_for(schema, monkeypatch):
+    """The steps run once, under a lock, and those who open the store meanwhile wait for them."""
+    async with opened(schema) as store:
+        await write(store.tenant("t"), "s", [Message.user("x")])
+    read = schemas.script
+    step = "ALTER TABLE runs ADD COLUMN later bigint;"
+    monkeypatch.setattr(schemas, "VERSION", 2)
+    monkeypatch.setattr(
+        schemas, "script", lambda name="current": {"0002": step}.get(name) or read()
+    )
+    with pytest.raises(StoreError, match="hiermem migrate"):
+        await PostgresStore.open(postgres_server.dsn(), schema=schema)
+    stores = await asyncio.gather(
+        *(PostgresStore.open(postgres_server.dsn(), schema=schema, migrate=True) for _ in range(4))
+    )
+    for store in stores:
+        await store.close()
+    async with opened(schema) as store:
+        assert await said(store.tenant("t"), "s") == ["x"]
 
 
 async def test_a_store_that_is_only_read_writes_nothing(schema):

@@ -114,7 +114,12 @@ def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | s
 
 
 async def store_at(
-    path: str | PathLike[str], *, create: bool, read_only: bool, clock: Callable[[], datetime]
+    path: str | PathLike[str],
+    *,
+    create: bool,
+    read_only: bool,
+    migrate: bool,
+    clock: Callable[[], datetime],
 ) -> Store:
     """Open the SQLite store at ``path``, or the store in PostgreSQL that it names as a URL.
 
@@ -122,6 +127,7 @@ async def store_at(
     """
     arguments.switch(create, "create")
     arguments.switch(read_only, "read_only")
+    arguments.switch(migrate, "migrate")
     if not isinstance(path, (str, PathLike)):
         raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
     place = os.fspath(path)
@@ -131,7 +137,7 @@ async def store_at(
         require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
         from hiermem.stores.postgres import PostgresStore
 
-        return await PostgresStore.open(place, create=create, read_only=read_only)
+        return await PostgresStore.open(place, create=create, read_only=read_only, migrate=migrate)
     from hiermem.stores.sqlite import SQLiteStore
 
     return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)

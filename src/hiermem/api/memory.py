@@ -133,11 +133,14 @@ class AsyncMemory:
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
+        migrate: bool = False,
         **settings: Any,
     ) -> _Opening:
         """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
         ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
+        A database of an older version is refused unless ``migrate`` is True; a file is always
+        migrated, after it was copied.
         The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
         every write raises ReadOnlyError; the file and its file system may be read-only.
         ``settings`` are further arguments of the constructor.
@@ -153,7 +156,9 @@ class AsyncMemory:
             "config": config,
             **settings,
         }
-        return _Opening(path, create=create, read_only=read_only, settings=settings)
+        return _Opening(
+            path, create=create, read_only=read_only, migrate=migrate, settings=settings
+        )
 
     @property
     def tenant(self) -> str:
@@ -555,9 +560,11 @@ class _Opening:
         *,
         create: bool,
         read_only: bool,
+        migrate: bool,
         settings: Mapping[str, Any],
     ) -> None:
         self._path = path
+        self._migrate = migrate
         self._create = create
         self._read_only = read_only
         self._settings = dict(settings)
@@ -568,7 +575,11 @@ class _Opening:
 
         clock = arguments.function(self._settings.get("clock", utc_now), "clock")
         store = await store_at(
-            self._path, create=self._create, read_only=self._read_only, clock=clock
+            self._path,
+            create=self._create,
+            read_only=self._read_only,
+            migrate=self._migrate,
+            clock=clock,
         )
         try:
             return AsyncMemory(store=store, **self._settings)

@@ -120,11 +120,14 @@ class Memory(BlockingFacade[AsyncMemory]):
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
+        migrate: bool = False,
         **settings: Any,
     ) -> Memory:
         """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
         ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
+        A database of an older version is refused unless ``migrate`` is True; a file is always
+        migrated, after it was copied.
         With ``read_only``, nothing is created and every write raises ReadOnlyError; the file and
         its file system may be read-only. ``settings`` are further arguments of AsyncMemory.
 
@@ -142,6 +145,7 @@ class Memory(BlockingFacade[AsyncMemory]):
                 config=config,
                 create=create,
                 read_only=read_only,
+                migrate=migrate,
                 **settings,
             )
 

@@ -234,6 +234,13 @@ def _indices(words: list[str]) -> list[int]:
 
 
 @app.command()
+def migrate(*, db: Db = DB) -> None:
+    """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
+    with reported_errors(), open_existing(db, "default", migrate=True):
+        out().print("the store is of the version of this hiermem", soft_wrap=True)
+
+
+@app.command()
 def backup(
     target: Annotated[str, typer.Argument(help="The new file to copy the store to.")],
     *,

@@ -33,7 +33,7 @@ from hiermem.errors import (
     StoreCorruptError,
 )
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
-from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
@@ -231,7 +231,11 @@ class Handle:
         return config_from(record.config)
 
     async def answer(self, session_id: str, reading: Reading[T]) -> T:
-        """Run a reading decision to its end, supplying what it needs from the store."""
+        """Run a reading decision to its end, supplying what it needs from the store.
+
+        A node is read once, though a decision asks for it as a child and then as a parent.
+        """
+        known: dict[str, Node] = {}
         reply: Any = None
         while True:
             try:
@@ -239,20 +243,24 @@ class Handle:
             except StopIteration as done:
                 result: T = done.value
                 return result
-            reply = await self._supply(session_id, need)
+            reply = await self._supply(session_id, need, known)
 
     async def messages(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
         """Return the messages of a range that the log is known to have; see ``read_messages``."""
         return await read_messages(self.store, session_id, start, stop)
 
-    async def _supply(self, session_id: str, need: Need) -> Any:
+    async def _supply(self, session_id: str, need: Need, known: dict[str, Node]) -> Any:
         if isinstance(need, NeedMessages):
             return await self.messages(session_id, need.start, need.stop)
         tree = self.store.tree(session_id)
         if isinstance(need, NeedNodes):
-            return await tree.nodes(need.ids)
+            missing = [id_ for id_ in need.ids if id_ not in known]
+            known.update((node.id, node) for node in (await tree.nodes(missing) if missing else ()))
+            return [known[id_] for id_ in need.ids if id_ in known]
         if isinstance(need, NeedLevel):
-            return await tree.level(need.level, need.start, need.stop)
+            found = await tree.level(need.level, need.start, need.stop)
+            known.update((node.id, node) for node in found)
+            return found
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")

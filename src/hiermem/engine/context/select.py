@@ -7,6 +7,7 @@ cut stays unchanged whatever the question is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -289,8 +290,9 @@ async def _recall_view(
     handle: Handle, session_id: str, name: str
 ) -> tuple[View | None, Seen | None]:
     """Read the previous state; an unreadable state only costs a cache miss."""
-    view = await handle.store.view(session_id, name)
-    seen = await handle.store.view(session_id, name + SEEN)
+    view, seen = await asyncio.gather(
+        handle.store.view(session_id, name), handle.store.view(session_id, name + SEEN)
+    )
     before = View.from_json(view.state) if view else None
     return before, Seen.from_json(seen.state) if seen and before else None
 

@@ -63,6 +63,7 @@ class PostgresStore:
         *,
         schema: str = "hiermem",
         create: bool = True,
+        migrate: bool = False,
         read_only: bool = False,
         pool_min: int = 0,
         pool_max: int = 8,
@@ -75,6 +76,8 @@ class PostgresStore:
     ) -> PostgresStore:
         """Open the store in ``schema`` of the database that ``dsn`` names; create it if need be.
 
+        A store of an older version is refused, unless ``migrate`` brings it to this one first; that
+        needs the rights of the owner, and no older hiermem can use the store afterwards.
         From ``pool_min`` to ``pool_max`` connections are kept. ``prepare`` lets statements be
         prepared on them, which a pooler between may not support. With ``row_security``, the
         database itself must confine every statement to its tenant; the role may then be neither a
@@ -99,7 +102,13 @@ class PostgresStore:
         if min(lock_timeout, statement_timeout, idle_timeout) <= 0:
             raise UsageError("lock_timeout, statement_timeout and idle_timeout must be above 0")
         chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
-        await _prepared(dsn, chosen, create=create and not read_only, confined=row_security)
+        await _prepared(
+            dsn,
+            chosen,
+            create=create and not read_only,
+            migrate=migrate and not read_only,
+            confined=row_security,
+        )
         connections = Connections(
             dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
         )
@@ -142,7 +151,9 @@ class PostgresStore:
         await self._shared.connections.close()
 
 
-async def _prepared(dsn: str, chosen: Settings, *, create: bool, confined: bool) -> None:
+async def _prepared(
+    dsn: str, chosen: Settings, *, create: bool, migrate: bool, confined: bool
+) -> None:
     """Check that the store can be used, on a connection of its own, and create it if need be.
 
     A pool would hide why a connection was refused.
@@ -155,6 +166,8 @@ async def _prepared(dsn: str, chosen: Settings, *, create: bool, confined: bool)
         version = await _version(connection, chosen.schema)
         if version is None and create:
             version = await _created(connection, chosen.schema)
+        if version is not None and version < schema.VERSION and migrate:
+            version = await _migrated(connection, chosen.schema)
         _check_version(version, chosen.schema, named)
         if confined:
             await _check_confined(connection, chosen.schema)
@@ -195,9 +208,7 @@ async def _version(connection: Connection, name: str) -> int | None:
 async def _created(connection: Connection, name: str) -> int:
     """Create the store in the schema, which must be empty; another process may just do so."""
     owned = sql.Identifier(name)
-    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
-    version = await _version(connection, name)
+    version = await _alone(connection, name)
     if version is None:
         await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
         others = await connection.execute(
@@ -210,17 +221,35 @@ async def _created(connection: Connection, name: str) -> int:
                 f"the schema {name} holds tables, but no store; name an empty schema, or a new one"
             )
         await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(owned))
-        await connection.execute("SET LOCAL client_min_messages TO warning")
-        async with connection.cursor() as cursor:
-            await cursor.execute(schema.script().encode())
-            await cursor.execute(
-                "INSERT INTO store (one, version, secret, created_at) VALUES (1, $1, $2, "
-                "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
-                (schema.VERSION, os.urandom(32)),
-            )
+        await connection.execute(schema.script().encode())
+        await connection.execute(
+            "INSERT INTO store (one, version, secret, created_at) VALUES (1, $1, $2, "
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
+            (schema.VERSION, os.urandom(32)),
+        )
         version = schema.VERSION
     await connection.execute("COMMIT")
     return version
+
+
+async def _migrated(connection: Connection, name: str) -> int:
+    """Bring the store to the version of this library, step by step, in one transaction."""
+    version = await _alone(connection, name) or 0
+    await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(name)))
+    while version < schema.VERSION:
+        version += 1
+        await connection.execute(schema.script(f"{version:04}").encode())
+        await connection.execute("UPDATE store SET version = $1", (version,))
+    await connection.execute("COMMIT")
+    return version
+
+
+async def _alone(connection: Connection, name: str) -> int | None:
+    """Begin a transaction that alone changes the schema, and return the version found in it."""
+    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    await connection.execute("SET LOCAL client_min_messages TO warning")
+    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
+    return await _version(connection, name)
 
 
 def _check_version(version: int | None, name: str, named: str) -> None:

@@ -71,6 +71,8 @@ class Scope:
         self.tenant = digest(name)
         self.read_only = shared.settings.read_only
         self._shared = shared
+        self._waiting: list[tuple[Query[Any], asyncio.Future[list[tuple[Any, ...]]]]] = []
+        self._reading: set[asyncio.Task[None]] = set()
         self._lock = lock_number(shared.settings.schema, self.tenant)
 
     # -- statements
@@ -139,12 +141,44 @@ class Scope:
         return await self._shared.connections.send(connection, statements, committing=committing)
 
     async def read(self, query: Query[T]) -> T:
-        """Read in one state of the store."""
+        """Read in one state of the store. Reads that begin at the same time are sent together."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
+        if not self._waiting:
+            task = loop.create_task(self._read_together())
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        self._waiting.append((query, answer))
+        return query.read(await answer)
 
+    async def _read_together(self) -> None:
+        together, self._waiting = self._waiting, []
+        try:
+            found = await self._found([query for query, _ in together])
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            if len(together) == 1 or not isinstance(error, Exception):
+                found = [error] * len(together)
+            else:  # each has its own error, or none
+                found = [await self._found_or_error(query) for query, _ in together]
+        for (_, answer), rows in zip(together, found, strict=True):
+            if answer.done():  # whoever waited was cancelled
+                continue
+            if isinstance(rows, BaseException):
+                answer.set_exception(rows)
+            else:
+                answer.set_result(rows)
+
+    async def _found(self, queries: Sequence[Query[Any]]) -> list[Any]:
         async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
-            return await self.send(connection, [self.prologue(), self.sent(query)])
+            return await self.send(connection, [self.prologue(), *map(self.sent, queries)])
 
-        return query.read((await self.on_connection(work))[1])
+        return (await self.on_connection(work))[1:]
+
+    async def _found_or_error(self, query: Query[Any]) -> Any:
+        try:
+            return (await self._found([query]))[0]
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            return error
 
     async def write(
         self, names: Iterable[str], statements: Sequence[Statement], *, whole: bool = False
