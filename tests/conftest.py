@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import sampling
 from hypothesis import settings
+from scripts import Scripts
 
 from hiermem.engine.calls import store_retry
 
@@ -83,6 +84,13 @@ def share():
 def every():
     """Return the function that says which part of a test's places this run tries."""
     return sampling.every
+
+
+@pytest.fixture(scope="session")
+def scripts():
+    """Return what runs a script in a process of its own, without the second of loading."""
+    with Scripts() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True, scope="session")

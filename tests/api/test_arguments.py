@@ -74,6 +74,7 @@ class BadEmbedder:
 
 SESSION_CALLS = {
     "set_metadata": {"metadata": (*NOT_METADATA, None)},
+    "set_title": {"title": (5, b"x", "\ud800", "\0", "n" * 513)},
     "search": {
         "query": (5, None, b"x", ["x"]),
         "limit": (*NOT_A_COUNT, None),

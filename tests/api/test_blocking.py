@@ -89,6 +89,7 @@ SESSION: dict[str, Call] = {
     "edit": (lambda s: s.edit(39, "Never mind.", on_edit="rebuild"), EditReport),
     "versions": (lambda s: s.versions(39), tuple),
     "set_metadata": (lambda s: s.set_metadata({"user": "ada"}), NoneType),
+    "set_title": (lambda s: s.set_title("Kestrel"), NoneType),
     "get_metadata": (lambda s: s.get_metadata(), dict),
     "quarantine": (lambda s: s.quarantine([38]), Receipt),
     "erase": (lambda s: s.erase([37]), Receipt),

@@ -69,7 +69,7 @@ def test_a_consolidation_is_undone_with_its_notes(db):
 
 
 def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
-    assert "no note was dropped" in run("show", "--dropped", "--db", db).stdout
+    assert "no note was dropped" in run("show", "--dropped", "--db", db).stderr
     for _ in range(5):
         run("note", "And more.", "--db", db)
     drop = {"note": 2, "reason": "progress.md \x1b[31msays it"}
@@ -77,7 +77,7 @@ def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
         script=lambda _: json.dumps({"files": [], "dropped": [drop], "synthesis": ""})
     )
     monkeypatch.setattr("hiermem.cli.bank.model_of", lambda *_, **__: llm)
-    told = run("consolidate", "--db", db, code=1).stdout
+    told = run("consolidate", "--db", db, code=3).stdout
     assert "1 dropped of these" in told
     assert "by dev" in told
     assert "progress.md says it" in told.replace("[31m", "")
@@ -121,21 +121,21 @@ def test_a_folder_is_exported_to_and_loaded(db, tmp_path):
 
 
 def test_what_is_wrong_is_said(db, tmp_path):
-    for arguments, words in (
-        (("show", "nothing.md", "--db", db), "no file 'nothing.md'"),
-        (("show", "../x", "--db", db), "no name of a bank file"),
-        (("show", "--space", "y", "--db", db), "does not exist"),
-        (("note", "  ", "--db", db), "empty"),
-        (("show", "--db", tmp_path / "none.db"), "there is no memory"),
-        (("rollback", "9", "--db", db), "no revision 9"),
+    for arguments, words, code in (
+        (("show", "nothing.md", "--db", db), "no file 'nothing.md'", 1),
+        (("show", "../x", "--db", db), "no name of a bank file", 2),
+        (("show", "--space", "y", "--db", db), "does not exist", 1),
+        (("note", "  ", "--db", db), "empty", 2),
+        (("show", "--db", tmp_path / "none.db"), "there is no memory", 1),
+        (("rollback", "9", "--db", db), "no revision 9", 1),
     ):
-        assert words in run(*arguments, code=1).stderr
+        assert words in run(*arguments, code=code).stderr
     other = tmp_path / "other.md"
     other.write_text("- else.md", encoding="utf-8")
     clash = run("note", "x", "--db", db, "--space", "x", "--rules", other, code=1)
     assert "other rules" in clash.stderr
     run("note", "x", "--db", db, "--space", "y", "--rules", other)
-    assert "choose one with --space: x, y" in run("show", "--db", db, code=1).stderr
+    assert "choose one with --space: x, y" in run("show", "--db", db, code=2).stderr
     run("note", "-", "--db", db, "--space", "y", input="from a pipe")
     assert "from a pipe" in run("show", "--notes", "--space", "y", "--db", db).stdout
 
@@ -144,7 +144,7 @@ def test_a_space_is_erased_after_leave_was_given(db, tmp_path):
     """There is no way back, so nobody who did not say so may get there."""
     run("consolidate", "--db", db)
     run("export", tmp_path / "out", "--db", db)
-    assert "Pass --yes" in run("erase", "--db", db, code=1).output
+    assert "Pass --yes" in run("erase", "--db", db, code=2).output
     assert run("show", "--list", "--db", db).stdout == "x\n"
     told = run("erase", "--db", db, "--yes").stdout
     assert "erased: space 'x'" in told

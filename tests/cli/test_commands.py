@@ -161,7 +161,7 @@ def test_show_draws_the_levels_and_lists_the_summaries(db):
 def test_with_several_sessions_one_must_be_chosen(db):
     with Memory.open(db) as memory:
         memory.session("other").append(Message.user("hello"))
-    result = _run("show", "--db", db, code=1)
+    result = _run("show", "--db", db, code=2)
     assert "talk, other" in result.stderr
     assert "other" in _run("show", "--db", db, "--session", "other").stdout
 
@@ -243,7 +243,7 @@ def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path
     path = tmp_path / "demo.db"
     assert "2 L3" in _run("demo", "--db", path).stdout
     assert "L3.0" in _run("show", "--db", path).stdout
-    assert "holds the demo already" in _run("demo", "--db", path, code=1).stderr
+    assert "holds the demo already" in _run("demo", "--db", path, code=2).stderr
     assert "nothing to make" not in _run("update", "--db", path).stdout
     assert "nothing to make" in _run("update", "--db", path).stdout
 

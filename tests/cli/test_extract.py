@@ -51,11 +51,11 @@ def test_the_table_shows_each_vector(db):
 
 def test_a_second_run_makes_no_call(db):
     _run("extract", "--db", db)
-    assert json.loads(_run("extract", "--db", db, "--format", "json").stdout)["calls"] == 0
+    assert json.loads(_run("extract", "--db", db, "--json").stdout)["calls"] == 0
 
 
 def test_json_is_the_whole_result(db):
-    found = json.loads(_run("extract", "--db", db, "--format", "json").stdout)
+    found = json.loads(_run("extract", "--db", db, "--json").stdout)
     assert found["outcome"] == "ok"
     assert found["live"] is False
     assert found["kept"] is True
@@ -74,7 +74,7 @@ def test_json_is_the_whole_result(db):
 
 def test_a_long_session_is_chunked_with_a_limit(db):
     found = json.loads(
-        _run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--format", "json").stdout
+        _run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--json").stdout
     )
     assert found["chunked"]
     assert [c["id"] for c in found["chunks"]] == [
@@ -92,13 +92,13 @@ def test_a_graph_is_written_for_other_tools(db):
 def test_what_ended_it_goes_to_standard_error_and_a_stop_is_code_3(db):
     result = _run("extract", "--db", db, "--max-calls", 0, code=3)
     assert "stopped by max_calls" in result.stderr
-    refused = _run("extract", "--db", db, "--limit", 100, code=1)
+    refused = _run("extract", "--db", db, "--limit", 100, code=2)
     assert refused.stdout == ""
 
 
 def test_what_is_refused_is_called_by_its_flag(db):
     """Nobody who types --limit knows what safe_processing_tokens is."""
-    refused = _run("extract", "--db", db, "--limit", 100, code=1)
+    refused = _run("extract", "--db", db, "--limit", 100, code=2)
     assert "--limit is 100" in refused.stderr
     assert "--answer" in refused.stderr
     assert "_tokens" not in refused.stderr
@@ -114,7 +114,7 @@ def test_many_failures_do_not_flood_the_terminal(db, capsys):
     print_failures(replace(report, failures=failures))
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "failed: talk:chunk:0: timeout after 1 call"
-    assert told[-1] == "failed: 480 more; --format json lists all of them"
+    assert told[-1] == "failed: 480 more; --json lists all of them"
     assert len(told) == 21
     missing = tuple(each.id for each in failures)
     print_table(replace(report, tri_vector=TriVector(summary="", missing=missing)), most=2)
@@ -123,9 +123,9 @@ def test_many_failures_do_not_flood_the_terminal(db, capsys):
 
 def test_a_graph_as_json_is_refused(db):
     """It would be written in the one notation or the other, and silently so."""
-    refused = _run("extract", "--db", db, "--graph", "mermaid", "--format", "json", code=2)
+    refused = _run("extract", "--db", db, "--graph", "mermaid", "--json", code=2)
     assert refused.stdout == ""
-    assert "--format json" in refused.stderr
+    assert "--json" in refused.stderr
 
 
 def test_the_table_shows_the_newest_of_what_it_cuts_off(db, capsys):

@@ -71,7 +71,7 @@ def test_an_unknown_format_is_wrong_usage(tmp_path):
 
 def test_ingest_refuses_several_conversations_and_makes_no_memory(tmp_path):
     db = tmp_path / "m.db"
-    result = run("ingest", chat_files.fine_tuning(tmp_path), "--db", db, code=1)
+    result = run("ingest", chat_files.fine_tuning(tmp_path), "--db", db, code=2)
     assert "hiermem import" in result.stderr
     assert not db.exists()
 

@@ -50,13 +50,13 @@ def test_search_marks_the_words_that_matched(db):
 
 def test_search_filters_and_gives_json(db):
     found = json.loads(
-        _run("search", "lighthouse", "--db", db, "--role", "assistant", "--format", "json").stdout
-    )
+        _run("search", "lighthouse", "--db", db, "--role", "assistant", "--json").stdout
+    )["hits"]
     assert [each["id"] for each in found] == ["m119"]
     [(begin, end)] = found[0]["matched"]
     assert found[0]["text"][begin:end] == "lighthouses"
-    told = _run("search", "lighthouse", "--db", db, "--level", 1, "--format", "json").stdout
-    assert {each["kind"] for each in json.loads(told)} == {"summary"}
+    told = _run("search", "lighthouse", "--db", db, "--level", 1, "--json").stdout
+    assert {each["kind"] for each in json.loads(told)["hits"]} == {"summary"}
     _run("search", "lighthouse", "--db", db, "--role", "nobody", code=2)
 
 
@@ -75,7 +75,7 @@ def test_search_is_narrowed_to_a_time(tmp_path):
         (["--until", "2024-03-03"], [1, 2]),
         (["--since", "2024-03-03T09:00:00", "--until", "2024-03-04 09:00:00"], [3]),
     ):
-        found = json.loads(_run(*asked, *times, "--format", "json").stdout)
+        found = json.loads(_run(*asked, *times, "--json").stdout)["hits"]
         assert sorted(each["text"][-2:-1] for each in found) == list(map(str, days))
         evidence = _run(*asked, *times, "--tokens", 200).stdout
         assert evidence.count("on day") == len(days)
@@ -108,9 +108,18 @@ def test_hits_are_wrapped_between_words_on_a_terminal(db, monkeypatch):
     assert "User: The lighthouse keeper is called Ottilie Brandt." in " ".join(evidence.split())
 
 
+def test_hits_are_wrapped_in_a_pipe_too(db):
+    """Broken, a hit is one endless line in a log, or its words are cut in two."""
+    lines = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 100
+    assert all(line.startswith("  ") and line == line.rstrip() for line in lines[1:])
+
+
 def test_a_hit_ends_with_a_whole_word(db):
     """Broken, the end of a long message is cut off inside a word."""
-    text = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()[1]
+    lines = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()[1:]
+    text = " ".join(line.strip() for line in lines)
     assert text.endswith(" …")
     assert {word.strip("*") for word in text.split()} <= {
         "x",

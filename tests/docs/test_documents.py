@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
-import subprocess
-import sys
+import zipfile
 from pathlib import Path
 
 import blocks
@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_block_runs(page, tmp_path):
+def test_every_python_block_runs(page, tmp_path, scripts):
     """The blocks of one page run in order, in one namespace, in an empty folder.
 
     In a process of their own: what an example leaves behind must not meet the other tests.
@@ -46,15 +46,7 @@ def test_every_python_block_runs(page, tmp_path):
         if page.name == "postgres.md":
             environment["HIERMEM_DB"] = postgres_server.dsn()
             stack.callback(postgres_server.run, "DROP SCHEMA IF EXISTS chat CASCADE")
-        ran = subprocess.run(
-            [sys.executable, "-W", "error", blocks.__file__, *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        ran = scripts.run(blocks.__file__, *words, cwd=tmp_path, env=environment)
         assert ran.returncode == 0, ran.stderr[-3_000:]
         if page.name == "models.md":
             asked = {each.body["model"] for each in provider.served}
@@ -128,18 +120,23 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
         encoding="utf-8",
     )
     (tmp_path / "rules.md").write_text("- progress.md: what works", encoding="utf-8")
+    said = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Hello."]}}
+    node = {"id": "m", "parent": None, "children": [], "message": {"id": "m", **said}}
+    chats = [{"title": "T", "id": "ID", "mapping": {"m": node}, "current_node": "m"}]
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("conversations.json", json.dumps(chats))
     named = {"FILE": "talk.jsonl", "TEXT": "The pump works.", "RULES": "rules.md"}
     runner, ran = CliRunner(), []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         for line in commands_of(ROOT / "README.md"):
-            words = [named.get(word, word) for word in shlex.split(line)[1:]]
+            words = [named.get(word, word) for word in shlex.split(line, comments=True)[1:]]
             if words[0] == "demo":
                 continue
             result = runner.invoke(app, words)
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
-    told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export"}
+    told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export", "rename"}
     main = {"import", "ingest", "update", "context", "show", "extract", "search", "bank"}
     assert set(ran) == main | told
     assert (tmp_path / "chat.db").exists()

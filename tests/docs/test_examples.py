@@ -1,8 +1,6 @@
 """The examples run as they stand, offline, and do what they say."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,17 +44,11 @@ def without_keys() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
 
 
-def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run an example as a reader would, in a folder of its own, without colours."""
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        cwd=folder,
-        env={**without_keys(), "NO_COLOR": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=240,
-        check=False,
-    )
+@pytest.fixture
+def run(scripts, tmp_path):
+    """Return what runs an example as a reader would, in a folder of its own, without colours."""
+    environment = {**without_keys(), "NO_COLOR": "1"}
+    return lambda name: scripts.run(str(EXAMPLES / name), cwd=tmp_path, env=environment)
 
 
 def test_every_example_is_held_to_something():
@@ -65,9 +57,9 @@ def test_every_example_is_held_to_something():
 
 
 @pytest.mark.parametrize("name", sorted(SAYS))
-def test_an_example_runs_and_makes_its_point(name, tmp_path):
+def test_an_example_runs_and_makes_its_point(name, run, tmp_path):
     """An example that fails, or no longer shows what it is there for, misleads its reader."""
-    done = run(name, tmp_path)
+    done = run(name)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [words for words in SAYS[name] if words not in done.stdout]
     assert not missing, done.stdout
@@ -75,8 +67,8 @@ def test_an_example_runs_and_makes_its_point(name, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} <= {".hypothesis"}, "files were left behind"
 
 
-def test_a_chat_sends_little_outside_the_prefix(tmp_path):
+def test_a_chat_sends_little_outside_the_prefix(run):
     """The chat example is there to show a prefix that can be cached: most tokens must be in it."""
-    last = run("chat_loop.py", tmp_path).stdout.strip().splitlines()[-1]
+    last = run("chat_loop.py").stdout.strip().splitlines()[-1]
     sent, fresh = (int(word) for word in last.replace(",", "").split() if word.isdecimal())
     assert fresh < sent / 5

@@ -22,17 +22,16 @@ app()
 """
 
 
-def run(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command over the folder's file, with an endless standard input."""
-    with Path("/dev/zero").open("rb") as endless:
-        return subprocess.run(
-            [sys.executable, "-c", LIMITED, *arguments, "--db", str(folder / "chat.db")],
-            stdin=endless, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+@pytest.fixture(scope="module")
+def run(scripts):
+    """Return what runs a command over a folder's file, with an endless standard input."""
+    return lambda folder, arguments: scripts.run(
+        "-c", LIMITED, *arguments, "--db", str(folder / "chat.db"), cwd=folder, stdin="/dev/zero"
+    )
 
 
 @pytest.fixture(scope="module")
-def noted(tmp_path_factory) -> Path:
+def noted(run, tmp_path_factory) -> Path:
     """Return the file of a space that holds a note."""
     folder = tmp_path_factory.mktemp("noted")
     rules = folder / "rules.md"
@@ -52,7 +51,9 @@ def noted(tmp_path_factory) -> Path:
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_a_command_reads_an_endless_file_up_to_its_cap(tmp_path: Path, noted, arguments) -> None:
+def test_a_command_reads_an_endless_file_up_to_its_cap(
+    run, tmp_path: Path, noted, arguments
+) -> None:
     shutil.copy(noted, tmp_path)
     done = run(tmp_path, arguments)
     assert done.returncode == 1, done.stderr

@@ -349,3 +349,12 @@ async def test_check_tells_a_sound_file_from_a_damaged_one(tmp_path, monkeypatch
         pass
     finally:
         await store.close()
+
+
+async def test_a_store_that_sqlite_cannot_open_is_named(tmp_path):
+    """Broken, the error says "unable to open database file", and nobody knows which."""
+    path = tmp_path / "chat.db"
+    await (await SQLiteStore.open(path)).close()
+    (tmp_path / "chat.db-wal").mkdir()
+    with pytest.raises(StoreError, match=f"^the store at {path} cannot be opened"):
+        await SQLiteStore.open(path)

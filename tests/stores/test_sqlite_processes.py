@@ -124,7 +124,7 @@ with Memory.open(sys.argv[1]) as memory:
 """
 
 
-def test_opening_a_file_twice_in_a_process_gives_up_no_lock(tmp_path):
+def test_opening_a_file_twice_in_a_process_gives_up_no_lock(tmp_path, scripts):
     """Closing a file descriptor drops the process's locks, and with them the log in use."""
     path = tmp_path / "chat.db"
     with Memory.open(path) as first:
@@ -134,10 +134,10 @@ def test_opening_a_file_twice_in_a_process_gives_up_no_lock(tmp_path):
         with Memory.open(path) as second:
             assert len(second.session("a").messages()) == 1
             for count in (2, 4):
-                subprocess.run([sys.executable, "-c", OTHER, str(path)], check=True)
+                scripts.run("-c", OTHER, str(path), cwd=tmp_path).check_returncode()
                 assert len(session.messages()) == count
                 session.append(Message.user("here"))
-        subprocess.run([sys.executable, "-c", OTHER, str(path)], check=True)
+        scripts.run("-c", OTHER, str(path), cwd=tmp_path).check_returncode()
         assert len(session.messages()) == 6
     with Memory.open(path) as again:
         assert len(again.session("a").messages()) == 6

@@ -48,7 +48,7 @@ def test_texts_reach_every_size_of_the_ladder_and_end_in_a_letter_of_their_own()
 
 
 def test_histories_hold_what_goes_wrong_in_practice():
-    drawn = _drawn(histories(), 120)
+    drawn = _drawn(histories(), 60)
     for odd in (
         lambda h: any(m.tool_calls for m in h) and any(m.tool_call_id for m in h),
         lambda h: any(m.role == "tool" and str(m.tool_call_id).startswith("lost") for m in h),
@@ -59,7 +59,7 @@ def test_histories_hold_what_goes_wrong_in_practice():
         lambda h: len(h) > 20,
     ):
         assert any(map(odd, drawn))
-    assert any(len(m.content) == 5000 for h in _drawn(histories(oversize=5000), 50) for m in h)
+    assert any(len(m.content) == 5000 for h in _drawn(histories(oversize=5000), 30) for m in h)
 
 
 def test_hostile_names_differ_and_are_valid():

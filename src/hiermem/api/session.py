@@ -162,7 +162,17 @@ class AsyncSession:
         At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
         """
         given = arguments.metadata(metadata)
-        await labels.set_metadata(self._handle, self._about.id, given)
+        await labels.describe(self._handle, self._about.id, metadata=given)
+
+    async def set_title(self, title: str | None) -> None:
+        """Replace the session's title, of at most 512 characters; None removes it.
+
+        Summaries that are made stay as they are; the model sees the title from now on.
+        """
+        if title is not None:
+            title = check(title, what="title", cap=MAX_NAME, on_bad=self._about.on_bad_text)
+        await labels.describe(self._handle, self._about.id, title=title)
+        self._about = replace(self._about, title=title)
 
     # -- Summarising
 

@@ -345,6 +345,7 @@ class Session(BlockingFacade[AsyncSession]):
     reopen = blocking(AsyncSession.reopen)
     get_metadata = blocking(AsyncSession.get_metadata)
     set_metadata = blocking(AsyncSession.set_metadata)
+    set_title = blocking(AsyncSession.set_title)
 
     update = blocking(AsyncSession.update)
     recompress = blocking(AsyncSession.recompress)

@@ -1,22 +1,25 @@
 """The commands and their options.
 
 A command prints its result on standard output and everything else (progress, hints, errors) on
-standard error, so that its result can be piped. Exit codes: 0 success, 1 failure, 2 wrong usage, 3
-stopped before the end (by a cap, or because the model's provider keeps failing), 130 and 143
-interrupted.
+standard error, so that its result can be piped. ``output`` has the exit codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, NamedTuple
 
 import typer
-from rich.progress import TaskID
 
 import hiermem
 from hiermem import (
+    BatchProgress,
+    BatchReport,
     ExtractionOptions,
+    Memory,
     Session,
     UpdatePlan,
     UpdatePolicy,
@@ -39,34 +42,35 @@ from hiermem.cli.models import (
 from hiermem.cli.options import (
     DB,
     Db,
-    Form,
-    ProgressLines,
     SessionId,
-    Shape,
     Tenant,
     open_existing,
-    progress_bars,
     session_of,
-    sessions_of,
 )
-from hiermem.cli.screen import (
-    RETRIED,
-    clean,
-    duration,
-    out,
-    plural,
-    replace_unencodable,
-    reported_errors,
+from hiermem.cli.output import (
+    Code,
+    Commands,
+    Json,
+    echo,
+    hint,
+    print_json,
+    progress,
 )
+from hiermem.cli.screen import RETRIED, clean, duration, out, plural, replace_unencodable
 
 app = typer.Typer(
     name="hiermem",
+    cls=Commands,
     help="Unbounded conversation memory: messages, a tree of summaries, contexts that fit.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+#: The errors that are printed of an update of many sessions.
+_ERRORS = 5
 
 
 class Notation(StrEnum):
@@ -127,10 +131,10 @@ def demo(
         str | None,
         typer.Option("--db", help="Keep the memory in this file; without it, nothing is kept."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show append, update, context and search on a bundled conversation."""
-    with reported_errors():
-        run_demo(budget=budget, fast=fast, db=db)
+    run_demo(budget=budget, fast=fast, db=db, as_json=as_json)
 
 
 @app.command()
@@ -142,7 +146,7 @@ def update(
     ] = None,
     tenant: Tenant = "default",
     level: Annotated[
-        int | None, typer.Option(min=1, help="Make summaries only up to this level.")
+        int | None, typer.Option(min=1, help="Make summaries of one session only up to this level.")
     ] = None,
     strategy: Annotated[
         Strategy, typer.Option(help="Make missing and outdated summaries, or re-pack everything.")
@@ -159,83 +163,131 @@ def update(
     timeout: Timeout = None,
     retries: Retries = None,
     temperature: Temperature = None,
+    as_json: Json = False,
 ) -> None:
-    """Make missing and outdated summaries."""
-    with reported_errors():
-        llm = model_of(
-            model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
-        )
-        policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
-    with reported_errors(), open_existing(db, tenant, llm, update_policy=policy) as memory:
-        ids = (
-            [session_of(memory, session).id]
-            if session
-            else [record.id for record in sessions_of(memory)]
-        )
-        codes = {0}
-        for each in ids:
-            if dry_run:
-                plan = memory.session(each).update(level, strategy=strategy.value, dry_run=True)
-                _print_plan(each, plan)
-                continue
-            report = _updated(
-                memory.session(each),
-                level,
-                strategy,
-                calls=max_calls,
-                tokens=max_tokens,
-                slow=llm is not None,
+    """Make missing and outdated summaries. Caps are those of the whole command."""
+    llm = model_of(
+        model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+    )
+    policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
+    with open_existing(db, tenant, llm, update_policy=policy) as memory:
+        chosen = _chosen(memory, session, level)
+        name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
+        data = {"session_id": chosen and chosen.id}
+        if dry_run:
+            plan = (
+                chosen.update(level, strategy=strategy.value, dry_run=True)
+                if chosen
+                else memory.update_all(strategy=strategy.value, dry_run=True)
             )
-            _print_report(each, report)
-            codes.add(_exit_code(report))
-            if _exit_code(report) and (error := memory.session(each).status().last_error):
-                out(error=True).print(f"{clean(each)}: {clean(error)}", soft_wrap=True)
-        if code := max(codes):
+            if as_json:
+                print_json({**data, **asdict(plan)})
+            else:
+                _print_plan(name, plan)
+            return
+        caps = _Caps(max_calls, max_tokens)
+        slow = llm is not None
+        report: UpdateReport | BatchReport
+        if chosen:
+            touched = [chosen.id]
+            report = _updated(chosen, level, strategy, caps, slow=slow)
+        else:
+            report, touched = _updated_all(memory, strategy, caps, slow=slow)
+        errors = _errors(memory, report, touched)
+        if as_json:
+            print_json({**data, **asdict(report), "errors": errors})
+        else:
+            _print_report(name, report)
+            for each, error in errors.items():
+                hint(f"{clean(each)}: {clean(error)}")
+        if code := _exit_code(report):
             raise typer.Exit(code)
 
 
-def _exit_code(report: UpdateReport) -> int:
+class _Caps(NamedTuple):
+    """The most calls and tokens of one command."""
+
+    calls: int | None
+    tokens: int | None
+
+
+def _chosen(memory: Memory, session: str | None, level: int | None) -> Session | None:
+    """Return the session to update; None for all of several."""
+    if session is None and level is None and len(memory.sessions(limit=2)) != 1:
+        return None
+    return session_of(memory, session)
+
+
+def _updated(
+    session: Session, level: int | None, strategy: Strategy, caps: _Caps, *, slow: bool
+) -> UpdateReport:
+    """Update one session, with the progress of each level that has work."""
+    with progress(session.id, "summaries", slow=slow) as show:
+
+        def draw(now: UpdateProgress) -> None:
+            show({f"L{number}": part for number, part in sorted(now.by_level.items())})
+
+        return session.update(
+            level,
+            strategy=strategy.value,
+            on_progress=draw,
+            max_calls=caps.calls,
+            max_tokens=caps.tokens,
+        )
+
+
+def _updated_all(
+    memory: Memory, strategy: Strategy, caps: _Caps, *, slow: bool
+) -> tuple[BatchReport, list[str]]:
+    """Update all sessions; return the report, and which of them were worked on."""
+    made: dict[str, int] = {}
+    with progress("all", "sessions", slow=slow) as show:
+
+        def draw(now: BatchProgress) -> None:
+            made.setdefault(now.session_id, 0)
+            if now.nodes is not None:
+                made[now.session_id] = now.nodes.done
+            show({"sessions": (now.done, now.total)}, f", {sum(made.values()):,} summaries")
+
+        report = memory.update_all(
+            strategy=strategy.value,
+            on_progress=draw,
+            max_calls=caps.calls,
+            max_tokens=caps.tokens,
+        )
+    return report, list(made)
+
+
+def _errors(
+    memory: Memory, report: UpdateReport | BatchReport, touched: Iterable[str]
+) -> dict[str, str]:
+    """Return the errors by session, where not everything was made; a few of many."""
+    found: dict[str, str] = {}
+    if isinstance(report, BatchReport):
+        found = dict(islice(report.failures.items(), _ERRORS))
+    if _exit_code(report):
+        for each in touched:
+            if len(found) >= _ERRORS:
+                break
+            if each not in found and (error := memory.session(each).status().last_error):
+                found[each] = error
+    return found
+
+
+def _exit_code(report: UpdateReport | BatchReport) -> Code:
     """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
 
     Where all that it tried failed, it says what a stop says: try again.
     """
     made = report.made + report.reused
     if report.stopped is not None or (report.failed and not made + report.degraded):
-        return 3
-    return int(report.failed > 0 or (report.degraded > 0 and not made))
+        return Code.INCOMPLETE
+    broken = isinstance(report, BatchReport) and report.failures
+    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
+    return Code.ERROR if failed else Code.DONE
 
 
-def _updated(
-    session: Session,
-    level: int | None,
-    strategy: Strategy,
-    *,
-    calls: int | None,
-    tokens: int | None,
-    slow: bool,
-) -> UpdateReport:
-    """Update one session, with a progress bar for each level that has work, or lines in a file."""
-    with progress_bars() as progress:
-        tasks: dict[int, TaskID] = {}
-        lines = ProgressLines(session.id, slow=slow)
-
-        def draw(state: UpdateProgress) -> None:
-            lines.draw(state.done, state.total)
-            for number, (done, total) in sorted(state.by_level.items()):
-                if number not in tasks:
-                    tasks[number] = progress.add_task(f"L{number}", total=total)
-                progress.update(tasks[number], completed=done, total=total)
-
-        return session.update(
-            level,
-            strategy=strategy.value,
-            on_progress=draw,
-            max_calls=calls,
-            max_tokens=tokens,
-        )
-
-
-def _print_report(session: str, report: UpdateReport) -> None:
+def _print_report(session: str, report: UpdateReport | BatchReport) -> None:
     if not (report.made or report.reused or report.degraded or report.failed or report.stopped):
         out().print(f"{clean(session)}: nothing to make.")
         return
@@ -289,7 +341,6 @@ def extract_command(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
-    form: Form = Shape.table,
     graph: Annotated[
         Notation | None, typer.Option("--graph", help="Write the graph instead, in this notation.")
     ] = None,
@@ -318,12 +369,12 @@ def extract_command(
     timeout: Timeout = None,
     retries: Retries = None,
     temperature: Temperature = None,
+    as_json: Json = False,
 ) -> None:
     """Extract a session: a graph of entities, open items, and decisions."""
-    if form is Shape.json and graph is not None:
-        raise typer.BadParameter("--graph has a notation of its own; omit --format json")
+    if as_json and graph is not None:
+        raise typer.BadParameter("--graph has a notation of its own; omit --json")
     with (
-        reported_errors(),
         extract.errors_in_flags(),
         open_existing(
             db,
@@ -343,21 +394,22 @@ def extract_command(
         report = extract.extracted(
             session_of(memory, session),
             options,
-            progress_bars(),
             max_calls=max_calls,
             max_tokens=max_tokens,
+            slow=model is not None,
         )
-        extract.print_failures(report)
-        if form is Shape.json:
-            typer.echo(extract.as_json(report))
-        elif graph is None:
-            extract.print_table(report, most=most)
-        elif report.tri_vector is not None:
-            typer.echo(extract.as_graph(report.tri_vector, graph.value, most=most), nl=False)
+        if as_json:
+            print_json(extract.report_data(report))
+        else:
+            extract.print_failures(report)
+            if graph is None:
+                extract.print_table(report, most=most)
+            elif report.tri_vector is not None:
+                echo(extract.as_graph(report.tri_vector, graph.value, most=most))
         if report.stopped:
-            raise typer.Exit(3)
+            raise typer.Exit(Code.INCOMPLETE)
         if report.outcome == "error":
-            raise typer.Exit(1)
+            raise typer.Exit(Code.ERROR)
 
 
 @app.command(name="show")
@@ -372,13 +424,21 @@ def show_command(
     node: Annotated[
         str | None, typer.Option("--node", "-n", help="Print one summary, such as L2.3.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show the tree of a session: levels as rows, then the summaries."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
+        chosen = session_of(memory, session)
         if node is not None:
-            show.summary(session_of(memory, session), node)
+            found = show.find(chosen, node)
+            if as_json:
+                print_json(show.summary_data(found))
+            else:
+                show.summary(found)
+        elif as_json:
+            print_json(show.tree_data(chosen, lowest=level))
         else:
-            show.tree(session_of(memory, session), lowest=level)
+            show.tree(chosen, lowest=level)
 
 
 app.add_typer(import_cmd.app)

@@ -7,8 +7,9 @@ and never moves the cursor.
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -37,8 +38,9 @@ from hiermem.cli.models import (
     calls_of,
     model_of,
 )
-from hiermem.cli.options import DB, Db, Tenant, open_existing
-from hiermem.cli.screen import clean, confirm, one_line, out, plural, reported_errors
+from hiermem.cli.options import DB, Db, Tenant, Yes, open_existing
+from hiermem.cli.output import Code, Json, confirm, echo, hint, print_json
+from hiermem.cli.screen import clean, one_line, out, plural
 from hiermem.cli.tables import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -78,14 +80,18 @@ def note(
     agent: Annotated[str, typer.Option(help="The author of the note.")] = "",
     category: Annotated[str, typer.Option(help="The kind of note.")] = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a live note."""
     said = sys.stdin.read(_MOST_READ) if text == "-" else text
-    with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+    with Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         made = target.note(said, agent=agent, category=category, tags=tag or ())
         live = len(target.notes())
-        out().print(f"{clean(target.name)}: noted {made.key}; {plural(live, 'live note')}.")
+        if as_json:
+            print_json({"space": target.name, "key": made.key, "live_notes": live})
+        else:
+            out().print(f"{clean(target.name)}: noted {made.key}; {plural(live, 'live note')}.")
 
 
 @app.command()
@@ -108,24 +114,28 @@ def consolidate(
     timeout: Timeout = None,
     retries: Retries = None,
     temperature: Temperature = None,
+    as_json: Json = False,
 ) -> None:
     """Merge the live notes into the bank's files."""
-    with reported_errors():
-        llm = model_of(
-            model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
-        )
-        policies = {
-            "update_policy": UpdatePolicy(
-                **calls_of(timeout=timeout, retries=retries, concurrency=concurrency)
-            ),
-            "bank_policy": BankPolicy(**calls_of(timeout=timeout, retries=retries)),
-        }
-    with reported_errors(), open_existing(db, tenant, llm, **policies) as memory:
+    llm = model_of(
+        model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
+    )
+    policies = {
+        "update_policy": UpdatePolicy(
+            **calls_of(timeout=timeout, retries=retries, concurrency=concurrency)
+        ),
+        "bank_policy": BankPolicy(**calls_of(timeout=timeout, retries=retries)),
+    }
+    with open_existing(db, tenant, llm, **policies) as memory:
         target = _chosen(memory, space, rules)
         done = target.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
-        _print_result(done)
+        if as_json:
+            print_json({**asdict(done), "diff": done.diff})
+        else:
+            _print_result(done)
+        # The notes that are left are taken in by the next consolidation.
         if done.status not in ("ok", "nothing_to_do"):
-            raise typer.Exit(1)
+            raise typer.Exit(Code.INCOMPLETE)
 
 
 @app.command()
@@ -145,26 +155,37 @@ def show(
     ] = False,
     rules: Annotated[bool, typer.Option("--rules", help="Print the space's rules.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the spaces.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         if list_all:
-            for name in memory.spaces():
-                typer.echo(clean(name))
+            names = memory.spaces()
+            _print(as_json, {"spaces": names}, "".join(f"{name}\n" for name in names))
             return
         target = _chosen(memory, space)
+        data: dict[str, Any] = {"space": target.name}
         if file is not None:
-            typer.echo(clean(target.read(file, revision=revision)), nl=False)
+            text = target.read(file, revision=revision)
+            _print(as_json, {**data, "file": file, "revision": revision, "text": text}, text)
         elif synthesis:
-            typer.echo(clean(target.synthesis()))
+            text = target.synthesis()
+            _print(as_json, {**data, "synthesis": text}, f"{text}\n")
         elif rules:
-            typer.echo(clean(target.rules()))
-        elif notes:
-            _print_notes(target.notes())
-        elif dropped:
-            _print_dropped(target.notes("consumed"))
+            text = target.rules()
+            _print(as_json, {**data, "rules": text}, f"{text}\n")
+        elif notes or dropped:
+            found = target.notes() if notes else target.notes("consumed")
+            if dropped:
+                found = [each for each in found if each.dropped_for]
+            if as_json:
+                print_json({**data, "notes": [asdict(each) for each in found]})
+            elif notes:
+                _print_notes(found)
+            else:
+                _print_dropped(found)
         else:
-            _print_bank(target)
+            _print_bank(target, as_json=as_json)
 
 
 @app.command()
@@ -174,12 +195,18 @@ def history(
     space: SpaceName = None,
     tenant: Tenant = "default",
     limit: Annotated[int, typer.Option(min=1, help="The number of revisions, newest first.")] = 20,
+    as_json: Json = False,
 ) -> None:
     """List the revisions of a bank."""
-    with reported_errors(), open_existing(db, tenant) as memory:
-        found = _chosen(memory, space).history(limit=limit)
+    with open_existing(db, tenant) as memory:
+        target = _chosen(memory, space)
+        found = target.history(limit=limit)
+        if as_json:
+            revisions = [asdict(each) for each in found]
+            print_json({"space": target.name, "revisions": revisions})
+            return
         if not found:
-            out().print("no revision yet")
+            hint("no revision yet")
             return
         table = Table()
         for name in ("revision", "when", "what", "notes", "files"):
@@ -200,10 +227,13 @@ def diff(
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
+    as_json: Json = False,
 ) -> None:
     """Show the changes of the newest revision, or between two revisions."""
-    with reported_errors(), open_existing(db, tenant) as memory:
-        typer.echo(clean(_chosen(memory, space).diff(since, until)), nl=False)
+    with open_existing(db, tenant) as memory:
+        target = _chosen(memory, space)
+        text = target.diff(since, until)
+        _print(as_json, {"space": target.name, "diff": text}, text)
 
 
 @app.command()
@@ -216,11 +246,15 @@ def rollback(
     restore_notes: Annotated[
         bool, typer.Option("--restore-notes", help="Make the notes consumed since live again.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Restore an earlier revision of a bank, as a new revision."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
         now = target.rollback(to, restore_notes=restore_notes)
+        if as_json:
+            print_json({"space": target.name, **asdict(now)})
+            return
         live = f"; {plural(len(now.restored), 'note')} live again" if restore_notes else ""
         out().print(f"{clean(target.name)}: revision {now.number} restores revision {to}{live}.")
 
@@ -235,15 +269,17 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite files that were changed there.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the bank into a plain folder."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
         done = target.export(folder, overwrite=overwrite)
-        out().print(
+        line = (
             f"{clean(target.name)}: {len(done.written)} written, {len(done.unchanged)} unchanged, "
-            f"{len(done.removed)} removed in {clean(str(folder))}."
+            f"{len(done.removed)} removed in {clean(str(folder))}.\n"
         )
+        _print(as_json, {"space": target.name, **asdict(done)}, line)
         if done.kept:
             raise FolderError(
                 f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
@@ -265,16 +301,18 @@ def load(
             "--overwrite", help="For files changed on both sides, take the folder's version."
         ),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Import a folder's files, or the changed ones, into the bank."""
-    with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+    with Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         done = target.load(folder, overwrite=overwrite)
         where = f", revision {done.revision}" if done.revision else ""
-        out().print(
+        line = (
             f"{clean(target.name)}: {len(done.created)} new, {len(done.updated)} changed, "
-            f"{len(done.unchanged)} unchanged{where}."
+            f"{len(done.unchanged)} unchanged{where}.\n"
         )
+        _print(as_json, {"space": target.name, **asdict(done)}, line)
         if left := (*done.conflicts, *done.skipped):
             raise FolderError(
                 f"left alone: {', '.join(left)}; changed on both sides, or not plain files"
@@ -287,13 +325,14 @@ def erase(
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Erase a space: notes, bank, history and rules. This cannot be undone."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         name = _chosen(memory, space).name
         confirm(f"erase space {clean(name)!r}?", yes=yes)
-        print_receipt(memory.erase_space(name))
+        print_receipt(memory.erase_space(name), as_json=as_json)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -351,7 +390,7 @@ def _print_result(done: ConsolidationResult) -> None:
             f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})", soft_wrap=True
         )
     if done.dry_run and done.diff:
-        typer.echo(clean(done.diff), nl=False)
+        echo(clean(done.diff))
 
 
 def _by(key: str, agent: str) -> str:
@@ -359,10 +398,9 @@ def _by(key: str, agent: str) -> str:
     return f"{key} by {clean(agent)}" if agent else key
 
 
-def _print_dropped(consumed: list[Note]) -> None:
-    dropped = [each for each in consumed if each.dropped_for]
+def _print_dropped(dropped: list[Note]) -> None:
     if not dropped:
-        out().print("no note was dropped")
+        hint("no note was dropped")
         return
     table = Table()
     for name in ("when", "agent", "note", "revision", "reason"):
@@ -377,7 +415,7 @@ def _print_dropped(consumed: list[Note]) -> None:
 
 def _print_notes(notes: list[Note]) -> None:
     if not notes:
-        out().print("no live notes")
+        hint("no live notes")
         return
     table = Table()
     for name in ("when", "agent", "category", "note"):
@@ -391,10 +429,27 @@ def _print_notes(notes: list[Note]) -> None:
     out(whole=True).print(table)
 
 
-def _print_bank(space: Space) -> None:
+def _print(as_json: bool, data: dict[str, Any], text: str) -> None:  # noqa: FBT001
+    """Print a result as JSON or as text."""
+    if as_json:
+        print_json(data)
+    else:
+        echo(clean(text))
+
+
+def _print_bank(space: Space, *, as_json: bool) -> None:
     """Print the files with their sizes, then the space's figures."""
     console, meta = out(), space.meta()
     files = space.files()
+    live = space.notes()
+    aside = sum(each.state == "blocked" for each in live)
+    if as_json:
+        texts = [(name, space.read(name)) for name in files]
+        sizes = [{"name": name, "lines": text.count("\n"), "characters": len(text)}
+                 for name, text in texts]  # fmt: skip
+        notes = {"live_notes": len(live), "blocked_notes": aside}
+        print_json({"space": space.name, "files": sizes, **notes, **asdict(meta)})
+        return
     if files:
         table = Table()
         table.add_column("file", overflow="fold")
@@ -404,8 +459,6 @@ def _print_bank(space: Space) -> None:
             text = space.read(name)
             table.add_row(clean(name), f"{text.count(chr(10)):,}", f"{len(text):,}")
         console.print(table)
-    live = space.notes()
-    aside = sum(each.state == "blocked" for each in live)
     last = meta.last_consolidation
     lines = [
         f"{clean(space.name)}: revision {meta.revision}, {plural(len(files), 'file')}",

@@ -67,13 +67,22 @@ def savings(script: Sequence[Message], tokens: Sequence[int], context: ContextSe
     )
 
 
-def window_start(tokens: Sequence[int], budget: int) -> int:
-    """Return the index at which a sliding window of ``budget`` tokens begins."""
-    left, begin = budget, len(tokens)
+def window_of(tokens: Sequence[int], context: ContextSelection) -> int:
+    """Return the index at which a sliding window of the same budget begins."""
+    left, begin = context.max_tokens, len(tokens)
     while begin and tokens[begin - 1] <= left:
         begin -= 1
         left -= tokens[begin]
     return begin
+
+
+def held(
+    script: Sequence[Message], context: ContextSelection, window: int
+) -> list[tuple[bool, bool]]:
+    """Return of each detail whether the context and the window hold it word for word."""
+    shown = context.to_text()
+    recent = "\n".join(_said(each) for each in script[window : context.messages])
+    return [(words in shown, words in recent) for words, _ in DETAILS]
 
 
 def compare(
@@ -112,9 +121,7 @@ def _earliest(context: ContextSelection) -> int:
 def details(script: Sequence[Message], context: ContextSelection, window: int) -> Table:
     """Look for one detail of each day, word for word, in the context and in the window."""
     said = [_said(each) for each in script]
-    shown = context.to_text()
-    recent = "\n".join(said[window : context.messages])
-    found = [(words in shown, words in recent) for words, _ in DETAILS]
+    found = held(script, context, window)
     table = Table(
         title="One detail of each day: is it still there?",
         title_justify="left",

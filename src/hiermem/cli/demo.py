@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -21,7 +22,8 @@ from rich.text import Text
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import comparison
 from hiermem.cli.conversations import bundled
-from hiermem.cli.options import sessions_of, shown
+from hiermem.cli.options import shown
+from hiermem.cli.output import print_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
@@ -39,14 +41,15 @@ _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
-def run(*, budget: int, fast: bool, db: str | None) -> None:
+def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
     """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
     console = out()
+    console.quiet = as_json
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
     paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
-        if any(record.id == _SESSION and record.messages for record in sessions_of(memory)):
+        if memory.session(_SESSION).count():
             name = shown(db or "")
             raise UsageError(
                 f"{name} holds the demo already; look at it with hiermem show --db {name}, "
@@ -75,14 +78,37 @@ def run(*, budget: int, fast: bool, db: str | None) -> None:
             style="bold",
         )
         _show_context(stage, context)
-        _search(stage, session)
+        recalled = _search(stage, session)
         _move_on(stage, session, context)
     _suggest_next_steps(console, db)
+    if as_json:
+        print_json(_figures(stage, context, recalled))
+
+
+def _figures(stage: _DemoState, context: ContextSelection, recalled: int) -> dict[str, Any]:
+    """Return what is printed as JSON: the context, and how many details it and others hold."""
+    held = comparison.held(stage.script, context, comparison.window_of(stage.tokens, context))
+    return {
+        "messages": context.messages,
+        "tokens": stage.total,
+        "summaries": len(stage.bars),
+        "context": {
+            "max_tokens": context.max_tokens,
+            "total_tokens": context.total_tokens,
+            "coverage": context.coverage,
+        },
+        "details": {
+            "asked": len(comparison.DETAILS),
+            "context": sum(ours for ours, _ in held),
+            "sliding_window": sum(theirs for _, theirs in held),
+            "recall": recalled,
+        },
+    }
 
 
 def _animates(console: Console) -> bool:
     """Return whether a frame can overwrite the previous one."""
-    return console.is_terminal and not console.is_dumb_terminal
+    return console.is_terminal and not (console.is_dumb_terminal or console.quiet)
 
 
 @dataclass
@@ -244,15 +270,15 @@ def _show_context(stage: _DemoState, context: ContextSelection) -> None:
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
     console.print(comparison.excerpt(context, width=console.width))
-    window = comparison.window_start(stage.tokens, context.max_tokens)
+    window = comparison.window_of(stage.tokens, context)
     console.print(comparison.compare(stage.script, stage.tokens, context, window))
     console.print()
     console.print(comparison.savings(stage.script, stage.tokens, context))
     console.print(comparison.details(stage.script, context, window))
 
 
-def _search(stage: _DemoState, session: Session) -> None:
-    """Search for a question, and recall each detail by its description."""
+def _search(stage: _DemoState, session: Session) -> int:
+    """Search for a question; return how many details are recalled by their description."""
     console = stage.console
     # The first search builds the index and is not timed.
     session.search(_QUESTION, _HITS)
@@ -265,7 +291,7 @@ def _search(stage: _DemoState, session: Session) -> None:
     )
     console.print(stage.picture([stage.strip.found(at for hit in hits for at in hit.found)]))
     console.print()
-    for hit in hits:
+    for hit in () if console.quiet else hits:
         print_hit(hit, _QUESTION)
     wanted = comparison.DETAILS
     found = sum(words in session.recall(what, _RECALLED).text for words, what in wanted)
@@ -273,6 +299,7 @@ def _search(stage: _DemoState, session: Session) -> None:
         f"\nAsked for each detail above by its description alone, recall returns {found} of "
         f"{len(wanted)} word for word, in {_RECALLED} tokens each."
     )
+    return found
 
 
 def _move_on(stage: _DemoState, session: Session, before: ContextSelection) -> None:

@@ -6,14 +6,12 @@ Failures go to standard error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
@@ -25,9 +23,11 @@ from hiermem import (
     ExtractionReport,
     Session,
     TriVector,
+    UsageError,
     to_graphml,
     to_mermaid,
 )
+from hiermem.cli.output import progress
 from hiermem.cli.screen import clean, one_line, out, plural
 
 #: The number of failures listed one by one.
@@ -42,11 +42,12 @@ _FLAGS: Final = (
 
 @contextmanager
 def errors_in_flags() -> Generator[None]:
-    """Replace the names of options by their flags in an error."""
+    """Replace the names of options by their flags in an error, which is one of usage then."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(_by_flags(str(error))) from None
+        said = _by_flags(str(error))
+        raise (ConfigError if said == str(error) else UsageError)(said) from None
 
 
 def _by_flags(text: str) -> str:
@@ -58,24 +59,19 @@ def _by_flags(text: str) -> str:
 def extracted(
     session: Session,
     options: ExtractionOptions,
-    bars: AbstractContextManager[Progress],
     *,
     max_calls: int | None,
     max_tokens: int | None,
+    slow: bool,
 ) -> ExtractionReport:
-    """Extract a session, with a progress bar for each phase."""
-    with bars as progress:
-        tasks: dict[str, TaskID] = {}
+    """Extract a session, with the progress of each phase."""
+    with progress(session.id, "requests", slow=slow) as show:
+        parts: dict[str, tuple[int, int | None]] = {}
 
         def draw(state: ExtractionProgress) -> None:
-            name = "chunks" if state.phase == "map" else "reduce"
-            if state.phase not in tasks:
-                tasks[state.phase] = progress.add_task(name, total=state.total)
-            if state.waiting:
-                name += f" ({state.waiting:,} in progress in another run)"
-            progress.update(
-                tasks[state.phase], description=name, completed=state.done, total=state.total
-            )
+            parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
+            aside = f" ({state.waiting:,} in progress in another run)" if state.waiting else ""
+            show(parts, aside)
 
         return session.extract(
             options, on_progress=draw, max_calls=max_calls, max_tokens=max_tokens
@@ -95,7 +91,7 @@ def print_failures(report: ExtractionReport) -> None:
         )
     if (more := len(report.failures) - _FAILURES) > 0:
         console.print(
-            f"failed: {more:,} more; --format json lists all of them", style="red", soft_wrap=True
+            f"failed: {more:,} more; --json lists all of them", style="red", soft_wrap=True
         )
     if report.tri_vector is not None and not report.kept:
         console.print(
@@ -111,15 +107,15 @@ def print_failures(report: ExtractionReport) -> None:
         console.print(f"stopped by {report.stopped}; extract again to continue", soft_wrap=True)
 
 
-def as_json(report: ExtractionReport) -> str:
-    """Return the complete report and result as JSON, loss-free and in ASCII."""
+def report_data(report: ExtractionReport) -> dict[str, Any]:
+    """Return the complete report and result."""
     vector = report.tri_vector
-    value = {
+    value: dict[str, Any] = {
         each.name: getattr(report, each.name)
         for each in fields(report)
         if each.name not in ("chunks", "failures", "map", "reduce", "tri_vector")
     }
-    value |= {
+    return value | {
         "calls": report.calls,
         "tokens_in": report.tokens_in,
         "tokens_out": report.tokens_out,
@@ -130,7 +126,6 @@ def as_json(report: ExtractionReport) -> str:
         "failures": [asdict(failure) for failure in report.failures],
         "tri_vector": vector.model_dump(mode="json") if vector else None,
     }
-    return json.dumps(value, indent=2)
 
 
 def as_graph(vector: TriVector, form: str, *, most: int) -> str:

@@ -7,7 +7,7 @@ and then to append it. Until the first reading is done, no memory is opened or m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Annotated
 import typer
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import DB, Db, Tenant, progress_bars, shown
-from hiermem.cli.screen import clean, date_range, out, plural, reported_errors
+from hiermem.cli.options import DB, Db, Tenant, shown
+from hiermem.cli.output import Json, hint, print_json, progress
+from hiermem.cli.screen import clean, date_range, out, plural
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 app = typer.Typer()
@@ -91,6 +92,7 @@ def import_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the file holds; write nothing.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Import chats: a session for each conversation. A newer export adds what is new."""
 
@@ -105,19 +107,33 @@ def import_command(
             dates=None if dates is None else dates.value,
         )
 
-    with reported_errors():
-        found = _surveyed(read)
+    found = _surveyed(read, file)
+    if not as_json:
         _print_survey(found)
-        if dry_run:
-            return
-        with Memory.open(db, tenant=tenant) as memory:
-            report = _imported(memory, read(), found)
-            many = len(memory.sessions()) > 1
-        _print_report(report)
-        if report.new:
-            of = f"--db {shown(db)}"
-            listing = f"'hiermem sessions {of}' lists the sessions, and " if many else ""
-            _aside(f"{listing}'hiermem update {of}' makes summaries.")
+    if dry_run:
+        if as_json:
+            print_json({"found": asdict(found), "imported": None})
+        return
+    with Memory.open(db, tenant=tenant) as memory:
+        report = _imported(memory, read(), found, file)
+        names = [record.id for record in memory.sessions(limit=2)]
+    if as_json:
+        print_json({"found": asdict(found), "imported": asdict(report)})
+        return
+    _print_report(report)
+    if report.new:
+        _suggest(db, names)
+
+
+def _suggest(db: str, sessions: list[str]) -> None:
+    """Print the commands that come next; ``sessions`` are the first two of the memory."""
+    many = len(sessions) > 1
+    chosen = " --session ID" if many else ""
+    hint("Next:")
+    if many:
+        hint(f"  hiermem sessions --db {shown(db)}")
+    hint(f"  hiermem update --db {shown(db)}")
+    hint(f"  hiermem context --db {shown(db)}{chosen}")
 
 
 @app.command()
@@ -134,6 +150,7 @@ def ingest(
     speaker: Speaker = None,
     form: NamedFormat = None,
     timezone: Timezone = None,
+    as_json: Json = False,
 ) -> None:
     """Append one conversation to a session. A repeated call appends only new messages."""
 
@@ -154,42 +171,43 @@ def ingest(
                 )
             yield replace(each, id=session or file.stem, title=title or each.title, branching=False)
 
-    with reported_errors():
-        found = _surveyed(read)
-        with Memory.open(db, tenant=tenant) as memory:
-            report = _imported(memory, read(), found)
-            target = memory.session(session or file.stem)
-            status = target.status()
-            sealed = ", ".join(
-                f"{count:,} L{level}" for level, count in status.nodes.items() if count
-            )
-            out().print(
-                f"{plural(found.messages, 'message')} read, {report.new:,} new; session "
-                f"{clean(target.id)!r} holds {status.messages:,}. "
-                f"Sealed: {sealed or 'nothing yet'}.",
-                soft_wrap=True,
-            )
-        _print_notes(found, report)
+    found = _surveyed(read, file)
+    with Memory.open(db, tenant=tenant) as memory:
+        report = _imported(memory, read(), found, file)
+        status = memory.session(session or file.stem).status()
+    if as_json:
+        data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
+        print_json({**data, "found": asdict(found), "imported": asdict(report)})
+        return
+    sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
+    _line(
+        f"{plural(found.messages, 'message')} read, {report.new:,} new; session "
+        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}."
+    )
+    _print_notes(found, report)
 
 
-def _surveyed(read: Callable[[], Iterator[Conversation]]) -> Survey:
-    with progress_bars() as progress:
-        task = progress.add_task("reading", total=None)
+def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:
+    with progress(file.name, "messages read") as show:
 
         def counted() -> Iterator[Conversation]:
+            count = 0
             for each in read():
                 yield each
-                progress.advance(task, len(each.messages))
+                count += len(each.messages)
+                show({"reading": (count, None)})
 
         return survey(counted())
 
 
-def _imported(memory: Memory, chats: Iterator[Conversation], found: Survey) -> ImportReport:
-    with progress_bars() as progress:
-        task = progress.add_task("messages", total=found.messages)
+def _imported(
+    memory: Memory, chats: Iterator[Conversation], found: Survey, file: Path
+) -> ImportReport:
+    with progress(file.name, "messages") as show:
 
         def draw(report: ImportReport) -> None:
-            progress.update(task, completed=report.new + report.held + report.changed)
+            done = report.new + report.held + report.changed
+            show({"messages": (done, found.messages)})
 
         return memory.import_chats(chats, on_progress=draw)
 
@@ -245,16 +263,12 @@ def _differences(report: ImportReport) -> Iterator[str]:
 def _print_notes(found: Survey, report: ImportReport) -> None:
     """Print on standard error what ``ingest`` has to say beside its result."""
     for text in _differences(report):
-        _aside(text)
+        hint(text)
     if found.undated:
-        _aside("Note: no times in the file; its messages get the time of their import.")
+        hint("Note: no times in the file; its messages get the time of their import.")
     for what, count in found.notes.items():
-        _aside(f"Note: {clean(what)}: {count:,}.")
+        hint(f"Note: {clean(what)}: {count:,}.")
 
 
 def _line(text: str) -> None:
     out().print(text, soft_wrap=True)
-
-
-def _aside(text: str) -> None:
-    out(error=True).print(text, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``scrub``, ``backup``, ``check``.
+"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup`` and ``check``.
 
 An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
 on, it needs ``--yes``.
@@ -25,19 +25,19 @@ from hiermem.cli.options import (
     DB,
     Db,
     Forks,
-    Form,
     SessionId,
-    Shape,
     Tenant,
+    Yes,
     named_session,
     open_existing,
     session_of,
     sessions_of,
+    shown,
 )
-from hiermem.cli.screen import clean, confirm, out, plural, reported_errors
+from hiermem.cli.output import Code, Json, confirm, hint, print_json
+from hiermem.cli.screen import clean, out, plural
 from hiermem.cli.tables import (
     all_runs,
-    as_json,
     metrics_data,
     metrics_table,
     one_run,
@@ -75,25 +75,25 @@ def runs(
     ] = None,
     tenant: Tenant = "default",
     limit: Annotated[int, typer.Option(min=1, help="The number of runs, newest first.")] = 20,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """List runs (updates, extractions, erasures), or show one run item by item."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         if run is not None:
             report = _run_of(memory, run)
-            if form is Shape.json:
-                typer.echo(as_json(report))
+            if as_json:
+                print_json(report)
             else:
                 out(whole=True).print(one_run(report))
             return
         found = _runs_of(memory, session, limit)
-        if form is Shape.json:
-            typer.echo(as_json([asdict(each) for each in found]))
+        if as_json:
+            print_json({"runs": [asdict(each) for each in found]})
         elif found:
             console = out(whole=True)
             console.print(all_runs(found, ids=short(found) if console.is_terminal else None))
         else:
-            out().print("no runs yet")
+            hint("no runs yet")
 
 
 def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]:
@@ -139,16 +139,16 @@ def metrics(
     context_price: Annotated[
         float | None, typer.Option(min=0, help="The price of a million tokens of a context.")
     ] = None,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """Show a session's metrics: compression, cost, and the facts that were kept."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         prices = None
         if (input_price, output_price, context_price) != (None, None, None):
             prices = Prices(input_price or 0.0, output_price or 0.0, context_price)
         found = session_of(memory, session).metrics(prices)
-        if form is Shape.json:
-            typer.echo(as_json(metrics_data(found)))
+        if as_json:
+            print_json(metrics_data(found))
         else:
             out().print(metrics_table(found))
 
@@ -176,13 +176,14 @@ def erase(
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
 
     A whole session is erased by 'hiermem delete'.
     """
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         if bool(messages) == everything:
             raise UsageError("pass messages, or --everything")
         if quarantine and not messages:
@@ -192,7 +193,7 @@ def erase(
                 raise UsageError("--everything concerns no single session; leave --session out")
             count = sum(1 for _ in sessions_of(memory))
             confirm(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
-            print_receipt(memory.erase_tenant())
+            print_receipt(memory.erase_tenant(), as_json=as_json)
             return
         target = session_of(memory, session)
         name = clean(target.id)
@@ -200,20 +201,7 @@ def erase(
         word = "quarantine" if quarantine else "erase"
         confirm(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
         act = target.quarantine if quarantine else target.erase
-        print_receipt(act(indices, forks=forks.value))
-
-
-@app.command()
-def scrub(*, db: Db = DB) -> None:
-    """Clean the store's bytes after earlier erasures; exit code 1 if they may hold more.
-
-    In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
-    """
-    with reported_errors(), open_existing(db, "default") as memory:
-        found = memory.scrub()
-        print_scrubbed(found)
-        if not found.done:
-            raise typer.Exit(1)
+        print_receipt(act(indices, forks=forks.value), as_json=as_json)
 
 
 def _indices(words: list[str]) -> list[int]:
@@ -230,14 +218,27 @@ def _indices(words: list[str]) -> list[int]:
 
 
 # ---------------------------------------------------------------------------------------------
-# check
+# scrub, migrate, backup and check
 
 
 @app.command()
-def migrate(*, db: Db = DB) -> None:
+def scrub(*, db: Db = DB, as_json: Json = False) -> None:
+    """Clean the store's bytes after earlier erasures.
+
+    In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
+    """
+    with open_existing(db, "default") as memory:
+        print_scrubbed(memory.scrub(), as_json=as_json)
+
+
+@app.command()
+def migrate(*, db: Db = DB, as_json: Json = False) -> None:
     """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
-    with reported_errors(), open_existing(db, "default", migrate=True):
-        out().print("the store is of the version of this hiermem", soft_wrap=True)
+    with open_existing(db, "default", migrate=True):
+        if as_json:
+            print_json({"migrated": shown(db)})
+        else:
+            out().print("the store is of the version of this hiermem", soft_wrap=True)
 
 
 @app.command()
@@ -245,28 +246,28 @@ def backup(
     target: Annotated[str, typer.Argument(help="The new file to copy the store to.")],
     *,
     db: Db = DB,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """Copy the whole store to a new file, also while others are using it."""
-    with reported_errors(), open_existing(db, "default") as memory:
+    with open_existing(db, "default") as memory:
         copy = memory.backup(target)
-        if form is Shape.json:
-            typer.echo(as_json(copy))
+        if as_json:
+            print_json(copy)
         else:
             out().print(f"copied to {clean(copy.place)}", soft_wrap=True)
 
 
 @app.command()
-def check(*, db: Db = DB, tenant: Tenant = "default", form: Form = Shape.table) -> None:
+def check(*, db: Db = DB, tenant: Tenant = "default", as_json: Json = False) -> None:
     """Verify the promises that stored data can show. Reads everything, writes nothing."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         report = _checked(memory)
-        if form is Shape.json:
-            typer.echo(as_json({**asdict(report), "ok": report.ok}))
+        if as_json:
+            print_json({**asdict(report), "ok": report.ok})
         else:
             print_check(report)
         if not report.ok:
-            raise typer.Exit(1)
+            raise typer.Exit(Code.ERROR)
 
 
 def _checked(memory: Memory) -> CheckReport:

@@ -5,7 +5,6 @@ Only commands that create a memory accept a file that does not exist.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from difflib import get_close_matches
 from enum import StrEnum
@@ -13,10 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from hiermem import LLM, Memory, NotFoundError, Session, SessionRecord, UsageError
-from hiermem.cli.screen import clean, out
+from hiermem.cli.screen import clean, one_line
 
 Db = Annotated[
     str,
@@ -27,24 +25,16 @@ SessionId = Annotated[
     str | None,
     typer.Option("--session", "-s", help="The session; optional if there is only one."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 #: The default file of the memory.
 DB = "hiermem.db"
-#: Seconds between two lines of progress.
-_QUIET = 10.0
 #: The number of sessions that are read at once.
 _PAGE = 500
-#: The number of names that are suggested for one that does not exist.
-_NEAREST = 3
-
-
-class Shape(StrEnum):
-    """The format of a result."""
-
-    table = "table"
-    json = "json"
-
-
-Form = Annotated[Shape, typer.Option("--format", help="A table, or the complete result as JSON.")]
+#: The number of sessions that are named where one must be chosen, and for one that does not exist.
+_NAMED, _NEAREST = 8, 3
+#: The characters of a title that are shown beside an id.
+_TITLE = 40
+_LISTED = "'hiermem sessions' lists them"
 
 
 class Forks(StrEnum):
@@ -61,7 +51,9 @@ def shown(db: str) -> str:
 
 def open_existing(db: str, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
     """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
-    if "://" not in db and not Path(db).exists():
+    file = Path(db)
+    missing = not file.exists() or (file.is_file() and not file.stat().st_size)
+    if missing and "://" not in db:
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )
@@ -83,55 +75,37 @@ def session_of(memory: Memory, session: str | None) -> Session:
     """
     if session is not None:
         return named_session(memory, session)
-    ids = [record.id for record in sessions_of(memory)]
-    if len(ids) == 1:
-        return memory.session(ids[0])
-    if not ids:
-        raise UsageError("this memory holds no session yet; import a conversation first")
-    named = ", ".join(clean(each) for each in ids[:8]) + (" …" if len(ids) > 8 else "")
-    raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
+    found = memory.sessions(limit=_NAMED + 1)
+    if len(found) == 1:
+        return memory.session(found[0].id)
+    if not found:
+        raise NotFoundError("this memory holds no session yet; import a conversation first")
+    more = f" and more; {_LISTED}" if len(found) > _NAMED else ""
+    named = ", ".join(map(_name, found[:_NAMED]))
+    raise UsageError(
+        f"there are {memory.count_sessions():,} sessions; choose one with --session: {named}{more}"
+    )
 
 
 def named_session(memory: Memory, name: str) -> Session:
-    """Return the session of that name. Raises NotFoundError, with the names most like it."""
+    """Return the session of that id. Raises NotFoundError, with the ids and titles most like it."""
     session = memory.session(name)
     if session.count():
         return session
-    ids = [record.id for record in sessions_of(memory)]
-    if name in ids:
+    records = list(sessions_of(memory))
+    if any(record.id == name for record in records):
         return session
-    near = ", ".join(clean(each) for each in get_close_matches(name, ids, _NEAREST, 0.5))
-    like = f"; there is {near}" if near else ""
-    raise NotFoundError(f"there is no session {name!r}{like}")
-
-
-class ProgressLines:
-    """Progress on standard error where that is no terminal: a line now and then, for a log.
-
-    Work that is ``slow`` begins with a line.
-    """
-
-    def __init__(self, session: str, *, slow: bool) -> None:
-        self._session = session
-        self._next = time.monotonic() + (0.0 if slow else _QUIET)
-
-    def draw(self, done: int, total: int) -> None:
-        """Print how much is done, unless a line was printed a short time ago."""
-        if not total or time.monotonic() < self._next or out(error=True).is_terminal:
-            return
-        self._next = time.monotonic() + _QUIET
-        line = f"{clean(self._session)}: {done:,} of {total:,} summaries"
-        out(error=True).print(line, soft_wrap=True)
-
-
-def progress_bars() -> Progress:
-    """Return progress bars on standard error that disappear when they are done."""
-    console = out(error=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
+    like: dict[str, list[str]] = {}
+    for record in records:
+        for text in (record.id, record.title or record.id):
+            like.setdefault(text, []).append(_name(record))
+    near = dict.fromkeys(
+        named for text in get_close_matches(name, like, _NEAREST, 0.5) for named in like[text]
     )
+    there = f"there is {', '.join(list(near)[:_NEAREST])}" if near else _LISTED
+    raise NotFoundError(f"there is no session {name!r}; {there}")
+
+
+def _name(record: SessionRecord) -> str:
+    """Return a session's id, with its title where it has one."""
+    return clean(record.id) + (f" ({one_line(record.title, _TITLE)})" if record.title else "")

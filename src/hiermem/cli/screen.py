@@ -1,4 +1,4 @@
-"""Formats output for a terminal: cleaned text, numbers, dates and errors.
+"""Formats output for a terminal: cleaned text, numbers and dates.
 
 Text from a user, a model or a file is printed only through ``clean`` and never as markup, so that
 no message can move the cursor, change colours or reverse text.
@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-import threading
 import unicodedata
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import datetime
-from types import FrameType
-from typing import NoReturn
+from typing import IO
 
-import typer
 from rich.console import Console
-
-from hiermem import BudgetTooSmallError, HiermemError, UsageError
+from rich.text import Text
 
 #: What becomes of degraded summaries.
 RETRIED = "to be asked for again later"
@@ -100,9 +93,14 @@ class _Screen(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.file.fileno())
-        os.close(nowhere)
+        silence(self.file)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let what is still written to a stream that nobody reads any more go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def out(*, error: bool = False, whole: bool = False) -> Console:
@@ -121,77 +119,15 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
     )
 
 
+def print_indented(console: Console, text: Text, indent: int) -> None:
+    """Print text wrapped between words, each line indented, to the width of the console."""
+    for line in text.wrap(console, console.width - indent):
+        line.rstrip()
+        console.print(Text(" " * indent).append(line), soft_wrap=True)
+
+
 def replace_unencodable() -> None:
     """Let standard output and error replace characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-class TerminatedError(KeyboardInterrupt):
-    """The process was asked to end; it is handled as Ctrl-C is."""
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise TerminatedError
-
-
-@contextmanager
-def _termination() -> Generator[None]:
-    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
-    before = signal.getsignal(signal.SIGTERM)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before in (signal.SIG_IGN, None):
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def reported_errors() -> Generator[None]:
-    """Print an error that the user can act on as one line, and exit with code 1.
-
-    A command that is interrupted says so and exits with the code of its signal: 130 or 143.
-    """
-    try:
-        with _termination():
-            yield
-    except KeyboardInterrupt as error:
-        again = "what was made is kept, and the same command continues"
-        out(error=True).print(f"interrupted: {again}", style="yellow", soft_wrap=True)
-        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
-        raise typer.Exit(128 + number) from None
-    except BrokenPipeError:
-        raise typer.Exit(0) from None
-    except BudgetTooSmallError as error:
-        _print_error(
-            f"{error.budget:,} tokens are too few for this session; it needs at least "
-            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
-        )
-        raise typer.Exit(1) from None
-    except (HiermemError, OSError) as error:
-        again = " Trying again may help." if getattr(error, "retryable", False) else ""
-        _print_error(f"{error}{again}")
-        raise typer.Exit(1) from None
-
-
-def _print_error(text: str) -> None:
-    flat = " ".join(clean(text).split())
-    out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation.
-
-    Raises UsageError if it is refused, or if there is no terminal to ask on.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} Pass --yes to confirm; there is no terminal to ask on")
-    if not typer.confirm(question, err=True):
-        raise UsageError("nothing was done")

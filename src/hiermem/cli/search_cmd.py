@@ -6,19 +6,18 @@ only: highlighted on a terminal, and between asterisks elsewhere.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.options import DB, Db, SessionId, Shape, Tenant, open_existing, session_of
-from hiermem.cli.screen import clean, date_range, out, reported_errors
+from hiermem.cli.options import DB, Db, SessionId, Tenant, open_existing, session_of
+from hiermem.cli.output import Json, echo, hint, print_json
+from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.tree_view import level_style
 
 app = typer.Typer()
@@ -89,9 +88,10 @@ def context(
     explain: Annotated[
         bool, typer.Option("--explain", help="Describe the context instead of printing it.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Print a context of the whole session that fits a token budget."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         selection = session_of(memory, session).context(
             max_tokens,
             query=query,
@@ -101,16 +101,48 @@ def context(
             strategy=strategy.value,
             allow_omission=allow_omission,
         )
-        if explain:
-            typer.echo(clean(selection.explain()))
+        if as_json:
+            print_json(_context_data(selection, form))
+        elif explain:
+            echo(clean(selection.explain()) + "\n")
             _print_recalled(selection, query or "")
         elif form is not Format.text:
-            data = selection.to_openai() if form is Format.openai else selection.to_anthropic()
-            typer.echo(_escaped_json(data))
+            print_json(_prompt(selection, form))
         elif query is not None and out().is_terminal:
             _print_marked(selection, query)
         else:
-            typer.echo(clean(selection.to_text()))
+            echo(clean(selection.to_text()) + "\n")
+
+
+def _prompt(selection: ContextSelection, form: Format) -> object:
+    """Return a context in one of the formats."""
+    if form is Format.text:
+        return selection.to_text()
+    return selection.to_openai() if form is Format.openai else selection.to_anthropic()
+
+
+def _context_data(selection: ContextSelection, form: Format) -> dict[str, Any]:
+    """Return what is printed of a context as JSON: its figures and its blocks, and the prompt."""
+    return {
+        "session_id": selection.session_id,
+        "max_tokens": selection.max_tokens,
+        "total_tokens": selection.total_tokens,
+        "shared_prefix_tokens": selection.shared_prefix_tokens,
+        "messages": selection.messages,
+        "coverage": selection.coverage,
+        "omitted": [[each.span.start, each.span.stop] for each in selection.omitted],
+        "trimmed": list(selection.trimmed),
+        "blocks": [
+            {
+                "kind": each.kind,
+                "level": each.level,
+                "span": [each.span.start, each.span.stop],
+                "tokens": each.tokens,
+            }
+            for each in selection.blocks
+        ],
+        "prompt": _prompt(selection, form),
+    }
 
 
 def _profile(mix: Mix) -> ContextProfile:
@@ -170,10 +202,10 @@ def search(
         int | None,
         typer.Option(min=1, help="Print verbatim messages that fit this many tokens instead."),
     ] = None,
-    form: Annotated[Shape, typer.Option("--format", help="A table, or JSON.")] = (Shape.table),
+    as_json: Json = False,
 ) -> None:
     """Find messages and summaries that answer a question, best first."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         target = session_of(memory, session)
         # An omitted option is an empty list, which as a filter would match nothing.
         filters: dict[str, Any] = {
@@ -184,25 +216,26 @@ def search(
             "since": since and since.replace(tzinfo=UTC),
             "until": until and until.replace(tzinfo=UTC),
         }
+        more: dict[str, Any] = {}
         if tokens is not None:
             if level:
                 raise typer.BadParameter("--tokens returns messages only; omit --level")
             found = target.recall(query, tokens, **filters)
-            hits: Iterable[Hit] = found.hits
-            if form is Shape.table:
+            if not as_json:
                 _print_text(found.text, query)
                 return
+            more = {"total_tokens": found.total_tokens, "text": found.text}
+            hits: Sequence[Hit] = found.hits
         else:
             hits = target.search(query, limit, levels=level or None, **filters)
-        if form is Shape.json:
-            typer.echo(_escaped_json([_as_data(hit, query) for hit in hits]))
+        if as_json:
+            data = [_as_data(hit, query) for hit in hits]
+            print_json({"session_id": target.id, "hits": data, **more})
             return
-        printed = 0
         for hit in hits:
             print_hit(hit, query)
-            printed += 1
-        if not printed:
-            out(error=True).print("Nothing found.")
+        if not hits:
+            hint("Nothing found.")
 
 
 def _print_text(text: str, query: str) -> None:
@@ -213,7 +246,7 @@ def _print_text(text: str, query: str) -> None:
 def print_hit(hit: Hit, query: str) -> None:
     """Print one hit: its place and speaker, then the text around the first match.
 
-    On a terminal the text is wrapped between words; elsewhere it is one line.
+    The text is wrapped between words and indented, to the width of the terminal or of a file.
     """
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
     if hit.message is not None:
@@ -227,11 +260,7 @@ def print_hit(hit: Hit, query: str) -> None:
     head.append(f"  {hit.score:.2f}", style="not bold bright_black")
     console = out()
     console.print(head, soft_wrap=True)
-    found = _styled(_snippet(hit.text, query), query)
-    if console.is_terminal:
-        console.print(Padding(found, (0, 0, 0, _INDENT), expand=False))
-    else:
-        console.print(Text(" " * _INDENT).append(found), soft_wrap=True)
+    print_indented(console, _styled(_snippet(hit.text, query), query), _INDENT)
 
 
 def _snippet(text: str, query: str) -> str:
@@ -280,12 +309,3 @@ def _as_data(hit: Hit, query: str) -> dict[str, Any]:
         "text": hit.text,
         "matched": [list(mark) for mark in matched(hit.text, query)],
     }
-
-
-def _escaped_json(data: object) -> str:
-    """Return JSON, loss-free, with the characters that a terminal would obey escaped."""
-    text = json.dumps(data, ensure_ascii=False, indent=2)
-    found = {char for char in set(text) if clean(char) != char}
-    for char in found:
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return text

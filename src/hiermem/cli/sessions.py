@@ -1,12 +1,12 @@
-"""The commands about whole sessions: ``sessions``, ``export`` and ``delete``."""
+"""The commands about whole sessions: ``sessions``, ``rename``, ``export`` and ``delete``."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -29,16 +29,16 @@ from hiermem.cli.options import (
     DB,
     Db,
     Forks,
-    Form,
     SessionId,
-    Shape,
     Tenant,
+    Yes,
     named_session,
     open_existing,
     session_of,
 )
-from hiermem.cli.screen import clean, confirm, date_range, out, plural, reported_errors
-from hiermem.cli.tables import as_json, print_receipt
+from hiermem.cli.output import Json, confirm, echo, hint, print_json, progress, to_json
+from hiermem.cli.screen import clean, date_range, out, plural
+from hiermem.cli.tables import print_receipt
 
 app = typer.Typer()
 
@@ -75,21 +75,21 @@ def sessions(
     limit: Annotated[
         int | None, typer.Option(min=1, help="The number of sessions; all by default.")
     ] = None,
-    form: Form = Shape.table,
+    as_json: Json = False,
 ) -> None:
     """List the sessions, one per line."""
     labels = _labels(metadata or [])
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         found = _listed(memory, labels, order=order, limit=limit)
-        if form is Shape.json:
-            typer.echo(as_json([_data(record) for record in found]))
+        if as_json:
+            print_json({"sessions": [_data(record) for record in found]})
             return
         console = out()
         empty = True
         for record in found:
             empty = False
             about = f", {clean(record.title)}" if record.title else ""
-            days = f", {date_range(record.created_at, record.last_activity)}"
+            days = f", {date_range(*_times(memory, record))}" if record.messages else ""
             forked = f", a fork of {clean(record.forked_from)}" if record.forked_from else ""
             state = ", closed" if record.closed else ""
             console.print(
@@ -98,7 +98,13 @@ def sessions(
                 soft_wrap=True,
             )
         if empty:
-            out(error=True).print("no session is labelled so" if labels else "no sessions yet")
+            hint("no session is labelled so" if labels else "no sessions yet")
+
+
+def _times(memory: Memory, record: SessionRecord) -> list[datetime]:
+    """Return the times of a session's first and last message; it may have been made later."""
+    session, last = memory.session(record.id), record.messages - 1
+    return [session.messages(at, at + 1)[0].created_at for at in (0, last)]
 
 
 def _labels(given: list[str]) -> dict[str, str]:
@@ -146,6 +152,27 @@ def _data(record: SessionRecord) -> dict[str, Any]:
 
 
 @app.command()
+def rename(
+    name: Annotated[str, typer.Argument(metavar="SESSION", help="The session.")],
+    title: Annotated[str, typer.Argument(help="Its new title; an empty one removes it.")],
+    *,
+    db: Db = DB,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+) -> None:
+    """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
+    with open_existing(db, tenant) as memory:
+        session = named_session(memory, name)
+        before = session.status().title
+        session.set_title(title or None)
+        if as_json:
+            print_json({"session_id": session.id, "title": title or None, "before": before})
+        else:
+            now = f"is called {clean(title)!r}" if title else "has no title"
+            out().print(f"session {clean(session.id)!r} {now} now", soft_wrap=True)
+
+
+@app.command()
 def export(
     target: Annotated[
         Path | None, typer.Argument(help="The new file; without it, the export is printed.")
@@ -157,19 +184,28 @@ def export(
     form: Annotated[
         Notation, typer.Option("--format", help="Messages as JSON lines, or text to be read.")
     ] = Notation.jsonl,
+    as_json: Json = False,
 ) -> None:
     """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    if as_json and target is None:
+        raise UsageError("--json says what was written to a file; name one, or leave --json out")
+    with open_existing(db, tenant) as memory:
         chosen = session_of(memory, session)
+        count = 0
         if target is None:
             for text in _exported(chosen, form):
-                typer.echo(text, nl=False)
+                echo(text)
             return
-        with _new_file(target) as file:
+        with _new_file(target) as file, progress(chosen.id, "messages") as show:
+            total = chosen.count()
             for text in _exported(chosen, form):
                 file.write(text)
-        count = plural(chosen.count(), "message")
-        out(error=True).print(f"wrote {count} to {clean(str(target))}", soft_wrap=True)
+                count += 1
+                show({"messages": (count, total)})
+        if as_json:
+            print_json({"session_id": chosen.id, "file": str(target), "messages": count})
+        else:
+            hint(f"wrote {plural(count, 'message')} to {clean(str(target))}")
 
 
 @contextmanager
@@ -194,23 +230,24 @@ def _new_file(target: Path) -> Iterator[TextIO]:
 
 
 def _exported(session: Session, form: Notation) -> Iterator[str]:
-    """Yield a session's messages in a format, a page at a time. Quarantined ones are left out."""
+    """Yield a session's live messages in a format, read a page at a time."""
+    heading = ""
     if form is Notation.markdown:
-        title = session.status().title
-        yield f"# {clean(title or session.id)}\n"
+        heading = f"# {clean(session.status().title or session.id)}\n"
     day, stop = "", session.count()
     for start in range(0, stop, _PAGE):
         for stored in session.messages(start, min(stop, start + _PAGE)):
             if stored.state != "live":
                 continue
             if form is Notation.jsonl:
-                yield json.dumps(_line(stored), ensure_ascii=False) + "\n"
+                yield to_json(_line(stored)) + "\n"
                 continue
             said = stored.message.created_at
             if said is not None and f"{said:%Y-%m-%d}" != day:
                 day = f"{said:%Y-%m-%d}"
-                yield f"\n## {day}\n"
-            yield _paragraph(stored)
+                heading += f"\n## {day}\n"
+            yield heading + _paragraph(stored)
+            heading = ""
 
 
 def _line(stored: StoredMessage) -> dict[str, Any]:
@@ -264,10 +301,11 @@ def delete(
     forks: Annotated[
         Forks, typer.Option(help="Delete in all forks as well, or keep the messages there.")
     ] = Forks.all,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Erase a session with everything that is kept of it. This cannot be undone."""
-    with reported_errors(), open_existing(db, tenant) as memory:
+    with open_existing(db, tenant) as memory:
         session = named_session(memory, name)
         confirm(f"erase session {clean(name)!r}?", yes=yes)
-        print_receipt(session.delete(forks=forks.value))
+        print_receipt(session.delete(forks=forks.value), as_json=as_json)

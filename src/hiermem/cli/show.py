@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console, Group
 from rich.text import Text
@@ -62,13 +63,59 @@ def tree(session: Session, *, lowest: int | None) -> None:
         console.print(f"{plural(stand_ins, 'summary', 'summaries')} degraded, {RETRIED}")
 
 
-def summary(session: Session, node: str) -> None:
-    """Print one summary in full: its place, what it covers, how it was made, its text."""
+def find(session: Session, node: str) -> Summary:
+    """Return the summary of that id. Raises NotFoundError."""
     level = node.removeprefix("L").partition(".")[0]
     known = session.summaries(int(level)) if level.isdecimal() and int(level) else []
     found = next((each for each in known if each.id == node), None)
     if found is None:
         raise NotFoundError(f"session {session.id!r} has no summary {node!r}")
+    return found
+
+
+def summary_data(found: Summary) -> dict[str, Any]:
+    """Return what is printed of a summary as JSON."""
+    made, node = found.revision, found.node
+    return {
+        "id": found.id,
+        "level": found.level,
+        "span": [found.span.start, found.span.stop],
+        "messages": found.messages,
+        "from": node.first_at,
+        "to": node.last_at,
+        "parent": found.parent,
+        "children": list(found.children),
+        "status": found.status,
+        "degraded": node.degraded,
+        "dirty": node.dirty,
+        "stale": node.stale,
+        "model": made and made.model,
+        "tokens": found.tokens,
+        "fidelity": made and made.fidelity,
+        "text": found.text,
+    }
+
+
+def tree_data(session: Session, *, lowest: int | None) -> dict[str, Any]:
+    """Return what is printed of a session as JSON: its state, and the summaries from a level up."""
+    state = session.status()
+    levels = [level for level in sorted(state.nodes, reverse=True) if level >= (lowest or 1)]
+    return {
+        "session_id": state.id,
+        "title": state.title,
+        "participants": list(state.participants),
+        "messages": state.messages,
+        "closed": state.closed,
+        "nodes": state.nodes,
+        "queue": state.queue,
+        "degraded": state.degraded,
+        "last_error": state.last_error,
+        "summaries": [summary_data(each) for level in levels for each in session.summaries(level)],
+    }
+
+
+def summary(found: Summary) -> None:
+    """Print one summary in full: its place, what it covers, how it was made, its text."""
     console = out()
     console.print(_line(found, width=console.width, text=False))
     below = ", ".join(found.children)

@@ -1,23 +1,23 @@
-"""Formats the results of the commands in ``maintenance`` as tables, or as JSON.
+"""Formats the results of the commands in ``maintenance`` as tables.
 
-Text from a user, a model or a file is cleaned before it is printed, and JSON is ASCII, so that
-nothing in it can move the cursor.
+Text from a user, a model or a file is cleaned before it is printed.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
-from hiermem.cli.screen import RETRIED, clean, out, plural, share
+from hiermem.cli.output import Code, print_json
+from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -54,7 +54,11 @@ _PROMISES = {
     "P11": "erasure",
     "P12": "isolation",
     "P13": "stable rendering",
+    "bank": "the bank adds up",
+    "dirt": "summaries are up to date, or marked",
 }
+#: The width of the state of a promise.
+_STATE = 8
 
 
 def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
@@ -68,7 +72,7 @@ def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
         table.add_row(
             clean(each.id[:ids]),
             each.kind,
-            clean(each.subject),
+            _subject(each),
             _moment(each.started_at),
             Text(each.outcome, style="" if each.outcome == "ok" else "yellow"),
             clean(_result_of(each)),
@@ -107,6 +111,10 @@ def _result_of(run: RunRecord) -> str:
     if not parts and run.outcome == "ok":
         parts.append("no calls")
     return ", ".join(parts)
+
+
+def _subject(run: RunRecord) -> str:
+    return clean(run.subject) or "all sessions"
 
 
 def _erasure_kind(run: RunRecord) -> str:
@@ -154,7 +162,7 @@ def one_run(report: RunReport) -> RenderableType:
     """Return one run and its items."""
     record = report.record
     lines = [
-        f"{record.kind} of {clean(record.subject)}: {report.outcome}",
+        f"{record.kind} of {_subject(record)}: {report.outcome}",
         f"began {_moment(record.started_at)}"
         + ("" if report.seconds is None else f", took {report.seconds:.1f} s"),
     ]
@@ -268,8 +276,20 @@ def metrics_table(found: Metrics) -> RenderableType:
     return Group(Text("\n".join(lines)), Text(), table)
 
 
-def print_receipt(receipt: Receipt) -> None:
-    """Print what was removed, where it was found, and what is left to do."""
+def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
+    """Print what was removed, where it was found, and what is left to do.
+
+    Ends with the code for incomplete work where the file may still hold bytes of it.
+    """
+    if as_json:
+        print_json(receipt)
+    else:
+        _print_lines(_receipt_lines(receipt))
+    if not receipt.scrubbed and receipt.scrub_reason and receipt.kind != "quarantine":
+        raise typer.Exit(Code.INCOMPLETE)
+
+
+def _receipt_lines(receipt: Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
@@ -305,21 +325,30 @@ def print_receipt(receipt: Receipt) -> None:
             lines.append("try again with: hiermem scrub")
     if receipt.run_id:
         lines.append(f"run {receipt.run_id}")
+    return lines
+
+
+def _print_lines(lines: list[str]) -> None:
     out().print("\n".join(lines), soft_wrap=True)
 
 
-def print_scrubbed(found: Scrubbed) -> None:
-    """Print whether the file's bytes are clean, or why not."""
+def print_scrubbed(found: Scrubbed, *, as_json: bool) -> None:
+    """Print whether the file's bytes are clean, or why not, and end with the code for that."""
     lines = ["the store holds no bytes of what was erased"]
     if not found.done:
         lines = [f"the store may still hold bytes of what was erased: {clean(found.reason)}"]
     if found.removed:
         lines.append(f"removed: {plural(len(found.removed), 'backup')}")
-    out().print("\n".join(lines), soft_wrap=True)
+    if as_json:
+        print_json(found)
+    else:
+        _print_lines(lines)
+    if not found.done:
+        raise typer.Exit(Code.INCOMPLETE)
 
 
 def print_check(report: CheckReport) -> None:
-    """Print each promise by number and name with its state, then the findings."""
+    """Print each promise with its state, then the findings."""
     console = out()
     console.print(
         f"{plural(report.sessions, 'session')}, {plural(report.messages, 'message')}, "
@@ -331,39 +360,27 @@ def print_check(report: CheckReport) -> None:
         broken[finding.promise] = broken.get(finding.promise, 0) + 1
     for promise, what in report.checked.items():
         count = broken.get(promise, 0)
-        state = Text("kept  ", style="green") if not count else Text("BROKEN", style="bold red")
-        line = Text(f"{promise:<5} ").append_text(state).append(f" {_promise(promise, what)}")
-        console.print(line.append(f": {count:,} found" if count else ""), soft_wrap=True)
-    for promise, why in report.not_shown.items():
-        line = Text(f"{promise:<5} ").append("unseen", style="yellow")
-        console.print(line.append(f" {_promise(promise, why)}"), soft_wrap=True)
+        state = Text("kept    ", style="green") if not count else Text("BROKEN  ", style="bold red")
+        found = f": {count:,} found" if count else ""
+        console.print(state.append(f"{_promise(promise)}{found}", "default not bold"))
+        print_indented(console, Text(clean(what), style="bright_black"), _STATE)
     if report.not_shown:
-        console.print(
-            "unseen: stored data cannot show these; the library's tests prove them", soft_wrap=True
-        )
+        names = ", ".join(_promise(promise) for promise in report.not_shown)
+        unseen = f"Stored data cannot show these; the library's tests prove them: {names}."
+        console.print(Text(unseen, style="yellow"))
     for skipped in report.skipped:
         console.print(Text(clean(skipped), style="yellow"), soft_wrap=True)
     for finding in report.findings[:_FINDINGS]:
-        console.print(Text(clean(str(finding)), style="red"), soft_wrap=True)
+        said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
+        console.print(Text(clean(f"{said}: {finding.what}"), style="red"), soft_wrap=True)
     if len(report.findings) > _FINDINGS:
         more = len(report.findings) - _FINDINGS
-        console.print(f"and {more:,} more; --format json gives all", soft_wrap=True)
+        console.print(f"and {more:,} more; --json gives all", soft_wrap=True)
 
 
-def _promise(number: str, text: str) -> str:
-    """Return the name of a promise with what was checked, or why it was not."""
-    name = _PROMISES.get(number)
-    return f"{name} ({clean(text)})" if name else clean(text)
-
-
-def as_json(value: Any) -> str:
-    """Return values as ASCII JSON, so that nothing in them can move the cursor."""
-    data = asdict(value) if hasattr(value, "__dataclass_fields__") else value
-    return json.dumps(data, indent=2, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else dict(value)
+def _promise(name: str) -> str:
+    """Return the name of a promise in words."""
+    return _PROMISES.get(name, name)
 
 
 def _moment(when: datetime) -> str:

@@ -18,9 +18,9 @@ from hiermem import ContextSelection, Summary
 from hiermem.cli.screen import day
 
 GUTTER = 9
-#: Plain blue and magenta are hard to read on a black background.
+#: Plain blue and magenta are hard to read on black, and white cannot be read on white.
 _STYLES = {1: "green", 2: "cyan", 3: "bright_blue"}
-_VERBATIM = "bright_white"
+_VERBATIM = "default"
 
 
 def level_style(level: int) -> str:
@@ -96,9 +96,10 @@ class Strip:
             # A bar of several columns leaves its last one blank; narrow bars alternate in shade.
             drawn = end - 1 if end - begin > 1 else end
             fill = self.glyphs.made if bar.made else self.glyphs.waiting
-            shade = "red" if bar.failed else colour if bar.made else f"dim {colour}"
-            if drawn == end and number % 2:
-                shade = f"{shade} dim" if bar.made else shade
+            shade = "red" if bar.failed else colour
+            # Labels are never dim: dim blue is as hard to read as plain blue.
+            if drawn == end and number % 2 and bar.made:
+                shade = f"{shade} dim"
             label = f" {bar.label} " if drawn - begin >= len(bar.label) + 4 else ""
             text = label.center(drawn - begin, fill) if label else fill * (drawn - begin)
             cells[begin:drawn] = text

@@ -81,7 +81,7 @@ def long_chat():
 async def test_the_budget_is_used(roles, long_chat):
     """Broken: half of it stood empty, and a sliding window held more."""
     if roles == ("user",):
-        found, _ = await live(talk_of(600, roles=roles), 2_000)
+        found, _ = await live(talk_of(440, roles=roles), 2_000)
     else:
         found = long_chat[0][:300]
     late = [each for each in found if each.messages > 300]
@@ -97,8 +97,8 @@ async def test_the_budget_is_used(roles, long_chat):
 
 
 async def test_what_is_appended_costs_little_more_than_itself():
-    found, session = await live(talk_of(600), 4_000)
-    stored = await session.messages(0, 600)
+    found, session = await live(talk_of(400), 4_000)
+    stored = await session.messages(0, 400)
     sent = sum(each.total_tokens - each.shared_prefix_tokens for each in found)
     assert sent / sum(each.tokens for each in stored) < 1.6
 
@@ -179,7 +179,7 @@ async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budge
     """Broken once: a zone that was pooled again took the text of a quarantined message in."""
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
     session = memory.session("s")
-    messages = talk_of(300)
+    messages = talk_of(220)
     for at, message in enumerate(messages):
         await session.append(message)
         if at % 10 == 5:
@@ -280,7 +280,7 @@ async def test_a_reserve_is_what_stays_verbatim():
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
     session = memory.session("s")
     least, zones = [], []
-    for at, message in enumerate(talk_of(500)):
+    for at, message in enumerate(talk_of(340)):
         await session.append(message)
         if at % 2:
             await session.update()

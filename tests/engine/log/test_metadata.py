@@ -45,6 +45,28 @@ async def test_metadata_are_kept_with_the_session_from_its_first_append():
         assert report.ok
 
 
+async def test_a_title_is_replaced_and_makes_no_summary_outdated():
+    """Broken, a title could be changed by appending only, or another one would cost calls."""
+    async with AsyncMemory.open(":memory:") as memory:
+        session = memory.session("s", title="Before")
+        with pytest.raises(NotFoundError):
+            await session.set_title("After")
+        await session.append([Message.user(f"Pump {n} is set to {n * 7} rpm.") for n in range(40)])
+        await session.update()
+        other = memory.session("s")
+        for title in ("After", None, "Now"):
+            await session.set_title(title)
+            assert (await other.status()).title == title
+            (before,) = await memory.sessions()
+            await session.set_title(title)
+            assert await memory.sessions() == [before], "an equal title writes nothing"
+        assert (await session.update(dry_run=True)).by_level == {}
+        # What this handle was opened with does not come back with its next message.
+        await session.append(Message.user("And pump 41?"))
+        assert (await other.status()).title == "Now"
+        assert (await memory.check()).ok
+
+
 async def test_equal_metadata_write_nothing():
     async with AsyncMemory.open(":memory:") as memory:
         session = memory.session("s", metadata={"user": "ada"})

@@ -7,6 +7,7 @@ hold one is cut off.
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 from hiermem.errors import (
     HiermemError,
@@ -32,8 +33,12 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _primary(error) in _BUSY
 
 
-def translate(error: Exception, *, committing: bool = False) -> Exception:
+def translate(
+    error: Exception, *, committing: bool = False, opening: Path | None = None
+) -> Exception:
     """Return the error of hiermem that corresponds to ``error``, or ``error`` if there is none.
+
+    ``opening`` is the file that could not be opened, which the error then names.
 
     ``committing`` says that the commit itself raised ``error``. Then only a full disk and a held
     lock are known to have undone the commit: a failed sync may still have reached the disk.
@@ -50,14 +55,16 @@ def translate(error: Exception, *, committing: bool = False) -> Exception:
         return error
     code = _primary(error)
     result: HiermemError
+    store = "the store" if opening is None else f"the store at {opening}"
     if code in _BUSY:
-        result = StoreBusyError("another process holds the store; try again")
+        result = StoreBusyError(f"another process holds {store}; try again")
     elif code in _CORRUPT or "decode to UTF-8" in str(error):
-        result = StoreCorruptError(f"the store is damaged ({error}); {DAMAGED}")
+        result = StoreCorruptError(f"{store} is damaged ({error}); {DAMAGED}")
     elif code == sqlite3.SQLITE_CONSTRAINT:
         result = UsageError(f"the write contradicts what is stored ({error})")
     else:
-        failed = StoreError(f"SQLite failed ({_name(error)}): {error}")
+        what = "SQLite failed" if opening is None else f"{store} cannot be opened"
+        failed = StoreError(f"{what} ({_name(error)}): {error}")
         failed.committed = None if committing and code != sqlite3.SQLITE_FULL else False
         result = failed
     result.__cause__ = error

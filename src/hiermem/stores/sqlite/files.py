@@ -100,7 +100,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
                 _examine(connection, path, schema)
             _use_wal(connection, busy_timeout=busy_timeout)
     except FAILURES as error:
-        raise translate(error) from None
+        raise translate(error, opening=path) from None
     except OSError as error:
         raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
 
@@ -131,7 +131,7 @@ def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
                 f"read_only=True to bring it to format {schema.version}"
             )
     except FAILURES as error:
-        raise translate(error) from None
+        raise translate(error, opening=path) from None
     except OSError as error:
         raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
 

@@ -1,0 +1,233 @@
+"""What all commands share in what they print and how they end: JSON, hints, progress, errors.
+
+Standard output gets the result alone: text, or with ``--json`` one JSON object. Standard error gets
+hints, progress and errors; with ``--json`` no hints, and each of the others as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import IntEnum
+from types import FrameType
+from typing import Annotated, Any, NoReturn, TypeAlias
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from typer.core import TyperGroup
+
+from hiermem import BudgetTooSmallError, HiermemError, UsageError
+from hiermem.cli.screen import clean, out, silence
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program.")]
+#: Shows (done, total) of each part of a work, and a note; the total may be unknown.
+ShowProgress: TypeAlias = Callable[..., None]
+#: Seconds between two lines of progress.
+_QUIET = 10.0
+#: What typer raises for a wrong command line; it exports only subclasses.
+_Misuse: Any = typer.BadParameter.__mro__[1]
+
+
+class Code(IntEnum):
+    """The exit codes; those of signals are 128 and the signal's number."""
+
+    DONE = 0
+    ERROR = 1
+    USAGE = 2
+    INCOMPLETE = 3
+
+
+class _Stderr:
+    """How standard error is written: ``json`` is set by each command line."""
+
+    json = False
+
+
+class Commands(TyperGroup):
+    """The commands, with one place for their errors and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look for --json in the whole line, because an error in it is to be JSON already."""
+        _Stderr.json = "--json" in (args[: args.index("--")] if "--" in args else args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _reported_errors():
+            return super().invoke(ctx)
+
+
+# ---------------------------------------------------------------------------------------------
+# Results and hints
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on standard output."""
+    echo(to_json(value, indent=2) + "\n")
+
+
+def echo(text: str, *, error: bool = False) -> None:
+    """Write text as it is; silently, once nobody reads it: the exit code is that of the work."""
+    stream = sys.stderr if error else sys.stdout
+    try:
+        typer.echo(text, file=stream, nl=False)
+    except BrokenPipeError:
+        silence(stream)
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    r"""Return JSON, loss-free, with the characters escaped that a terminal would obey.
+
+    Where standard output cannot encode every character, it is ASCII.
+
+    >>> to_json({"red": "\x1b[31m"})
+    '{"red": "\\u001b[31m"}'
+    """
+    data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    plain = not (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    text = json.dumps(data, ensure_ascii=plain, indent=indent, default=_plain)
+    for char in {char for char in set(text) if clean(char) != char}:
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else dict(value)
+
+
+def hint(text: str) -> None:
+    """Print a line on standard error that is no part of the result; nothing with --json."""
+    if not _Stderr.json:
+        out(error=True).print(text, soft_wrap=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation; end with code 1 where it is refused.
+
+    Raises UsageError if there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Pass --yes to confirm; there is no terminal to ask on")
+    if not typer.confirm(question, err=True):
+        hint("nothing was done")
+        raise typer.Exit(Code.ERROR)
+
+
+# ---------------------------------------------------------------------------------------------
+# Progress
+
+
+@contextmanager
+def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowProgress]:
+    """Show progress on standard error: bars on a terminal, elsewhere a line now and then.
+
+    Work that is ``slow`` begins with a line. The bars disappear when it is done.
+    """
+    console = out(error=True)
+    tasks: dict[str, TaskID] = {}
+    due = time.monotonic() + (0.0 if slow else _QUIET)
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+    def show(parts: Mapping[str, tuple[int, int | None]], note: str = "") -> None:
+        nonlocal due
+        for name, (done, total) in parts.items():
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], description=f"{name}{note}", completed=done, total=total)
+        totals = [total for _, total in parts.values() if total is not None]
+        done = sum(done for done, _ in parts.values())
+        if console.is_terminal or time.monotonic() < due or not (sum(totals) or done):
+            return
+        due = time.monotonic() + _QUIET
+        if _Stderr.json:
+            state = {"subject": subject, "unit": unit, "done": done, "total": sum(totals) or None}
+            echo(to_json({"progress": state}) + "\n", error=True)
+        else:
+            of = f" of {sum(totals):,}" if totals else ""
+            console.print(f"{clean(subject)}: {done:,}{of} {unit}{note}", soft_wrap=True)
+
+    with bars:
+        yield show
+
+
+# ---------------------------------------------------------------------------------------------
+# Errors and signals
+
+
+class TerminatedError(KeyboardInterrupt):
+    """The process was asked to end; it is handled as Ctrl-C is."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError
+
+
+@contextmanager
+def _termination() -> Generator[None]:
+    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
+    before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (signal.SIG_IGN, None):
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _reported_errors() -> Generator[None]:
+    """Print an error that the user can act on as one line, and exit with its code."""
+    try:
+        with _termination():
+            yield
+    except KeyboardInterrupt as error:
+        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
+        again = "what was made is kept, and the same command continues"
+        _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
+    except BudgetTooSmallError as error:
+        text = (
+            f"{error.budget:,} tokens are too few for this session; it needs at least "
+            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
+        )
+        _fail(type(error).__name__, text, Code.ERROR)
+    except (HiermemError, OSError) as error:
+        # Subclasses of UsageError are about what a file or a session holds.
+        code = Code.USAGE if type(error) is UsageError else Code.ERROR
+        retryable = getattr(error, "retryable", False)
+        again = " Trying again may help." if retryable else ""
+        _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
+    except _Misuse as error:
+        if not _Stderr.json:
+            raise
+        _fail("UsageError", error.format_message(), Code.USAGE)
+
+
+def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:
+    flat = " ".join(clean(text).split())
+    if _Stderr.json:
+        error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
+        echo(to_json({"error": error}) + "\n", error=True)
+    elif code > Code.INCOMPLETE:
+        out(error=True).print(flat, style="yellow", soft_wrap=True)
+    else:
+        out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)
+    raise typer.Exit(code) from None
