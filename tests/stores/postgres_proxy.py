@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
 class Proxy:
@@ -14,9 +14,8 @@ class Proxy:
 
     def __init__(self, dsn):
         self._place = tempfile.TemporaryDirectory(prefix="hm-px-")
-        named = conninfo_to_dict(dsn)
-        self._to = Path(named["host"]) / ".s.PGSQL.5432"
-        self.dsn = f"postgresql://{named['user']}@/{named['dbname']}?host={self._place.name}"
+        self._to = conninfo_to_dict(dsn)
+        self.dsn = make_conninfo(dsn, host=self._place.name, port=5432)
         self.waits = 0
         self._left = None
         self._listening = socket.socket(socket.AF_UNIX)
@@ -30,9 +29,16 @@ class Proxy:
                 client, _ = self._listening.accept()
             except OSError:
                 return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._to))
+            server = self._server()
             threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _server(self):
+        host, port = self._to.get("host") or "localhost", self._to.get("port") or 5432
+        if not host.startswith("/"):
+            return socket.create_connection((host, int(port)))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
 
     def _serve(self, client, server):
         turn = {"of": server}

@@ -96,9 +96,10 @@ class Server:
         while self.process.poll() is None and time.monotonic() < until:
             status = self.place / "data" / "postmaster.pid"
             try:
-                if "ready" in status.read_text():
+                lines = status.read_text().split()  # of this server, not of one that was killed
+                if lines[0] == str(self.process.pid) and "ready" in lines:
                     return
-            except OSError:
+            except (OSError, IndexError):
                 pass
             time.sleep(0.01)
         raise RuntimeError((self.place / "log").read_text())
