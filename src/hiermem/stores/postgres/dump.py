@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hiermem.errors import ReadOnlyError, SessionExistsError
 from hiermem.stores import rows, tree_rows
@@ -33,7 +33,7 @@ _LOG: Final = (
 )
 _OF: Final = f"session = {_NUMBER}"
 _NAMED: Final = "{0} = $2 AND hashtextextended({0}, 0) = hashtextextended($2, 0)"
-_Reader = Callable[[Sequence[Any]], Any]
+_Reader: TypeAlias = Callable[[Sequence[Any]], Any]
 #: The kinds of rows in the order of a dump: kind, table, columns, condition, order, reader.
 _KINDS: Final[tuple[tuple[str, str, str, str, str, _Reader], ...]] = (
     ("message", "messages", rows.MESSAGE, _LOG, "message", rows.read_message),
@@ -77,6 +77,7 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
             fetch: Sent = (f"FETCH {_CHUNK} FROM {kind}s_dumped", ())
             chunk = (await scope.send(connection, [scope.sent(declare), fetch]))[1]
             while chunk:
+                value: Any
                 for value in decode(chunk, read, f"{kind}s"):
                     item: Item = (kind, *value) if isinstance(value, tuple) else (kind, "", value)
                     if page := filling.add(item):
