@@ -57,7 +57,7 @@ class Bare:
         self._head = head
         self._next = 0
         if head:
-            self._base.execute("INSERT INTO heads VALUES (1, 't', 0, 0, 0, '', 0, 0, '', 0)")
+            self._base.execute("INSERT INTO heads VALUES (1, 't', 0, 0, 0, '', 0, 0, '', 0, 0)")
 
     def rows(self, texts: Sequence[str]) -> Rows:
         """Make the rows of some messages, as the library would."""

@@ -22,15 +22,16 @@ from hiermem import Memory, Message, Store, TenantStore
 from hiermem.protocols import RecordWrite, RunRecord, TreeStore, ViewRecord
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
+from hiermem.types.transaction import DueSession
 
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
-    "flagged", "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent", "view",
-    "records", "blocks", "index_state", "segment_blocks",
+    "flagged", "read", "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent",
+    "view", "records", "blocks", "index_state", "segment_blocks", "restores",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
-    "put_blocks", "drop_blocks", "put_segment", "restore",
+    "put_blocks", "drop_blocks", "put_segment", "restore", "take_due", "put_due", "settle_due",
 )  # fmt: skip
 
 
@@ -52,6 +53,10 @@ class AuditStore:
     async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return the tenants of the wrapped store."""
         return await self._inner.tenants(after=after, limit=limit)
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim sessions of the wrapped store that are due, of any tenant."""
+        return await self._inner.claim_due(limit, lease=lease)
 
     async def close(self) -> None:
         """Close the store inside."""

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import InvalidMessageError, Memory, Message, ToolCall
-from hiermem.convert import from_any, from_openai, from_responses, shape_of, to_openai, to_responses
+from hiermem.convert import (
+    context_to_responses,
+    from_any,
+    from_openai,
+    from_responses,
+    shape_of,
+    to_openai,
+    to_responses,
+)
 from hiermem.core.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, TextPart
 
@@ -147,6 +155,29 @@ item = st.one_of(
 def test_any_order_of_items_comes_back_as_it_was(items):
     """Broken if neighbours of an item decided what of it is kept."""
     assert to_responses(from_responses(items)) == items
+
+
+def test_a_context_bears_no_id_that_binds_it_to_an_item_it_may_lack():
+    """Broken if a provider refused a context that begins between a call and its reasoning."""
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        answer = {"id": "m", **ITEMS["output"][0], "content": [ITEMS["output"][0]["content"][0]]}
+        session.append([*ITEMS["calls"], answer, *ITEMS["calls of built-in tools"][:1]])
+        items = session.context(system="Be kind.").to_responses()
+        refused = context_to_responses(from_responses(ITEMS["output"]))
+    assert items[0] == {"type": "message", "role": "system", "content": "Be kind."}
+    assert items[1] == {"type": "reasoning", "summary": [], "encrypted_content": "xx"}
+    assert items[2:4] == [CALL, {**CALL, "call_id": "c2"}]
+    assert items[5:8] == [
+        RESULT,
+        {**RESULT, "call_id": "c2", "output": [{"type": "input_text", "text": "2"}]},
+        ITEMS["calls"][-1],
+    ]
+    assert items[8] == {
+        "type": "message", "role": "assistant", "phase": "final_answer", "content": "Yes.",
+    }  # fmt: skip
+    assert items[9:] == ITEMS["calls of built-in tools"][:1]
+    assert refused == ITEMS["output"], "what is not text has no shorter form"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hiermem._version import __version__ as __version__
 
 if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
+    from hiermem import published as published
     from hiermem.api.extractor import SemanticGraphExtractor as SemanticGraphExtractor
+    from hiermem.api.fleet import update_one as update_one
     from hiermem.api.memory import AsyncMemory as AsyncMemory
     from hiermem.api.session import AsyncSession as AsyncSession
     from hiermem.api.space import AsyncSpace as AsyncSpace
@@ -77,6 +79,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.summaries.reports import BatchReport as BatchReport
     from hiermem.core.summaries.reports import WorkerStatus as WorkerStatus
     from hiermem.core.text.instructions import Instruction as Instruction
+    from hiermem.core.transfer import CopyReport as CopyReport
     from hiermem.core.tree.state import OpenWindow as OpenWindow
     from hiermem.core.tree.trigger import CompressionTrigger as CompressionTrigger
     from hiermem.core.tree.turns import Arrival as Arrival
@@ -92,6 +95,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.engine.worker.worker import AsyncWorker as AsyncWorker
     from hiermem.errors import BudgetTooSmallError as BudgetTooSmallError
     from hiermem.errors import ClockMovedError as ClockMovedError
+    from hiermem.errors import ConditionalWriteError as ConditionalWriteError
     from hiermem.errors import ConfigError as ConfigError
     from hiermem.errors import ConvergenceError as ConvergenceError
     from hiermem.errors import CounterMismatchError as CounterMismatchError
@@ -115,6 +119,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import RulesConflictError as RulesConflictError
     from hiermem.errors import SecretMismatchError as SecretMismatchError
     from hiermem.errors import SessionClosedError as SessionClosedError
+    from hiermem.errors import SessionDiffersError as SessionDiffersError
     from hiermem.errors import SessionExistsError as SessionExistsError
     from hiermem.errors import SpaceBusyError as SpaceBusyError
     from hiermem.errors import SpendLimitError as SpendLimitError
@@ -164,6 +169,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
     from hiermem.types.prices import Prices as Prices
+    from hiermem.types.transaction import DueSession as DueSession
     from hiermem.types.transaction import LogEvent as LogEvent
     from hiermem.types.transaction import Record as Record
     from hiermem.types.transaction import RecordWrite as RecordWrite
@@ -179,7 +185,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
 
 else:  # at run time, the same names by module
     _NAMES = {
+        "hiermem": "published",  # a module
         "hiermem.api.extractor": "SemanticGraphExtractor",
+        "hiermem.api.fleet": "update_one",
         "hiermem.api.memory": "AsyncMemory",
         "hiermem.api.session": "AsyncSession",
         "hiermem.api.space": "AsyncSpace",
@@ -213,6 +221,7 @@ else:  # at run time, the same names by module
         "hiermem.core.summaries.prompt": "PromptTemplate",
         "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",
         "hiermem.core.text.instructions": "Instruction",
+        "hiermem.core.transfer": "CopyReport",
         "hiermem.core.tree.state": "OpenWindow",
         "hiermem.core.tree.trigger": "CompressionTrigger",
         "hiermem.core.tree.turns": "Arrival Slice",
@@ -223,12 +232,13 @@ else:  # at run time, the same names by module
         "hiermem.engine.log.read": "SessionStatus Tree",
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
-            "BudgetTooSmallError ClockMovedError ConfigError ConvergenceError CounterMismatchError "
-            "EmbedderMismatchError FolderError ForkedProcessError HiermemError "
-            "HistoryRewrittenError InvalidAnswerError InvalidMessageError InvalidTextError "
-            "InvalidVectorError MemoryClosedError MessageConflictError MessageWithdrawnError "
-            "ModelError ModelTimeoutError NotFoundError PermanentModelError ReadOnlyError "
-            "RulesConflictError SecretMismatchError SessionClosedError SessionExistsError "
+            "BudgetTooSmallError ClockMovedError ConditionalWriteError ConfigError "
+            "ConvergenceError CounterMismatchError EmbedderMismatchError FolderError "
+            "ForkedProcessError HiermemError HistoryRewrittenError InvalidAnswerError "
+            "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "
+            "MessageConflictError MessageWithdrawnError ModelError ModelTimeoutError "
+            "NotFoundError PermanentModelError ReadOnlyError RulesConflictError "
+            "SecretMismatchError SessionClosedError SessionDiffersError SessionExistsError "
             "SpaceBusyError SpendLimitError StoreBusyError "
             "StoreCorruptError StoreError StoreNewerError TransientModelError UnreadableFileError "
             "UsageError"
@@ -250,7 +260,9 @@ else:  # at run time, the same names by module
             "FileChange LoadReport Note SpaceMeta"
         ),
         "hiermem.types.prices": "Prices",
-        "hiermem.types.transaction": "LogEvent Record RecordWrite RunRecord Scrubbed Spent",
+        "hiermem.types.transaction": (
+            "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
+        ),
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
     }
     _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -261,6 +273,8 @@ else:  # at run time, the same names by module
         module = _HOME.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if module == __name__:
+            return import_module(f"{module}.{name}")
         value = getattr(import_module(module), name)
         globals()[name] = value
         return value

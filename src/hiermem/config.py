@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hiermem import published_keys
 from hiermem.errors import ConfigError, ConvergenceError
 
 __all__ = [
@@ -438,6 +439,39 @@ class HierarchyConfig(_Policy):
         merged: dict[str, Any] = {**preset, **settings, "levels": levels}
         return cls(**merged)
 
+    @classmethod
+    def from_published(
+        cls, mapping: Mapping[str, Any], *, base: HierarchyConfig | None = None
+    ) -> HierarchyConfig:
+        """Return the configuration that published keys describe, such as ``windowChars``.
+
+        Keys that are not given keep the values of ``base``; without one, those of the preset in
+        characters if sizes are given in characters or only keys of ``summaries.update`` are given,
+        and else of the preset in tokens. ``hard_limit`` and ``min_flush`` follow the target where
+        they did in ``base``. ``hiermem.published.settings`` reads all published keys.
+
+        >>> HierarchyConfig.from_published({"windowChars": 4000, "flushAfterMs": 1000}).hard_limit
+        6000
+
+        Raises ConfigError for a key that is not known, or is no setting of the hierarchy, and for
+        what no configuration may be.
+        """
+        given = published_keys.read(mapping)
+        for setting, (name, _) in given.items():
+            target, _, rest = setting.partition(".")
+            if target != "config":
+                raise ConfigError(
+                    f"{name} is no setting of the hierarchy; it is {rest} in .{target} of "
+                    "hiermem.published.settings"
+                )
+        names = list(dict.fromkeys(name for name, _ in given.values()))
+        base = _base_of(names, base)
+        changes = {setting.partition(".")[2]: value for setting, (_, value) in given.items()}
+        try:
+            return cls(**_changed(base, changes))
+        except ConfigError as error:
+            raise type(error)(f"{error}; given were {', '.join(names)}") from None
+
     def level(self, number: int) -> LevelConfig:
         """Return the settings of level ``number``, 1 or more."""
         last = len(self.levels)
@@ -456,3 +490,60 @@ class HierarchyConfig(_Policy):
     def from_json(cls, text: str) -> HierarchyConfig:
         """Read what ``to_json`` wrote."""
         return cls.model_validate_json(text)
+
+
+def _base_of(names: list[str], base: HierarchyConfig | None) -> HierarchyConfig:
+    """Return the configuration that published keys change. Raises ConfigError for mixed units."""
+    keys = published_keys.keys()
+    by_unit = {
+        unit: [name for name in names if keys[name].unit == unit] for unit in ("chars", "tokens")
+    }
+    sized = [unit for unit, found in by_unit.items() if found]
+    if len(sized) > 1:
+        raise ConfigError(
+            f"{by_unit['chars'][0]} is in characters and {by_unit['tokens'][0]} in tokens; all "
+            "sizes of a session are in one unit"
+        )
+    if base is None:
+        plans = {keys[name].plan for name in names}
+        chars = sized == ["chars"] or (not sized and plans == {"summaries"})
+        return HierarchyConfig.by_chars() if chars else HierarchyConfig.by_tokens()
+    if not isinstance(base, HierarchyConfig):
+        raise ConfigError(f"base is {type(base).__name__}; it must be a HierarchyConfig")
+    if sized and sized != [base.unit]:
+        raise ConfigError(
+            f"{', '.join(by_unit[sized[0]])}: sizes in {sized[0]}, but base is in {base.unit}"
+        )
+    return base
+
+
+def _changed(base: HierarchyConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of ``base`` with ``changes``, and with what follows from them."""
+    own = {name: value for name, value in changes.items() if "." not in name}
+    target = own.get("target", base.target)
+    followed: dict[str, Any] = {}
+    if base.hard_limit == int(1.5 * base.target):
+        followed["hard_limit"] = int(1.5 * target)
+    if base.unit == "chars" and base.min_flush == min(3000, base.target // 2):
+        followed["min_flush"] = min(3000, target // 2)
+    count = max(len(base.levels), 3 if any(name.startswith("levels.3") for name in changes) else 1)
+    levels = [base.level(number).model_dump() for number in range(1, count + 1)]
+    for name, value in changes.items():
+        where, _, setting = name.rpartition(".")
+        if where == "groups":
+            for level in levels[1:]:
+                level[setting] = value
+        elif where:
+            for number in _levels_of(where, setting, count):
+                grown = 5 ** (number - 3) if number > 3 and setting == "max_messages" else 1
+                levels[number - 1][setting] = value * grown
+    return {**base.model_dump(), **followed, **own, "levels": levels}
+
+
+def _levels_of(where: str, setting: str, count: int) -> range:
+    """Return the levels that a published key of a level sets.
+
+    The levels above 3 are like level 3, except in how much shorter a text is than what it is of.
+    """
+    number = int(where.partition(".")[2])
+    return range(number, number + 1 if number < 3 or setting == "target_ratio" else count + 1)

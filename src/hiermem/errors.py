@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 __all__ = [
     "BudgetTooSmallError",
     "CircuitOpenError",
+    "ConditionalWriteError",
     "ConfigError",
     "ConvergenceError",
     "CounterMismatchError",
@@ -36,6 +37,7 @@ __all__ = [
     "RulesConflictError",
     "SessionChangedError",
     "SessionClosedError",
+    "SessionDiffersError",
     "SessionExistsError",
     "SpaceBusyError",
     "SpendLimitError",
@@ -168,6 +170,29 @@ class SessionExistsError(UsageError):
         self.session_id = session_id
 
 
+class SessionDiffersError(UsageError):
+    """A copy would overwrite what is in the target; that was left as it was.
+
+    ``session_id`` is the session that differs, "" where it is what belongs to no session: spaces,
+    and the journal of what was erased.
+    """
+
+    def __init__(self, session_id: str, *, erased: bool = False) -> None:
+        what = f"session {session_id!r}" if session_id else "what belongs to no session (spaces)"
+        if erased:
+            why = (
+                "was erased in the target; erase it in the source too, or copy the other sessions "
+                "one by one"
+            )
+        else:
+            why = (
+                "differs in the target, and not only by what the source got since an earlier copy; "
+                "nothing of it was overwritten: erase it there, or copy to another store"
+            )
+        super().__init__(f"{what} {why}")
+        self.session_id = session_id
+
+
 class MessageWithdrawnError(UsageError):
     """An erased or quarantined message cannot be edited; nothing was written."""
 
@@ -250,7 +275,15 @@ class SpaceBusyError(HiermemError):
 
 
 class FolderError(HiermemError):
-    """A folder of bank files could not be read or written; each file in it is complete."""
+    """A folder of bank files, or a bank in object storage, could not be read or written.
+
+    Each file in a folder is complete, and object storage holds one whole revision. ``retryable`` is
+    set where object storage gave no answer, or a passing one.
+    """
+
+
+class ConditionalWriteError(FolderError):
+    """An object storage ignores the conditions of writes; nothing of the bank was written."""
 
 
 class UnreadableFileError(UsageError):

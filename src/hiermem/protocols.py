@@ -18,6 +18,7 @@ from hiermem.types.transaction import (
     Block,
     Changes,
     Deciding,
+    DueSession,
     IndexState,
     KeyEntry,
     LogEvent,
@@ -26,8 +27,10 @@ from hiermem.types.transaction import (
     PlacedBlock,
     Record,
     RecordWrite,
+    RestoreState,
     RunRecord,
     Scrubbed,
+    SessionNeed,
     SessionOrder,
     Snapshot,
     Spent,
@@ -425,6 +428,14 @@ class TenantStore(Protocol):
         """
         ...
 
+    async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
+        """Return the answers to these needs, in their order, all from one state of the store.
+
+        Each is answered as in a decision of ``transact``; nothing is locked. A store on a server
+        answers all of them in one round trip.
+        """
+        ...
+
     async def erase_all(self) -> int:
         """Remove everything that is kept for this tenant; return the number of sessions."""
         ...
@@ -432,20 +443,39 @@ class TenantStore(Protocol):
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
         """Return everything kept of the session, page by page: what deleting it would remove.
 
-        All pages show the state when the first one was read, whatever is written meanwhile. The
-        rows are those of ``hiermem.stores.dump``: JSON values that any store can restore, with all
-        versions, revisions, trees, numbers and the store's secret, and without leases. Raises
-        NotFoundError.
+        With the id "", which no session has, it is everything that belongs to no session: the
+        views, records, runs and attempts of other names. All pages show the state when the first
+        one was read, whatever is written meanwhile. The rows are those of ``hiermem.stores.dump``:
+        JSON values that any store can restore, with all versions, revisions, trees, numbers and the
+        store's secret, and without leases. Raises NotFoundError.
         """
         ...
 
-    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
+    async def restore(
+        self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
+    ) -> None:
         """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
 
+        Until all of it is there, nothing reads any of it. If ``rows`` raises something else than a
+        UsageError, or the process ends, what came may be kept; then the next restore of the same
+        rows goes on behind it. A session of version ``replaces`` gives way in the same moment; if
+        the rows are of what belongs to no session, any ``replaces`` has them take the place of all
+        of that, but for the records of kind "store-copy", which every store has for itself.
+
         A store that holds nothing yet takes the secret of the rows over; handles that read the
-        secret before must not be used further. Raises SessionExistsError where the session exists,
-        SecretMismatchError where the store holds data under another secret, and UsageError where
-        the rows are incomplete, of another tenant, or contradict what is stored.
+        secret before must not be used further. Raises SessionExistsError where the session exists
+        in another version, SecretMismatchError where the store holds data under another secret, and
+        UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
+        Raises SessionChangedError where what came before is not the beginning of these rows; then
+        nothing of it is left, and the next call begins anew.
+        """
+        ...
+
+    async def restores(self, session_id: str | None = None) -> list[RestoreState]:
+        """Return what restores brought of this session, if any did; or of all that are unfinished.
+
+        The latter come by id, code point by code point. ``session_id`` may be "", as in ``dump``.
+        Deleting a session removes this too, with all that an unfinished one brought.
         """
         ...
 
@@ -499,6 +529,25 @@ class TenantStore(Protocol):
         They come in the order of the sessions' creation, beginning after the session ``after``, or
         with the first session if ``after`` is None or gone. The cost is proportional to the result,
         not to the tenant's data.
+        """
+        ...
+
+    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
+        """Claim the session's entry in the list of what is due, if it is due or claimed.
+
+        As ``Store.claim_due``, for one session and whoever holds it; None where there is nothing to
+        claim, and then nothing is written.
+        """
+        ...
+
+    async def put_due(self, session_ids: Sequence[str]) -> None:
+        """Make those of these sessions due now that have no entry; others stay as they are."""
+        ...
+
+    async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
+        """Remove the entry, or set its next time; return whether.
+
+        It stays as it is, and False is returned, if its generation is not the claimed one.
         """
         ...
 
@@ -651,6 +700,23 @@ class Store(Protocol):
         Names are compared code point by code point. The list begins after the name ``after``, which
         need not exist. This is for the application that holds the store; nothing that is bound to a
         tenant can reach it.
+        """
+        ...
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first.
+
+        Every transaction that leaves a session something to make writes its entry, as
+        ``hiermem.core.summaries.due`` decides: by ``due_by_change`` where it changes the record, by
+        ``due_by_nodes`` where ``write_nodes`` writes to the tree in use, and at once where the
+        session is restored. An entry that is there is changed only where it was claimed, or is due
+        later than the new time. It gets the next generation then, the earlier of both times, and is
+        no longer claimed. It goes with its session.
+
+        A claimed entry becomes due again after ``lease`` seconds. No two callers get the same
+        entry, and none waits for another. The cost is proportional to the result, whatever the
+        number of tenants; where nothing is due, nothing is written. This is for the application
+        that holds the store.
         """
         ...
 

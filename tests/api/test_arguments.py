@@ -218,12 +218,26 @@ SPACE_CALLS = {
     "history": {"limit": (*NOT_A_COUNT, None)},
     "diff": {"since": (*NOT_A_COUNT, 10**30), "until": (*NOT_A_COUNT, 10**30)},
     "rollback": {"to": (*NOT_A_COUNT, None, 10**30), "restore_notes": NOT_A_SWITCH},
-    "export": {"folder": (5, None, "", b"x", "a\0b"), "overwrite": NOT_A_SWITCH},
-    "load": {"folder": (5, None, "", b"x", "a\0b", "no-such-folder"), "overwrite": NOT_A_SWITCH},
+    "export": {
+        "folder": (5, None, "", b"x", "a\0b", "ftp://a/b", "s3://", "s3://k:s@bucket/x"),
+        "overwrite": NOT_A_SWITCH,
+        "options": (5, "x", {}, {"region": "a folder has no options"}, {"region": None}),
+    },
+    "load": {
+        "folder": (5, None, "", b"x", "a\0b", "no-such-folder", "ftp://a/b", "s3://"),
+        "overwrite": NOT_A_SWITCH,
+        "options": (5, "x", {}, {"region": "a folder has no options"}, {"region": None}),
+    },
     "runs": {"limit": (*NOT_A_COUNT, None)},
 }  # fmt: skip
 MEMORY_CALLS = {
     "backup": {"path": (5, None, "", b"x", "a\0b")},
+    "copy_to": {
+        "target": (5, None, "", b"x", "a\0b", ":memory:"),
+        "session": (5, "", "\ud800", "x\0", "n" * 513),
+        "all_tenants": NOT_A_SWITCH,
+        "on_progress": (5, "print", b"x"),
+    },
     "for_tenant": {"tenant": NOT_A_NAME},
     "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
     "session": {
@@ -286,7 +300,13 @@ MEMORY_CALLS = {
         "max_tokens": NOT_A_COUNT,
         "deadline": SESSION_CALLS["update"]["deadline"],
         "poll": (*SESSION_CALLS["update"]["deadline"], None),
+        "all_tenants": (1, "yes", None),
     },
+    "claim_due": {
+        "limit": (*NOT_A_COUNT, 0, None),
+        "lease": (*SESSION_CALLS["update"]["deadline"], None),
+    },
+    "tenants": {"after": (5, b"x"), "limit": (*NOT_A_COUNT, 0, None)},
     "erase_session": {
         "session_id": (*NOT_A_NAME, "no-such-session"),
         "forks": ("bogus", 5, None, ["all"]),
@@ -317,6 +337,7 @@ PARTS = {
 }
 NEEDED = {
     "import_chats": {"conversations": ()},
+    "copy_to": {"target": "never-made.db"},
     "sync": {"messages": []},
     "search": {"query": "remark"},
     "recall": {"query": "remark"},

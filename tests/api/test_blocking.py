@@ -24,6 +24,7 @@ from hiermem import (
     ConsolidationResult,
     ContextSelection,
     ContextWindowManager,
+    CopyReport,
     EditReport,
     EmbeddingReport,
     Evidence,
@@ -158,6 +159,7 @@ MEMORY: dict[str, Call] = {
         lambda m: m.import_chats([Conversation("c", None, (said(0),), format="text")]),
         ImportReport,
     ),
+    "tenants": (lambda m: m.tenants(), list),
     "sessions": (lambda m: m.sessions(), list),
     "count_sessions": (lambda m: m.count_sessions(), int),
     "search": (lambda m: m.search("Kestrel"), list),
@@ -167,6 +169,8 @@ MEMORY: dict[str, Call] = {
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),
     "update_all": (lambda m: m.update_all(), BatchReport),
     "worker": (lambda m: m.worker(poll=0.1), Worker),
+    "claim_due": (lambda m: m.claim_due(), list),
+    "sweep_due": (lambda m: m.sweep_due(), int),
     "rebuild_index": (lambda m: m.rebuild_index(), IndexReport),
     "reembed": (lambda m: m.reembed(), list),
     "check": (lambda m: m.check(), CheckReport),
@@ -175,6 +179,7 @@ MEMORY: dict[str, Call] = {
     "erase_tenant": (lambda m: m.erase_tenant(), Receipt),
     "scrub": (lambda m: m.scrub(), Scrubbed),
     "backup": (lambda m: m.backup("copy.db"), StoreCopy),
+    "copy_to": (lambda m: m.copy_to("target.db"), CopyReport),
     "close": (lambda m: m.close(), NoneType),
 }
 

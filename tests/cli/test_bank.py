@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+from object_server import SECRET, serving
 from typer.testing import CliRunner
 
 from hiermem import Memory
@@ -106,6 +108,35 @@ def test_the_history_goes_back_and_forth(db):
     old = [run("show", each, "--revision", "2", "--db", db).stdout
            for each in ("progress.md", "decisions.md")]  # fmt: skip
     assert "13 May" in " ".join(old)
+
+
+def test_object_storage_is_exported_to_and_loaded(db, tmp_path, monkeypatch):
+    """Keys come from the environment; nothing that is printed holds an option's value."""
+    pytest.importorskip("obstore")
+    for name, value in {
+        "ACCESS_KEY_ID": "AKID",
+        "SECRET_ACCESS_KEY": SECRET,
+        "REGION": "x",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    run("consolidate", "--db", db)
+    with serving("bank") as server:
+        there = ("s3://bank/x", "--option", f"endpoint={server.endpoint}", "--option")
+        allowed = (*there, "allow_http=true")
+        assert "2 written" in run("export", *allowed, "--db", db).stdout
+        assert (
+            "2 unchanged, 0 removed in s3://bank/x." in run("export", *allowed, "--db", db).stdout
+        )
+        older = tmp_path / "older.db"
+        shutil.copyfile(db, older)
+        server.buckets["bank"]["x/progress.md"] = (b"# By hand\n", {})
+        assert "1 changed" in run("load", *allowed, "--db", db).stdout
+        assert "2 unchanged" in run("export", *allowed, "--db", db).stdout
+        failed = run("export", *allowed, "--db", older, code=1)
+        assert "revision 2, which is later than revision 1" in failed.stderr
+        for wrong in (f"secret_access_keys={SECRET}", SECRET):
+            failed = run("export", *there, wrong, "--db", db, code=2)
+            assert SECRET not in failed.output
 
 
 def test_a_folder_is_exported_to_and_loaded(db, tmp_path):

@@ -148,13 +148,12 @@ def test_the_file_can_be_scrubbed_again(db, monkeypatch):
         other.execute("BEGIN")
         assert other.execute("SELECT count(*) FROM messages").fetchone()[0]
         told = run("erase", "60", "--db", db, "-s", "talk", "--yes", code=3).stdout
-        assert "hiermem erase --scrub" in told
-        told = run("erase", "--scrub", "--db", db, code=3).stdout
+        assert "hiermem scrub" in told
+        told = run("scrub", "--db", db, code=3).stdout
         assert "may still hold" in told
-    told = run("erase", "--scrub", "--db", db).stdout
+    told = run("scrub", "--db", db).stdout
     assert "holds no bytes of what was erased" in told
     assert SECRET.encode() not in _bytes(db)
-    assert "leave --session out" in run("erase", "--scrub", "-s", "talk", "--db", db, code=2).stderr
 
 
 def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
@@ -251,9 +250,7 @@ def test_nothing_is_erased_without_leave(db):
     "words",
     [
         [],
-        ["3", "--scrub"],
         ["3", "--everything"],
-        ["--everything", "--scrub"],
         ["x"],
         ["9-3"],
         ["3-"],
@@ -396,13 +393,36 @@ def _bytes(path):
     return b"".join(each.read_bytes() for each in path.parent.iterdir())
 
 
+def test_a_store_is_copied_and_what_changed_is_copied_again(db, tmp_path):
+    """Broken, who moves to another store is told nothing, or something else than was done."""
+    target = tmp_path / "moved.db"
+    told = run("copy", db, target).stdout
+    assert f"2 sessions of 1 tenant at {target}: 2 copied" in told
+    with Memory.open(db) as memory:
+        memory.session("talk").append(Message.user("later"))
+        memory.for_tenant("other").session("s").append(Message.user("mine"))
+    told = run("copy", db, target, "--tenant", "default").stdout
+    assert "1 copied anew, 1 there already" in told
+    told = json.loads(run("copy", db, target, "--tenant", "other", "-s", "s", "--json").stdout)
+    assert (told["ok"], told["sessions"], told["copied"], told["messages"]) == (True, 1, 1, 1)
+    with Memory.open(target) as memory:
+        assert memory.session("talk").messages(61, 62)[0].content == "later"
+        memory.session("talk").append(Message.user("another"))
+    told = run("copy", db, target, "--json", code=1).stderr
+    error = json.loads(told.splitlines()[-1])["error"]
+    assert (error["type"], "'talk'" in error["message"]) == ("SessionDiffersError", True)
+    assert "'none' does not exist" in run("copy", db, target, "-s", "none", code=1).stderr
+    run("copy", tmp_path / "none.db", target, code=1)
+    run("copy", db, db, code=2)
+
+
 def test_a_backup_is_made_once_and_named_by_an_erasure(db, tmp_path):
     target = tmp_path / "copy.db"
     copy = json.loads(run("backup", target, "--db", db, "--json").stdout)
     assert copy["place"] == str(target)
     assert "new file" in run("backup", target, "--db", db, code=2).stderr
     told = run("erase", "0", "--db", db, "-s", "talk", "--yes").stdout
-    assert f"backups that may hold it, please delete: {target}" in told
+    assert f"copies that may hold it (delete them, or erase there): {target}" in told
     with Memory.open(target) as memory:
         assert (
             memory.session("talk").messages(60, 61)[0].content.startswith(f"the code is {SECRET}")

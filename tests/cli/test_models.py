@@ -10,6 +10,7 @@ import time
 
 import pytest
 from provider import Provider
+from sampling import params
 
 typer = pytest.importorskip("typer")
 from typer.testing import CliRunner  # noqa: E402
@@ -182,7 +183,9 @@ def test_the_exit_code_says_whether_anything_was_made(report, code):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), params([(signal.SIGTERM, 143), (signal.SIGINT, 130)], plain=1)
+)
 def test_an_update_that_is_ended_says_so(db, number, code):
     """Broken, a log of a job that was stopped holds nothing, and a lease is left."""
     with Provider(lambda served: "hang") as provider:
@@ -219,7 +222,10 @@ main()
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
 @pytest.mark.parametrize(
     ("address", "code", "form"),
-    [("", 0, []), ("http://127.0.0.1:1/v1", 3, []), ("http://127.0.0.1:1/v1", 3, ["--json"])],
+    params(
+        [("", 0, []), ("http://127.0.0.1:1/v1", 3, []), ("http://127.0.0.1:1/v1", 3, ["--json"])],
+        plain=1,
+    ),
 )
 def test_a_pipe_that_nobody_reads_changes_no_exit_code(db, address, code, form):
     """Broken, an update whose output is cut off by "head" counts as failed, or as made."""

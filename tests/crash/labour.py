@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from bank_labour import keep_a_bank
+from bank_labour import export_revisions, keep_a_bank
 
 from hiermem import (
     AsyncMemory,
@@ -175,7 +175,10 @@ async def extract(path: str, seed: int) -> None:
 
 
 def main() -> None:
-    jobs = {"work": work, "pay": pay, "extract": extract, "bank": keep_a_bank}
+    jobs = {
+        "work": work, "pay": pay, "extract": extract, "bank": keep_a_bank,
+        "export": export_revisions,
+    }  # fmt: skip
     for line in sys.stdin:
         job, path, seed = line.rstrip("\n").split("\t")
         child = os.fork()

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import blocks
+import postgres_server
 import pytest
 from blocks import blocks_of
 from provider import Provider
@@ -29,6 +30,8 @@ def test_every_python_block_runs(page, tmp_path, scripts):
     """
     if not blocks_of(page, "python"):
         pytest.skip("the page has no Python")
+    if page.name == "integrations.md":
+        pytest.skip("tests/integrations runs it, where the frameworks are")
     with contextlib.ExitStack() as stack:
         words, environment = [str(page)], dict(os.environ)
         if page.name == "models.md":
@@ -42,6 +45,9 @@ def test_every_python_block_runs(page, tmp_path, scripts):
                 "ANTHROPIC_BASE_URL": provider.url,
                 "GATEWAY_KEY": "k",
             }
+        if page.name == "postgres.md":
+            environment["HIERMEM_DB"] = postgres_server.dsn()
+            stack.callback(postgres_server.run, "DROP SCHEMA IF EXISTS chat CASCADE")
         ran = scripts.run(blocks.__file__, *words, cwd=tmp_path, env=environment)
         assert ran.returncode == 0, ran.stderr[-3_000:]
         if page.name == "models.md":
@@ -133,9 +139,9 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
     told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export", "rename"}
-    told |= {"mcp", "instructions"}
+    told |= {"mcp", "instructions", "work"}
     main = {"import", "ingest", "update", "context", "show", "extract", "search", "bank"}
-    assert set(ran) == main | told
+    assert set(ran) == main | told | {"scrub", "migrate", "copy"}
     assert (tmp_path / "chat.db").exists()
 
 

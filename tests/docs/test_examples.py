@@ -45,9 +45,14 @@ def without_keys() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(scripts, tmp_path):
-    """Return what runs an example as a reader would, in a folder of its own, without colours."""
+def run(scripts, tmp_path, every):
+    """Return what runs an example as a reader would, in a folder of its own, without colours.
+
+    In the ordinary run, the example's own test run leaves out its slowest conditions, about dumps.
+    """
     environment = {**without_keys(), "NO_COLOR": "1"}
+    if every(2) > 1:
+        environment["PYTEST_ADDOPTS"] = "-k 'not dump and not restore'"
     return lambda name: scripts.run(str(EXAMPLES / name), cwd=tmp_path, env=environment)
 
 

@@ -100,6 +100,9 @@ class LyingStore:
     async def tenants(self, *, after=None, limit=100):
         return await self._inner.tenants(after=after, limit=limit)
 
+    async def claim_due(self, limit, *, lease):
+        return await self._inner.claim_due(limit, lease=lease)
+
     async def close(self):
         pass
 

@@ -33,7 +33,7 @@ from hiermem import (
 from hiermem.cli.app import app
 from hiermem.mcp import Http, memory_server
 from hiermem.mcp.jobs import Jobs
-from hiermem.mcp.sizes import IN_CHARS, wanted
+from hiermem.mcp.sizes import wanted
 from hiermem.mcp.tools import Tools, hints_of
 from mcp import Client
 
@@ -286,7 +286,7 @@ def test_the_published_defaults_are_the_preset_in_characters():
     published = {
         "windowChars": 6_000, "minFlushChars": 3_000, "overlapChars": 0, "groupChars": 10_000,
         "wiggle": 0.2, "ratioOnly": True, "sealPolicy": "hybrid",
-        "flushAfterMs": timedelta(milliseconds=1_200_000),
+        "flushAfterMs": 1_200_000,
     }  # fmt: skip
     preset = HierarchyConfig.by_chars()
     assert wanted(preset, published, full=False) == preset
@@ -301,13 +301,40 @@ def test_a_window_given_later_is_the_window_given_at_first(target, other):
     assert wanted(began, {}, full=False) == began
 
 
-@pytest.mark.parametrize("name", IN_CHARS)
+@pytest.mark.parametrize("name", ["windowChars", "minFlushChars", "overlapChars", "groupChars"])
 def test_sizes_in_characters_need_a_session_in_characters(name):
     tokens = HierarchyConfig.by_tokens()
     with pytest.raises(UsageError, match=f"{name}: .*strategy 'full'"):
         wanted(tokens, {name: 300}, full=False)
     assert wanted(tokens, {name: 300}, full=True).unit == "chars"
     assert wanted(tokens, {"wiggle": 0.1}, full=False).level(2).tolerance == 0.1
+
+
+async def test_the_published_call_gives_the_published_configuration(tmp_path):
+    """The same names say the same to the tool and to ``from_published``."""
+    sizes = {
+        "windowChars": 1_500, "minFlushChars": 400, "overlapChars": 100, "groupChars": 2_500,
+        "wiggle": 0.25, "ratioOnly": False, "sealPolicy": "chars", "flushAfterMs": 90_000,
+    }  # fmt: skip
+    async with AsyncMemory.open(tmp_path / "m.db") as memory:
+        session = memory.session("s")
+        await session.append(Message(**each) for each in talk(0, 40))
+        await session.update()
+        await session.feedback("L1.0", score=0.5)
+    async with Served(tmp_path / "m.db") as client:
+        call = {"slug": "s", "strategy": "full", "concurrency": 2, "batchDelayMs": 0, **sizes}
+        planned = await ask(client, "summaries_update", **call, dryRun=True)
+        made = await ask(client, "summaries_update", **call, wait=True)
+        assert made["reconfigured"]
+        assert made["report"]["by_level"] == planned["plan"]["by_level"]
+        measured = await ask(client, "memory_metrics", session="s")
+        assert measured["summaryQualityScore"] == 0.5 != measured["summary_quality_score"]
+    async with AsyncMemory.open(tmp_path / "m.db") as memory:
+        found = (await memory.session("s").status()).config
+    assert found == HierarchyConfig.from_published(sizes)
+    assert (found.unit, found.seal_policy, found.flush_after) == (
+        "chars", "size", timedelta(seconds=90),
+    )  # fmt: skip
 
 
 def test_what_no_configuration_may_be_is_refused_by_its_name():

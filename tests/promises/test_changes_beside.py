@@ -48,6 +48,9 @@ class Beside:
     async def tenants(self, *, after=None, limit=100):
         return await self.store.tenants(after=after, limit=limit)
 
+    async def claim_due(self, limit, *, lease):
+        return await self.store.claim_due(limit, lease=lease)
+
     async def close(self):
         """Leave the store open for the others."""
 

@@ -195,7 +195,8 @@ def test_a_session_that_moves_stays_what_it_was(steps, source_kind, target_kind)
 
 DYING = """
 import asyncio, json, os, signal, sys
-from hiermem.stores.sqlite import SQLiteStore, dump
+from hiermem.stores import receive
+from hiermem.stores.sqlite import SQLiteStore, restores
 
 rows, path, moment = json.load(open(sys.argv[1])), sys.argv[2], sys.argv[3]
 
@@ -209,8 +210,11 @@ async def pages():
             die()
 
 async def main():
-    if moment == "writing":  # everything but the last rows is in the transaction
-        dump.block_rows.put = die
+    receive.BATCH = 100  # some batches of it are committed when it dies
+    if moment == "showing":  # the row of the session is in the last transaction
+        restores.held_items = die
+    if moment == "beginning":
+        restores._reserved = die
     store = await SQLiteStore.open(path)
     await store.tenant("default").restore(pages())
 
@@ -218,7 +222,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_restore_that_is_killed_leaves_nothing(tmp_path):
+async def test_of_a_restore_that_is_killed_nothing_is_seen_and_the_next_goes_on(tmp_path):
     source = MemoryStore(clock=now)
     memory = memory_over(source)
     await live(memory, LIFE)
@@ -226,7 +230,7 @@ async def test_a_restore_that_is_killed_leaves_nothing(tmp_path):
     expected = await seen(memory, ["s"])
     rows = await dumped(source, "s")
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    for moment in ("reading", "writing"):
+    for moment in ("beginning", "reading", "showing"):
         path = tmp_path / f"{moment}.db"
         ended = subprocess.run(  # noqa: ASYNC221 - it is over in a second
             [sys.executable, "-c", DYING, tmp_path / "rows.json", path, moment],
@@ -236,8 +240,12 @@ async def test_a_restore_that_is_killed_leaves_nothing(tmp_path):
         store = await SQLiteStore.open(path, clock=now)
         assert await store.tenants() == []
         assert await store.check() == []
+        assert await store.tenant("default").messages("s", 0, 9) == []
+        unfinished = await store.tenant("default").restores()
+        assert [one.session_id for one in unfinished] == ["s"] * (moment != "beginning")
         await store.tenant("default").restore(paged(rows))
         found = await seen(memory_over(store), ["s"])
+        assert await store.tenant("default").restores() == []
         assert found["s"]["messages"] == expected["s"]["messages"]
         assert found["s"]["summaries"] == expected["s"]["summaries"]
         await store.close()

@@ -9,12 +9,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
+from scripts import Scripts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 
+Run: TypeAlias = Callable[..., None]
 COMMON = """
 import asyncio, os, sys, threading, time
 from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
@@ -42,21 +46,19 @@ def texts(memory):
 """
 
 
-def run(script: str, *arguments: object) -> str:
-    """Run the script in a process of its own; a call that waits for ever fails the test."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMMON + textwrap.dedent(script)]
-        + [str(one) for one in arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(scripts: Scripts, tmp_path: Path) -> Run:
+    """Return what runs a script in a process of its own, with the path of a file to make."""
+
+    def running(script: str, *arguments: object) -> None:
+        words = map(str, (tmp_path / "chat.db", *arguments))
+        done = scripts.run("-c", COMMON + textwrap.dedent(script), *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    return running
 
 
-def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(tmp_path: Path) -> None:
+def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(run: Run) -> None:
     """Without the error the child waits for threads that only its parent has."""
     run(
         """
@@ -84,12 +86,11 @@ def test_every_use_of_a_memory_in_a_child_says_to_open_it_there(tmp_path: Path) 
         session.append(Message.user("and again"))
         assert texts(memory) == ["from the parent", "and again"]
         memory.close()
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
-def test_an_asynchronous_memory_says_so_too(tmp_path: Path) -> None:
+def test_an_asynchronous_memory_says_so_too(run: Run) -> None:
     """Its store has threads of its own, and a store of somebody else may have a socket."""
     run(
         """
@@ -106,12 +107,11 @@ def test_an_asynchronous_memory_says_so_too(tmp_path: Path) -> None:
                 answer = forked(lambda: asyncio.run(use()))
                 assert answer.startswith("ForkedProcessError"), answer
             asyncio.run(memory.close())
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
-def test_a_store_used_directly_says_so_too(tmp_path: Path) -> None:
+def test_a_store_used_directly_says_so_too(run: Run) -> None:
     """Adapters and scripts use stores without a memory around them."""
     run(
         """
@@ -123,12 +123,11 @@ def test_a_store_used_directly_says_so_too(tmp_path: Path) -> None:
                 assert answer.startswith("ForkedProcessError"), (use, answer)
             assert asyncio.run(store.check()) == []
             asyncio.run(store.close())
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
-def test_leaving_a_with_block_in_the_child_hides_no_error_of_the_child(tmp_path: Path) -> None:
+def test_leaving_a_with_block_in_the_child_hides_no_error_of_the_child(run: Run) -> None:
     """The child has nothing to close there; its own exit code and error have to come through."""
     run(
         """
@@ -144,13 +143,12 @@ def test_leaving_a_with_block_in_the_child_hides_no_error_of_the_child(tmp_path:
                 answer = forked(lambda: memory)
             return answer
         asyncio.run(main())
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
 @pytest.mark.parametrize("third", [False, True])
-def test_what_a_child_appends_outlives_its_parent(tmp_path: Path, third: bool) -> None:
+def test_what_a_child_appends_outlives_its_parent(run: Run, third: bool) -> None:
     """SQLite would let the parent remove the log that the child is writing to."""
     run(
         """
@@ -182,12 +180,11 @@ def test_what_a_child_appends_outlives_its_parent(tmp_path: Path, third: bool) -
         expected += ["a third process"] * int(sys.argv[2]) + ["child, after the parent"]
         assert found == expected, found
         """,
-        tmp_path / "chat.db",
         int(third),
     )
 
 
-def test_forks_beside_appending_and_reading_threads_lose_nothing(tmp_path: Path) -> None:
+def test_forks_beside_appending_and_reading_threads_lose_nothing(run: Run) -> None:
     """The connections are closed and opened again under a load of reads and writes."""
     run(
         """
@@ -218,12 +215,11 @@ def test_forks_beside_appending_and_reading_threads_lose_nothing(tmp_path: Path)
         assert len(memory.session("b").messages()) == 8
         assert memory.check().ok
         memory.close()
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
-def test_a_file_that_was_read_during_the_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+def test_a_file_that_was_read_during_the_fork_is_refused_in_the_child(run: Run) -> None:
     """An open read cannot be closed for the fork, and SQLite is unsafe in the child then."""
     run(
         """
@@ -249,12 +245,11 @@ def test_a_file_that_was_read_during_the_fork_is_refused_in_the_child(tmp_path: 
         assert refused.startswith("ForkedProcessError"), refused
         assert "moment of os.fork()" in refused
         assert (other, allowed) == ("None", "None"), (other, allowed)
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
-def test_a_child_counts_no_call_of_its_parent(tmp_path: Path) -> None:
+def test_a_child_counts_no_call_of_its_parent(run: Run) -> None:
     """The calls in flight at the fork end in the parent alone, and would block the child's."""
     run(
         """
@@ -288,15 +283,13 @@ def test_a_child_counts_no_call_of_its_parent(tmp_path: Path) -> None:
         go.set()
         thread.join()
         memory.close()
-        """,
-        tmp_path / "chat.db",
+        """
     )
 
 
 def test_a_fork_while_the_vocabulary_is_loaded_leaves_a_child_that_counts(tmp_path: Path) -> None:
     """Broken, the child waits for ever for the import that a thread of its parent had begun."""
-    run(
-        """
+    script = """
         from hiermem.tokens import default_counter
         class Slow:
             "An import of tiktoken that takes its time."
@@ -312,6 +305,6 @@ def test_a_fork_while_the_vocabulary_is_loaded_leaves_a_child_that_counts(tmp_pa
         assert forked(lambda: default_counter().count("one two")) == "2"
         loading.join()
         assert default_counter().count("one two") == 2
-        """,
-        tmp_path / "unused.db",
-    )
+        """
+    words = ["-c", COMMON + textwrap.dedent(script), str(tmp_path / "unused.db")]
+    subprocess.run([sys.executable, "-W", "ignore", *words], timeout=60, check=True)

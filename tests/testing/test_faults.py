@@ -32,7 +32,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 86
+    assert len(SITES) == 2 * len(methods) == 96
 
 
 async def _everything(store):
@@ -64,9 +64,13 @@ async def _everything(store):
     await tenant.scrub()
     await tenant.versions("s", 0)
     await tenant.flagged("s", "a", limit=1)
+    await tenant.read([])
     await tenant.tree("s").covering("main", 0)
     await tenant.tree("s").outdated(1, [], -1, 9)
     await tenant.backlog()
+    await tenant.put_due(["s"])
+    claimed = await tenant.take_due("s", lease=60.0)
+    await tenant.settle_due(claimed)
     await tenant.count_sessions()
     await tenant.tree("s").tally()
     await tenant.run("r")
@@ -85,6 +89,7 @@ async def _everything(store):
 
     await tenant.erase_all()
     await tenant.restore(kept())
+    await tenant.restores("s")
     await tenant.now()
     await tenant.put_view(ViewRecord("s", "v", ""))
     await tenant.view("s", "v")

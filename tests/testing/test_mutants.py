@@ -11,6 +11,7 @@ import re
 import time
 import unicodedata
 from collections import Counter
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partialmethod
@@ -22,6 +23,7 @@ from rerunning import OptimisticTenant
 
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
+from hiermem.stores.dump import RowReader
 from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree, reads
 from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
@@ -36,6 +38,7 @@ SPENT: list[float] = []
 SLOW = {
     "test_a_secret_goes_with_a_copy_and_is_never_replaced",
     "test_a_restore_is_whole_or_nothing",
+    "test_a_restore_that_is_cut_off_shows_nothing_and_is_gone_on_with",
     "test_a_dumped_session_is_restored_as_it_was",
     "test_a_dump_is_of_one_state",
     "test_it_agrees_with_the_reference",
@@ -850,7 +853,7 @@ class DumpsWhatIsThere(MemoryTenant):
 class RestoresPageByPage(MemoryTenant):
     """Writes what has come before it knows whether the rest comes."""
 
-    async def restore(self, rows):
+    async def restore(self, rows, **how):
         taken = []
         async for page in rows:
             taken.append(page)
@@ -861,7 +864,7 @@ class RestoresPageByPage(MemoryTenant):
             for page in taken:
                 yield page
 
-        await super().restore(again())
+        await super().restore(again(), **how)
         self._kept().views.pop(("half", "v"), None)
 
 
@@ -869,7 +872,7 @@ class RestoresPageByPage(MemoryTenant):
 class RestoresOverWhatIsThere(MemoryTenant):
     """Replaces a session of the same name."""
 
-    async def restore(self, rows):
+    async def restore(self, rows, **how):
         pages_ = [page async for page in rows]
         for row in (row for page in pages_ for row in page):
             if row["kind"] == "session":
@@ -879,7 +882,7 @@ class RestoresOverWhatIsThere(MemoryTenant):
             for page in pages_:
                 yield page
 
-        await super().restore(again())
+        await super().restore(again(), **how)
 
 
 def _batched_delete(name):
@@ -891,7 +894,7 @@ def _batched_delete(name):
 class TakesAnySecret(MemoryTenant):
     """Restores under a secret that is not the one of the rows."""
 
-    async def restore(self, rows):
+    async def restore(self, rows, **how):
         own = await self.secret()
 
         async def ours():
@@ -902,14 +905,14 @@ class TakesAnySecret(MemoryTenant):
                     for row in page
                 ]  # fmt: skip
 
-        await super().restore(ours())
+        await super().restore(ours(), **how)
 
 
 @mutant
 class ReplacesItsSecret(MemoryTenant):
     """Takes the secret of every restored session over, whatever the store holds."""
 
-    async def restore(self, rows):
+    async def restore(self, rows, **how):
         pages_ = [page async for page in rows]
         if pages_ and pages_[0] and "secret" in pages_[0][0]:
             self._store._secret = base64.b64decode(pages_[0][0]["secret"])
@@ -918,7 +921,87 @@ class ReplacesItsSecret(MemoryTenant):
             for page in pages_:
                 yield page
 
-        await super().restore(again())
+        await super().restore(again(), **how)
+
+
+@mutant
+class ReplacesAnyVersion(MemoryTenant):
+    """Has a restore replace a session of another version than the one it names."""
+
+    async def restore(self, rows, *, replaces=None):
+        pages_ = [page async for page in rows]
+        known = [row for page in pages_ for row in page if row.get("kind") == "session"]
+        there = await self.session("s") if known else None
+        if there is not None and replaces is not None:
+            replaces = there.version
+
+        async def again():
+            for page in pages_:
+                yield page
+
+        await super().restore(again(), replaces=replaces)
+
+
+@mutant
+class AddsToWhatBelongsToNoSession(MemoryTenant):
+    """Leaves what belonged to no session beside the rows that replace it."""
+
+    async def restore(self, rows, *, replaces=None):
+        kept = [run for run in await self.runs() if await self.session(run.subject) is None]
+        await super().restore(rows, replaces=replaces)
+        for run in kept:
+            await self.put_run(run)
+
+
+@mutant
+class DumpsNothingWithoutASession(MemoryTenant):
+    """Leaves what belongs to no session out of its dump."""
+
+    async def dump(self, session_id):
+        if session_id:
+            return await super().dump(session_id)
+        secret = base64.b64encode(await self.secret()).decode()
+
+        async def empty():
+            yield [{"kind": "dump", "format": 1, "tenant": self.tenant, "secret": secret},
+                   {"kind": "end", "rows": 0}]  # fmt: skip
+
+        return empty()
+
+
+@mutant
+class ForgetsWhatWasRestored(MemoryTenant):
+    """Does not remember the digest of what was restored."""
+
+    async def restores(self, session_id=None):
+        return []
+
+
+@mutant
+class ShowsWhatWasCutOff(MemoryTenant):
+    """Shows a session of which only a part has come."""
+
+    async def restore(self, rows, **how):
+        taken = []
+        try:
+            async for page in rows:
+                taken += page
+        except ConnectionResetError:
+            self._kept().sessions["s"] = SessionData(_record_of(taken))
+            raise
+
+        async def again():
+            yield taken
+
+        self._kept().sessions.pop("s", None)
+        await super().restore(again(), **how)
+
+
+def _record_of(rows):
+    reader = RowReader("t")
+    for row in rows:
+        reader.take(row)
+    return reader.record
 
 
 @mutant
@@ -953,6 +1036,38 @@ class ListsTenantsThatWereOpened(KeepingStore):
     async def tenants(self, *, after=None, limit=100):
         names = sorted(name for name in self._tenants if name != "")
         return [name for name in names if after is None or name > after][: max(limit, 0)]
+
+
+@mutant
+class ClaimsForNobody(KeepingStore):
+    """Hands out what is due to whoever asks."""
+
+    async def claim_due(self, limit, *, lease):
+        return await super().claim_due(limit, lease=0.0)
+
+
+@mutant
+class SettlesAnyGeneration(MemoryTenant):
+    """Removes an entry that became due again after the claim."""
+
+    async def settle_due(self, claimed, *, at=None):
+        found = self._session(claimed.session_id)
+        if found is None or found.due is None:
+            return False
+        return await super().settle_due(replace(claimed, generation=found.due.generation), at=at)
+
+
+@mutant
+class ForgetsWhatTextsLeave(MemoryTree):
+    """Enters nothing where a node is written that is to be made again."""
+
+    async def write_nodes(self, writes, **how):
+        found = self._session()
+        before = copy(found.due) if found else None
+        applied = await super().write_nodes(writes, **how)
+        if found:
+            found.due = before
+        return applied
 
 
 @mutant
@@ -2210,6 +2325,18 @@ class DissolvesByLiveBlocksAlone(Meddles):
         for number, segment in before.segments.items():
             if not any(before.live(*member) for member in segment.members):
                 kept.segments[number] = segment
+
+
+@mutant
+class ReadsOneAfterTheOther(MemoryTenant):
+    """Answers each need from the state that it finds then."""
+
+    async def read(self, needs):
+        found = []
+        for need in needs:
+            found += await super().read([need])
+            await asyncio.sleep(0)
+        return found
 
 
 @mutant

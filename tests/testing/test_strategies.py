@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from hypothesis import HealthCheck, Phase, given, settings
+from sampling import drawn
 
 from hiermem.testing.strategies import (
     HOSTILE_NAMES,
@@ -67,7 +68,7 @@ def test_hostile_names_differ_and_are_valid():
     assert all(1 <= len(name) <= 512 for name in HOSTILE_NAMES)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(100)
 @given(
     stored_messages(large=False),
     histories(max_size=10),

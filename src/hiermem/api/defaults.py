@@ -1,4 +1,4 @@
-"""What a memory uses by default: the embedded store, the offline model and the shipped prompts.
+"""What a memory uses by default: the store at a place, the offline model and the shipped prompts.
 
 This is the only module outside the adapters that imports an adapter, and it does so on first use.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike
 from typing import Any
@@ -15,11 +16,15 @@ from typing import Any
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
+from hiermem.remote.optional import require
 from hiermem.types.prices import Prices
 
+#: How the URL of a database in PostgreSQL begins.
+_POSTGRES = ("postgresql://", "postgres://")
 #: The prompts of this level serve every level above it too.
 _LEVELS = 3
 #: What a prompt may be called.
@@ -110,17 +115,51 @@ def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | s
             ) from None
 
 
-async def embedded_store(
-    path: str | PathLike[str], *, create: bool, read_only: bool, clock: Callable[[], datetime]
+async def store_at(
+    path: str | PathLike[str],
+    *,
+    create: bool,
+    read_only: bool,
+    migrate: bool,
+    clock: Callable[[], datetime],
 ) -> Store:
-    """Open the SQLite store at ``path``. Raises UsageError for what is no path."""
+    """Open the SQLite store at ``path``, or the store in PostgreSQL that it names as a URL.
+
+    Raises UsageError for what is neither.
+    """
     arguments.switch(create, "create")
     arguments.switch(read_only, "read_only")
+    arguments.switch(migrate, "migrate")
     if not isinstance(path, (str, PathLike)):
         raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
     place = os.fspath(path)
     if not isinstance(place, str) or not place or "\0" in place:
-        raise UsageError('path must be the place of a file, or ":memory:"')
+        raise UsageError('path must be the place of a file, ":memory:" or a postgresql:// URL')
+    if place.startswith(_POSTGRES):
+        require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
+        from hiermem.stores.postgres import PostgresStore
+
+        return await PostgresStore.open(place, create=create, read_only=read_only, migrate=migrate)
     from hiermem.stores.sqlite import SQLiteStore
 
     return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)
+
+
+@asynccontextmanager
+async def opened_store(
+    target: str | PathLike[str] | Store, *, clock: Callable[[], datetime]
+) -> AsyncGenerator[Store]:
+    """Lend the store at a place, closed at the end; or a store that is open already.
+
+    Raises UsageError for what is neither.
+    """
+    if not isinstance(target, (str, PathLike)):
+        yield arguments.store_of(target)
+        return
+    if os.fspath(target) == ":memory:":
+        raise UsageError('":memory:" would be gone with the end of this call; give a MemoryStore')
+    store = await store_at(target, create=True, read_only=False, migrate=False, clock=clock)
+    try:
+        yield store
+    finally:
+        await shielded(store.close())

@@ -6,7 +6,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
@@ -39,6 +39,7 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
@@ -49,6 +50,7 @@ from hiermem.engine.log import copies as copying
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
+from hiermem.engine.worker.due import DueList, sweep
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, UsageError
@@ -56,7 +58,7 @@ from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.conversation import Conversation
-from hiermem.types.transaction import RunRecord, Scrubbed, SessionOrder
+from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:
     from hiermem.engine.search.tenant_search import TenantQuestion
@@ -138,10 +140,14 @@ class AsyncMemory:
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
+        migrate: bool = False,
         **settings: Any,
     ) -> _Opening:
-        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
+        """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
+        ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
+        A database of an older version is refused unless ``migrate`` is True; a file is always
+        migrated, after it was copied.
         The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
         every write raises ReadOnlyError; the file and its file system may be read-only.
         ``settings`` are further arguments of the constructor.
@@ -157,7 +163,9 @@ class AsyncMemory:
             "config": config,
             **settings,
         }
-        return _Opening(path, create=create, read_only=read_only, settings=settings)
+        return _Opening(
+            path, create=create, read_only=read_only, migrate=migrate, settings=settings
+        )
 
     @property
     def tenant(self) -> str:
@@ -242,6 +250,19 @@ class AsyncMemory:
         from hiermem.engine.spaces.space import spaces
 
         return await spaces(self._resources.opened())
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants of this memory's store, by name.
+
+        The list begins after the name ``after``. It takes a memory that opened its store: one of
+        ``for_tenant`` is bound to its tenant, and raises UsageError.
+        """
+        arguments.whole(limit, "limit", least=1)
+        self._resources.opened()
+        self._check_whole("lists the tenants")
+        return await self._resources.store.tenants(
+            after=None if after is None else check_name(after, what="after"), limit=limit
+        )
 
     async def sessions(
         self,
@@ -390,11 +411,16 @@ class AsyncMemory:
         max_tokens: int | None = None,
         deadline: float | None = None,
         poll: float = 1.0,
+        all_tenants: bool = False,
     ) -> AsyncWorker:
         """Return a background worker that updates the sessions of this tenant. Does no I/O.
 
         The worker of a memory that opened its store works for all tenants that it was asked for by
         ``for_tenant``, too, and shares the slots between them.
+
+        With ``all_tenants`` it works for every tenant of the store, by the store's list of the
+        sessions that have something to make: a look costs the same for any number of tenants. That
+        takes a memory that opened its store, and raises UsageError otherwise.
 
         ``async with`` or ``start()`` starts the worker; it stops with this memory at the latest.
         ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are caps on all its
@@ -405,12 +431,15 @@ class AsyncMemory:
         """
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
+        if arguments.switch(all_tenants, "all_tenants"):
+            self._check_whole("has a worker for all tenants")
         worker = AsyncWorker(
             resources.opened(),
             llm=resources.llm,
             fallback=resources.fallback,
             prompts=resources.prompts,
             handles=None if resources.parent is not None else resources.handles,
+            due=DueList(resources.store, resources.handles) if all_tenants else None,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
@@ -419,6 +448,35 @@ class AsyncMemory:
         )
         resources.workers.add(worker)
         return worker
+
+    async def claim_due(self, limit: int = 100, *, lease: float = 300.0) -> list[DueSession]:
+        """Claim up to ``limit`` sessions of any tenant that have something to make now.
+
+        For a job queue of your own: send a job for each, which calls ``update_one`` with its
+        ``tenant`` and ``session_id``. A session is claimed once in ``lease`` seconds, unless it
+        gets more to make meanwhile. It takes a memory that opened its store, and raises UsageError
+        otherwise.
+        """
+        arguments.whole(limit, "limit", least=1)
+        self._resources.opened()
+        self._check_whole("claims sessions of other tenants")
+        return await self._resources.store.claim_due(limit, lease=arguments.seconds(lease, "lease"))
+
+    async def sweep_due(self) -> int:
+        """Look at every session of every tenant, and have ``claim_due`` find what it missed.
+
+        It should have missed nothing: a daily call is enough, and a worker for all tenants makes
+        one each hour. Returns the number of sessions that have something to make. It takes its
+        time, and a memory that opened its store; otherwise it raises UsageError.
+        """
+        self._resources.opened()
+        self._check_whole("looks at other tenants")
+        return await sweep(self._resources.store, self._resources.handles)
+
+    def _check_whole(self, what: str) -> None:
+        """Refuse what is for all tenants in a memory that is bound to one."""
+        if self._is_child:
+            raise UsageError(f"no memory of for_tenant() {what}; ask the one that opened the store")
 
     async def erase_session(self, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
         """Erase a session with everything that is kept of it; return what was removed.
@@ -524,11 +582,14 @@ class AsyncMemory:
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
-        Every erasure tries this by itself. In the result, ``done`` says whether the files are clean
-        now, and ``reason`` why they are not: another process may have the store open, which raises
-        no error.
+        Every erasure tries this by itself, except in PostgreSQL, whose tables are written anew here
+        and nowhere else. In the result, ``done`` says whether the files are clean now, and
+        ``reason`` why they are not: another process may have the store open, which raises no error.
         """
-        return await self._resources.opened().store.scrub()
+        handle = self._resources.opened()
+        whole: Callable[[], Awaitable[Scrubbed]] | None
+        whole = getattr(self._resources.store, "scrub", None)
+        return await (whole or handle.store.scrub)()
 
     async def backup(self, path: str | PathLike[str]) -> StoreCopy:
         """Copy the whole store, with all its tenants, to a new file while it is being used.
@@ -542,6 +603,55 @@ class AsyncMemory:
         """
         handle = self._resources.opened()
         return await copying.backup(self._resources.store, path, tenant=handle.store)
+
+    async def copy_to(
+        self,
+        target: str | PathLike[str] | Store,
+        *,
+        session: str | None = None,
+        all_tenants: bool = False,
+        on_progress: Callable[[CopyReport], object] | None = None,
+    ) -> CopyReport:
+        """Copy this tenant to another store: a file, a ``postgresql://`` URL, or a store of yours.
+
+        Everything arrives as it is: keys, earlier versions, summaries, the journal, spaces. With
+        ``session``, it is that session alone; with ``all_tenants``, every tenant of the store. A
+        place is opened, created if need be, and closed; both stores may be in use. The target must
+        be empty or have the secret of this store, so that a copy of one store can be added to.
+
+        A session is seen at the target when it is whole. Of a call that was cut off, the next one
+        goes on with what is there. A session that changed since it was copied is copied anew, and
+        one that was erased since is removed, as long as nobody wrote to it at the target. At the
+        end, each session is compared with what was sent, and the target is checked. Both stores
+        note the copy, and every later erasure names it in ``Receipt.copies``.
+
+        ``on_progress`` is called after every batch, on the event loop's thread.
+
+        Raises SessionDiffersError where the target has another session of the same name, or one
+        that was written to or erased there; SecretMismatchError; NotFoundError where the session
+        does not exist; ReadOnlyError where a store takes no writes; and what opening raises. What
+        was copied before stays, and the same call can be repeated.
+        """
+        from hiermem.api.defaults import opened_store
+        from hiermem.engine.transfer import copy
+
+        handle = self._resources.opened()
+        if session is not None:
+            session = check_name(session, what="session id")
+            if all_tenants:
+                raise UsageError("session is one of this tenant; leave all_tenants out")
+        arguments.switch(all_tenants, "all_tenants")
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        async with opened_store(target, clock=handle.clock) as store:
+            return await copy(
+                self._resources.store,
+                store,
+                handle,
+                session=session,
+                all_tenants=all_tenants,
+                on_progress=on_progress,
+            )
 
     async def check(self) -> CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
@@ -618,20 +728,26 @@ class _Opening:
         *,
         create: bool,
         read_only: bool,
+        migrate: bool,
         settings: Mapping[str, Any],
     ) -> None:
         self._path = path
+        self._migrate = migrate
         self._create = create
         self._read_only = read_only
         self._settings = dict(settings)
         self._memory: AsyncMemory | None = None
 
     async def _open(self) -> AsyncMemory:
-        from hiermem.api.defaults import embedded_store
+        from hiermem.api.defaults import store_at
 
         clock = arguments.function(self._settings.get("clock", utc_now), "clock")
-        store = await embedded_store(
-            self._path, create=self._create, read_only=self._read_only, clock=clock
+        store = await store_at(
+            self._path,
+            create=self._create,
+            read_only=self._read_only,
+            migrate=self._migrate,
+            clock=clock,
         )
         try:
             return AsyncMemory(store=store, **self._settings)

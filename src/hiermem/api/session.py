@@ -324,6 +324,7 @@ class AsyncSession:
             now=handle.store_now,
             level=level,
             strategy=strategy,
+            record=record,
             shared=Shared(
                 journal_budget=handle.journal_budget,
                 in_flight=handle.in_flight,

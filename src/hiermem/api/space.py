@@ -7,7 +7,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 
@@ -19,6 +19,7 @@ from hiermem.engine.log import runs as journal
 from hiermem.engine.spaces import notes as note_engine
 from hiermem.engine.spaces import space as space_engine
 from hiermem.engine.spaces.space import SpaceContext
+from hiermem.remote.object_storage import open_storage
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -170,28 +171,48 @@ class AsyncSpace:
         """
         return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
 
-    async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
-        """Write the bank's files into a folder, and return what was written.
+    async def export(
+        self,
+        folder: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        options: Mapping[str, str | int | bool] | None = None,
+    ) -> ExportReport:
+        """Write the bank's files into a folder or object storage, and return what was written.
 
-        The folder may be under version control: only files of the bank and one manifest are
-        written, and no link is followed. A file that somebody changed in the folder since the last
-        export is left alone and listed under ``kept``, unless ``overwrite`` is set.
+        The folder may be under version control: only files of the bank, ``_synthesis.md``,
+        ``_meta.json`` and one manifest are written, and no link is followed. A file that somebody
+        changed in the folder since the last export is left alone and listed under ``kept``, unless
+        ``overwrite`` is set.
 
-        Raises FolderError, and UsageError where the folder holds the bank of another space.
+        ``folder`` may be a URL ``s3://BUCKET/PREFIX``, ``gs://``, ``az://`` or ``memory://``, with
+        ``options`` for endpoint, region and credentials. There a revision is switched as a whole,
+        and a later one is never replaced: ``superseded_by`` is its number then.
+
+        Raises FolderError, ConditionalWriteError for an object storage that ignores the conditions
+        of writes, and UsageError where the place holds the bank of another space.
         """
-        return await space_engine.export(self._context, folder, overwrite)
+        return await space_engine.export(self._context, folder, overwrite, options, open_storage)
 
-    async def load(self, folder: str | PathLike[str], *, overwrite: bool = False) -> LoadReport:
-        """Read a folder's changed files into the bank as a new revision; return what was read.
+    async def load(
+        self,
+        folder: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        options: Mapping[str, str | int | bool] | None = None,
+    ) -> LoadReport:
+        """Read the changed files of a folder or object storage as a new revision; return them.
 
-        Only files that the rules name or the bank has are read. A file that changed both in the
-        folder and in the bank is left alone and listed under ``conflicts``, unless ``overwrite`` is
-        set. A file that is missing in the folder stays in the bank. To watch a folder, call this
-        again.
+        Only files that the rules name or the bank has are read. A file that changed both there and
+        in the bank is left alone and listed under ``conflicts``, unless ``overwrite`` is set. A
+        file that is missing there stays in the bank. To watch a folder, call this again.
+
+        ``folder`` and ``options`` are those of ``export``. From object storage one whole revision
+        is read, and the copies that a person changed.
 
         Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long.
         """
-        return await space_engine.load(self._context, folder, overwrite)
+        return await space_engine.load(self._context, folder, overwrite, options, open_storage)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this space, newest first."""

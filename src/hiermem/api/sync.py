@@ -120,10 +120,14 @@ class Memory(BlockingFacade[AsyncMemory]):
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
+        migrate: bool = False,
         **settings: Any,
     ) -> Memory:
-        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
+        """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
+        ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
+        A database of an older version is refused unless ``migrate`` is True; a file is always
+        migrated, after it was copied.
         With ``read_only``, nothing is created and every write raises ReadOnlyError; the file and
         its file system may be read-only. ``settings`` are further arguments of AsyncMemory.
 
@@ -141,6 +145,7 @@ class Memory(BlockingFacade[AsyncMemory]):
                 config=config,
                 create=create,
                 read_only=read_only,
+                migrate=migrate,
                 **settings,
             )
 
@@ -232,6 +237,7 @@ class Memory(BlockingFacade[AsyncMemory]):
         return Space(self._thread, self._inner.space(name, rules=rules))
 
     spaces = blocking(AsyncMemory.spaces)
+    tenants = blocking(AsyncMemory.tenants)
     sessions = blocking(AsyncMemory.sessions)
     count_sessions = blocking(AsyncMemory.count_sessions)
     search = blocking(AsyncMemory.search)
@@ -248,11 +254,16 @@ class Memory(BlockingFacade[AsyncMemory]):
         max_tokens: int | None = None,
         deadline: float | None = None,
         poll: float = 1.0,
+        all_tenants: bool = False,
     ) -> Worker:
         """Return a background worker that updates the sessions of this tenant. Does no I/O.
 
         The worker of a memory that opened its store works for all tenants that it was asked for by
         ``for_tenant``, too, and shares the slots between them.
+
+        With ``all_tenants`` it works for every tenant of the store, by the store's list of the
+        sessions that have something to make: a look costs the same for any number of tenants. That
+        takes a memory that opened its store, and raises UsageError otherwise.
 
         ``with`` or ``start()`` starts the worker; it stops with this memory at the latest. It works
         on the memory's own thread. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after
@@ -262,10 +273,16 @@ class Memory(BlockingFacade[AsyncMemory]):
         Raises MemoryClosedError.
         """
         inner = self._inner.worker(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, poll=poll
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            poll=poll,
+            all_tenants=all_tenants,
         )
         return Worker(self._thread, inner)
 
+    claim_due = blocking(AsyncMemory.claim_due)
+    sweep_due = blocking(AsyncMemory.sweep_due)
     erase_session = blocking(AsyncMemory.erase_session)
     erase_space = blocking(AsyncMemory.erase_space)
     erase_tenant = blocking(AsyncMemory.erase_tenant)
@@ -273,6 +290,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     reembed = blocking(AsyncMemory.reembed)
     scrub = blocking(AsyncMemory.scrub)
     backup = blocking(AsyncMemory.backup)
+    copy_to = blocking(AsyncMemory.copy_to)
     check = blocking(AsyncMemory.check)
 
     def close(self) -> None:

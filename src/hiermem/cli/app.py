@@ -6,11 +6,10 @@ standard error, so that its result can be piped. ``output`` has the exit codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
@@ -26,8 +25,19 @@ from hiermem import (
     UpdatePolicy,
     UpdateProgress,
     UpdateReport,
+    UsageError,
 )
-from hiermem.cli import bank, extract, import_cmd, maintenance, mcp_cmd, search_cmd, sessions, show
+from hiermem.cli import (
+    bank,
+    extract,
+    import_cmd,
+    maintenance,
+    mcp_cmd,
+    search_cmd,
+    sessions,
+    show,
+    work,
+)
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import (
     Concurrency,
@@ -129,7 +139,7 @@ def demo(
     ] = 8_000,
     fast: Annotated[bool, typer.Option("--fast", help="Skip the pauses of the animation.")] = False,
     db: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--db", help="Keep the memory in this file; without it, nothing is kept."),
     ] = None,
     as_json: Json = False,
@@ -146,6 +156,13 @@ def update(
         str | None, typer.Option("--session", "-s", help="The session; all sessions by default.")
     ] = None,
     tenant: Tenant = "default",
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Update the sessions of every tenant.")
+    ] = False,
+    after: Annotated[
+        str | None,
+        typer.Option(help="With --all-tenants: begin after this tenant, to resume."),
+    ] = None,
     level: Annotated[
         int | None, typer.Option(min=1, help="Make summaries of one session only up to this level.")
     ] = None,
@@ -171,6 +188,15 @@ def update(
         model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
     )
     policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
+    caps = _Caps(max_calls, max_tokens)
+    if all_tenants:
+        if session is not None or level is not None or dry_run:
+            raise UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
+        with open_existing(db, tenant, llm, update_policy=policy) as memory:
+            _update_tenants(memory, after, strategy, caps, slow=llm is not None, as_json=as_json)
+        return
+    if after is not None:
+        raise UsageError("--after goes with --all-tenants")
     with open_existing(db, tenant, llm, update_policy=policy) as memory:
         chosen = _chosen(memory, session, level)
         name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
@@ -186,7 +212,6 @@ def update(
             else:
                 _print_plan(name, plan)
             return
-        caps = _Caps(max_calls, max_tokens)
         slow = llm is not None
         report: UpdateReport | BatchReport
         if chosen:
@@ -257,6 +282,54 @@ def _updated_all(
             max_tokens=caps.tokens,
         )
     return report, list(made)
+
+
+def _update_tenants(
+    memory: Memory,
+    after: str | None,
+    strategy: Strategy,
+    caps: _Caps,
+    *,
+    slow: bool,
+    as_json: bool,
+) -> None:
+    """Update all sessions of one tenant after the other, by name; each result is printed at once.
+
+    A cap is that of the whole command. What is printed at the end says where to resume.
+    """
+    code, calls, tokens = Code.DONE, 0, 0
+    reports: list[dict[str, object]] = []
+    for tenant in _tenants(memory, after):
+        left = _Caps(
+            None if caps.calls is None else max(0, caps.calls - calls),
+            None if caps.tokens is None else max(0, caps.tokens - tokens),
+        )
+        with memory.for_tenant(tenant) as one:
+            report, touched = _updated_all(one, strategy, left, slow=slow)
+            errors = _errors(one, report, touched)
+        calls, tokens = calls + report.calls, tokens + report.tokens
+        reports.append({"tenant": tenant, **asdict(report), "errors": errors})
+        code = max(code, _exit_code(report))
+        if not as_json:
+            _print_report(f"tenant {tenant}", report)
+            for each, error in errors.items():
+                hint(f"{clean(each)}: {clean(error)}")
+        if report.stopped is not None:
+            begin = f" --after {clean(after)}" if after is not None else ""
+            hint(f"resume with: hiermem update --all-tenants{begin}")
+            break
+        after = tenant
+    if as_json:
+        print_json({"tenants": reports})
+    if code:
+        raise typer.Exit(code)
+
+
+def _tenants(memory: Memory, after: str | None) -> Iterator[str]:
+    """Yield the names of the tenants after ``after``, read page by page."""
+    while page := memory.tenants(after=after):
+        yield from page
+        after = page[-1]
 
 
 def _errors(
@@ -448,3 +521,4 @@ app.add_typer(search_cmd.app)
 app.add_typer(bank.app, name="bank")
 app.add_typer(maintenance.app)
 app.add_typer(mcp_cmd.app)
+app.add_typer(work.app)

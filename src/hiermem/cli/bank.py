@@ -1,4 +1,4 @@
-"""The commands ``bank …``: notes, consolidation, the bank's files, its history, folders.
+"""The commands ``bank …``: notes, consolidation, the bank's files and history, export and load.
 
 Only the result goes to standard output, so that it can be piped. Text of notes and files is cleaned
 and never moves the cursor.
@@ -61,6 +61,14 @@ Rules = Annotated[
     typer.Option(
         "--rules", help="The Markdown file that defines the bank's files; creates the space.",
         exists=True, dir_okay=False, readable=True,
+    ),
+]  # fmt: skip
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="NAME=VALUE",
+        help="An option of object storage, such as endpoint or region; may be repeated. Keys are "
+        "better given in the environment, as AWS_SECRET_ACCESS_KEY.",
     ),
 ]  # fmt: skip
 #: The characters of a note shown in a list.
@@ -261,7 +269,13 @@ def rollback(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder; it is created if needed.")],
+    folder: Annotated[
+        str,
+        typer.Argument(
+            help="The folder, created if needed; or object storage: s3://BUCKET/PREFIX, gs://, "
+            "az://."
+        ),
+    ],
     *,
     db: Db = DB,
     space: SpaceName = None,
@@ -269,17 +283,24 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite files that were changed there.")
     ] = False,
+    option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the bank into a plain folder."""
+    """Write the bank into a plain folder, or into object storage."""
+    options = _storage_options(option)
     with open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
-        done = target.export(folder, overwrite=overwrite)
+        done = target.export(folder, overwrite=overwrite, options=options)
         line = (
             f"{clean(target.name)}: {len(done.written)} written, {len(done.unchanged)} unchanged, "
-            f"{len(done.removed)} removed in {clean(str(folder))}.\n"
+            f"{len(done.removed)} removed in {clean(done.folder)}.\n"
         )
         _print(as_json, {"space": target.name, **asdict(done)}, line)
+        if done.superseded_by is not None:
+            raise FolderError(
+                f"{done.folder} holds revision {done.superseded_by}, which is later than revision "
+                f"{done.revision} of this memory; nothing was written"
+            )
         if done.kept:
             raise FolderError(
                 f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
@@ -289,7 +310,9 @@ def export(
 
 @app.command()
 def load(
-    folder: Annotated[Path, typer.Argument(help="The folder.", exists=True, file_okay=False)],
+    folder: Annotated[
+        str, typer.Argument(help="The folder; or object storage: s3://BUCKET/PREFIX, gs://, az://.")
+    ],
     *,
     db: Db = DB,
     space: SpaceName = None,
@@ -297,16 +320,18 @@ def load(
     rules: Rules = None,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite", help="For files changed on both sides, take the folder's version."
-        ),
+        typer.Option("--overwrite", help="For files changed on both sides, take the one there."),
     ] = False,
+    option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Import a folder's files, or the changed ones, into the bank."""
+    """Import the files of a folder or object storage, or the changed ones, into the bank."""
+    if "://" not in folder and not Path(folder).is_dir():
+        raise typer.BadParameter(f"{folder} is no folder", param_hint="folder")
+    options = _storage_options(option)
     with Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
-        done = target.load(folder, overwrite=overwrite)
+        done = target.load(folder, overwrite=overwrite, options=options)
         where = f", revision {done.revision}" if done.revision else ""
         line = (
             f"{clean(target.name)}: {len(done.created)} new, {len(done.updated)} changed, "
@@ -359,6 +384,16 @@ def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Spac
         )
     named = ", ".join(clean(each) for each in names[:8]) + (" …" if len(names) > 8 else "")
     raise UsageError(f"there are {len(names):,} spaces; choose one with --space: {named}")
+
+
+def _storage_options(given: list[str] | None) -> dict[str, str] | None:
+    """Return the options of an object storage; what is wrong is said without the value."""
+    if not given:
+        return None
+    pairs = [each.partition("=") for each in given]
+    if any(not name or not mark for name, mark, _ in pairs):
+        raise typer.BadParameter("give it as NAME=VALUE", param_hint="--option")
+    return {name: value for name, _, value in pairs}
 
 
 def _print_result(done: ConsolidationResult) -> None:

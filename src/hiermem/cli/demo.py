@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -23,6 +22,7 @@ from rich.text import Text
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import comparison
 from hiermem.cli.conversations import bundled
+from hiermem.cli.options import shown
 from hiermem.cli.output import print_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
@@ -41,7 +41,7 @@ _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
-def run(*, budget: int, fast: bool, db: Path | None, as_json: bool) -> None:
+def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
     """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
     console = out()
     console.quiet = as_json
@@ -50,9 +50,10 @@ def run(*, budget: int, fast: bool, db: Path | None, as_json: bool) -> None:
     paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
         if memory.session(_SESSION).count():
+            name = shown(db or "")
             raise UsageError(
-                f"{db} holds the demo already; look at it with hiermem show --db {db}, or choose "
-                "another file"
+                f"{name} holds the demo already; look at it with hiermem show --db {name}, "
+                "or choose another file"
             )
         session = memory.session(
             _SESSION,
@@ -316,9 +317,9 @@ def _move_on(stage: _DemoState, session: Session, before: ContextSelection) -> N
     )
 
 
-def _suggest_next_steps(console: Console, db: Path | None) -> None:
+def _suggest_next_steps(console: Console, db: str | None) -> None:
     """Suggest the next commands."""
-    name = clean(str(db)) if db is not None else "demo.db"
+    name = clean(shown(db)) if db is not None else "demo.db"
     kept = (
         "Look around:"
         if db is not None

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import DB, Db, Tenant
+from hiermem.cli.options import DB, Db, Tenant, shown
 from hiermem.cli.output import Json, hint, print_json, progress
 from hiermem.cli.screen import clean, date_range, out, plural
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
@@ -125,15 +125,15 @@ def import_command(
         _suggest(db, names)
 
 
-def _suggest(db: Path, sessions: list[str]) -> None:
+def _suggest(db: str, sessions: list[str]) -> None:
     """Print the commands that come next; ``sessions`` are the first two of the memory."""
     many = len(sessions) > 1
     chosen = " --session ID" if many else ""
     hint("Next:")
     if many:
-        hint(f"  hiermem sessions --db {db}")
-    hint(f"  hiermem update --db {db}")
-    hint(f"  hiermem context --db {db}{chosen}")
+        hint(f"  hiermem sessions --db {shown(db)}")
+    hint(f"  hiermem update --db {shown(db)}")
+    hint(f"  hiermem context --db {shown(db)}{chosen}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup`` and ``check``.
+"""The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup``, ``copy`` and ``check``.
 
 An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
 on, it needs ``--yes``.
@@ -14,6 +14,7 @@ import typer
 
 from hiermem import (
     CheckReport,
+    CopyReport,
     Memory,
     NotFoundError,
     Prices,
@@ -32,8 +33,9 @@ from hiermem.cli.options import (
     open_existing,
     session_of,
     sessions_of,
+    shown,
 )
-from hiermem.cli.output import Code, Json, confirm, hint, print_json
+from hiermem.cli.output import Code, Json, confirm, hint, print_json, progress
 from hiermem.cli.screen import clean, out, plural
 from hiermem.cli.tables import (
     all_runs,
@@ -41,6 +43,7 @@ from hiermem.cli.tables import (
     metrics_table,
     one_run,
     print_check,
+    print_copy,
     print_receipt,
     print_scrubbed,
     short,
@@ -175,10 +178,6 @@ def erase(
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
     ] = False,
-    scrub: Annotated[
-        bool,
-        typer.Option("--scrub", help="Only clean the file's bytes after earlier erasures."),
-    ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -187,11 +186,8 @@ def erase(
     A whole session is erased by 'hiermem delete'.
     """
     with open_existing(db, tenant) as memory:
-        if sum((bool(messages), everything, scrub)) != 1:
-            raise UsageError("pass messages, or exactly one of --everything and --scrub")
-        if scrub:
-            _scrub(memory, session, as_json=as_json)
-            return
+        if bool(messages) == everything:
+            raise UsageError("pass messages, or --everything")
         if quarantine and not messages:
             raise UsageError("--quarantine goes with messages")
         if everything:
@@ -210,13 +206,6 @@ def erase(
         print_receipt(act(indices, forks=forks.value), as_json=as_json)
 
 
-def _scrub(memory: Memory, session: str | None, *, as_json: bool) -> None:
-    """Clean the file's bytes."""
-    if session is not None:
-        raise UsageError("--scrub cleans the whole file; leave --session out")
-    print_scrubbed(memory.scrub(), as_json=as_json)
-
-
 def _indices(words: list[str]) -> list[int]:
     found: set[int] = set()
     for word in words:
@@ -231,7 +220,27 @@ def _indices(words: list[str]) -> list[int]:
 
 
 # ---------------------------------------------------------------------------------------------
-# backup and check
+# scrub, migrate, backup, copy and check
+
+
+@app.command()
+def scrub(*, db: Db = DB, as_json: Json = False) -> None:
+    """Clean the store's bytes after earlier erasures.
+
+    In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
+    """
+    with open_existing(db, "default") as memory:
+        print_scrubbed(memory.scrub(), as_json=as_json)
+
+
+@app.command()
+def migrate(*, db: Db = DB, as_json: Json = False) -> None:
+    """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
+    with open_existing(db, "default", migrate=True):
+        if as_json:
+            print_json({"migrated": shown(db)})
+        else:
+            out().print("the store is of the version of this hiermem", soft_wrap=True)
 
 
 @app.command()
@@ -248,6 +257,49 @@ def backup(
             print_json(copy)
         else:
             out().print(f"copied to {clean(copy.place)}", soft_wrap=True)
+
+
+@app.command("copy")
+def copy_store(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="The memory's file, or its postgresql:// URL.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The file or URL to copy to; it may exist.")
+    ],
+    *,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Only this tenant; all by default.")
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="Only this session of the tenant.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a store, a tenant or a session to another store, and check it there.
+
+    The same command goes on with a copy that was cut off, and brings what has changed since.
+    """
+    with open_existing(source, tenant or "default") as memory:
+        everything = tenant is None and session is None
+        report = _copied(memory, target, session, all_tenants=everything)
+    if as_json:
+        print_json({**asdict(report), "ok": report.ok})
+    else:
+        print_copy(report)
+    if report.findings:
+        raise typer.Exit(Code.ERROR)
+    if report.changing:
+        raise typer.Exit(Code.INCOMPLETE)
+
+
+def _copied(memory: Memory, target: str, session: str | None, *, all_tenants: bool) -> CopyReport:
+    with progress("copy", "messages") as show:
+
+        def draw(now: CopyReport) -> None:
+            show({"messages": (now.messages, None)}, f", {plural(now.sessions, 'session')} done")
+
+        return memory.copy_to(target, session=session, all_tenants=all_tenants, on_progress=draw)
 
 
 @app.command()

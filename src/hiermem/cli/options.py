@@ -16,7 +16,10 @@ import typer
 from hiermem import LLM, Memory, NotFoundError, Session, SessionRecord, UsageError
 from hiermem.cli.screen import clean, one_line
 
-Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
+Db = Annotated[
+    str,
+    typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file, or its postgresql:// URL."),
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant whose memory is opened.")]
 SessionId = Annotated[
     str | None,
@@ -24,7 +27,7 @@ SessionId = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 #: The default file of the memory.
-DB = Path("hiermem.db")
+DB = "hiermem.db"
 #: The number of sessions that are read at once.
 _PAGE = 500
 #: The number of sessions that are named where one must be chosen, and for one that does not exist.
@@ -41,9 +44,16 @@ class Forks(StrEnum):
     keep = "keep"
 
 
-def open_existing(db: Path, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
+def shown(db: str) -> str:
+    """Return how the place of a memory is printed: a URL may hold a password."""
+    return "DSN" if "://" in db else db
+
+
+def open_existing(db: str, tenant: str, llm: LLM | None = None, **policies: Any) -> Memory:
     """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
-    if not db.exists() or (db.is_file() and not db.stat().st_size):
+    file = Path(db)
+    missing = not file.exists() or (file.is_file() and not file.stat().st_size)
+    if missing and "://" not in db:
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )

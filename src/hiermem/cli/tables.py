@@ -5,17 +5,26 @@ Text from a user, a model or a file is cleaned before it is printed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
+from hiermem import (
+    CheckReport,
+    CopyReport,
+    Finding,
+    Metrics,
+    Receipt,
+    RunRecord,
+    RunReport,
+    Scrubbed,
+)
 from hiermem.cli.output import Code, print_json
 from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share
 
@@ -307,7 +316,10 @@ def _receipt_lines(receipt: Receipt) -> list[str]:
         ("also in the forks", receipt.forks_reached),
         ("still kept in", receipt.kept_in),
         ("may quote it, please check", receipt.unproven),
-        ("backups that may hold it, please delete", [copy.place for copy in receipt.copies]),
+        (
+            "copies that may hold it (delete them, or erase there)",
+            [copy.place for copy in receipt.copies],
+        ),
     ):
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -320,9 +332,9 @@ def _receipt_lines(receipt: Receipt) -> list[str]:
         lines.append(f"{apart}no trace of them is left in the file")
         lines.append("paraphrases in other messages are not detected")
     elif receipt.scrub_reason:
-        lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
+        lines.append(f"the store may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":
-            lines.append("try again with: hiermem erase --scrub")
+            lines.append("try again with: hiermem scrub")
     if receipt.run_id:
         lines.append(f"run {receipt.run_id}")
     return lines
@@ -334,9 +346,9 @@ def _print_lines(lines: list[str]) -> None:
 
 def print_scrubbed(found: Scrubbed, *, as_json: bool) -> None:
     """Print whether the file's bytes are clean, or why not, and end with the code for that."""
-    lines = ["the file holds no bytes of what was erased"]
+    lines = ["the store holds no bytes of what was erased"]
     if not found.done:
-        lines = [f"the file may still hold bytes of what was erased: {clean(found.reason)}"]
+        lines = [f"the store may still hold bytes of what was erased: {clean(found.reason)}"]
     if found.removed:
         lines.append(f"removed: {plural(len(found.removed), 'backup')}")
     if as_json:
@@ -345,6 +357,27 @@ def print_scrubbed(found: Scrubbed, *, as_json: bool) -> None:
         _print_lines(lines)
     if not found.done:
         raise typer.Exit(Code.INCOMPLETE)
+
+
+def print_copy(report: CopyReport) -> None:
+    """Print what a copy did, and what is wrong at the target."""
+    console = out()
+    what = (
+        (report.copied, "copied"),
+        (report.replaced, "copied anew"),
+        (report.unchanged, "there already"),
+        (report.removed, "removed, as they were erased"),
+    )
+    counts = ", ".join(f"{count:,} {how}" for count, how in what if count) or "nothing to copy"
+    of = f" of {plural(report.tenants, 'tenant')}" if report.tenants else ""
+    console.print(
+        f"{plural(report.sessions, 'session')}{of} at {clean(report.place)}: {counts}",
+        soft_wrap=True,
+    )
+    for name in report.changing:
+        said = f"session {clean(name)!r} was written to all the time; copy again for the rest"
+        console.print(Text(said, style="yellow"), soft_wrap=True)
+    _print_findings(console, report.findings)
 
 
 def print_check(report: CheckReport) -> None:
@@ -370,11 +403,15 @@ def print_check(report: CheckReport) -> None:
         console.print(Text(unseen, style="yellow"))
     for skipped in report.skipped:
         console.print(Text(clean(skipped), style="yellow"), soft_wrap=True)
-    for finding in report.findings[:_FINDINGS]:
+    _print_findings(console, report.findings)
+
+
+def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    for finding in findings[:_FINDINGS]:
         said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
         console.print(Text(clean(f"{said}: {finding.what}"), style="red"), soft_wrap=True)
-    if len(report.findings) > _FINDINGS:
-        more = len(report.findings) - _FINDINGS
+    if len(findings) > _FINDINGS:
+        more = len(findings) - _FINDINGS
         console.print(f"and {more:,} more; --json gives all", soft_wrap=True)
 
 

@@ -7,7 +7,8 @@ and is put back when the message is written in that shape. Data that Message has
 needs: the provider decides which requests it accepts.
 
 A context is written without such kept data (``extras=False``, ``context_to_anthropic``): it would
-be neither counted nor needed.
+be neither counted nor needed. Items of the Responses interface keep it, except ids
+(``context_to_responses``): they have fields that are needed and cost nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from hiermem.convert.anthropic import (
     to_anthropic,
 )
 from hiermem.convert.openai import from_openai, to_openai
-from hiermem.convert.responses import from_responses, to_responses
+from hiermem.convert.responses import context_to_responses, from_responses, to_responses
 from hiermem.convert.shapes import from_any, shape_of
 
 __all__ = [
     "context_to_anthropic",
+    "context_to_responses",
     "from_anthropic",
     "from_any",
     "from_openai",

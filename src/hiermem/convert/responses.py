@@ -27,7 +27,7 @@ from hiermem.types import (
 )
 from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_of
 
-__all__ = ["from_responses", "to_responses"]
+__all__ = ["context_to_responses", "from_responses", "to_responses"]
 
 _ROLES: Mapping[str, Role] = {
     "user": "user",
@@ -39,6 +39,8 @@ _ROLES: Mapping[str, Role] = {
 _CALLS = {"function_call": ("function", "arguments"), "custom_tool_call": ("custom", "input")}
 #: The types of results whose content is text or parts.
 _RESULTS = ("function_call_output", "custom_tool_call_output")
+#: Items that need no id, and whose id makes a provider ask for the items beside them.
+_NAMELESS = ("message", "reasoning", *_CALLS, *_RESULTS)
 
 
 def from_responses(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -220,6 +222,27 @@ def to_responses(messages: Iterable[Message]) -> list[dict[str, Any]]:
             if call.type == "custom":
                 custom.add(call.id)
     return items
+
+
+def context_to_responses(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Write the messages of a context, without the ids that bind an item to one beside it.
+
+    A provider refuses a reasoning item whose call it does not find, and a call whose reasoning it
+    does not find, but only where they bear its ids; a context may hold one without the other.
+    """
+    return [_without_id(item) for item in to_responses(messages)]
+
+
+def _without_id(item: dict[str, Any]) -> dict[str, Any]:
+    """Leave out an id that is not needed; an answer without one is written as plain text."""
+    if item.get("type", "message") not in _NAMELESS:
+        return item
+    kept = {name: value for name, value in item.items() if name not in ("id", "status")}
+    if kept.get("role") == "assistant" and isinstance(kept.get("content"), list):
+        if not all(part.get("type") == "output_text" for part in kept["content"]):
+            return item
+        kept["content"] = "".join(part["text"] for part in kept["content"])
+    return kept
 
 
 def _message_back(message: Message, kept: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ is a list in the order that the corresponding store method states.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, StoredMessage
@@ -22,8 +23,9 @@ from hiermem.types.transaction import (
 T = TypeVar("T")
 
 
-#: A decision that reads as it goes: it yields needs, is sent the answers, returns its result.
-Reading: TypeAlias = Generator[Need, Any, T]
+#: A decision that reads as it goes: it yields needs, is sent the answers, returns its result. For a
+#: tuple of needs it is sent the answers to all of them, in the same order.
+Reading: TypeAlias = Generator[Need | tuple[Need, ...], Any, T]
 
 
 def messages(start: int, stop: int) -> Reading[list[StoredMessage]]:
@@ -32,6 +34,14 @@ def messages(start: int, stop: int) -> Reading[list[StoredMessage]]:
         return []
     found: list[StoredMessage] = yield NeedMessages(start, stop)
     return found
+
+
+def stretches(ranges: Sequence[tuple[int, int]]) -> Reading[list[list[StoredMessage]]]:
+    """Read the messages of several ranges at once; nothing is asked for none."""
+    if not ranges:
+        return []
+    found: Sequence[list[StoredMessage]] = yield tuple(NeedMessages(*one) for one in ranges)
+    return list(found)
 
 
 def nodes(ids: Sequence[str]) -> Reading[list[Node]]:
@@ -72,7 +82,10 @@ def inside(session_id: str, reading: Reading[T]) -> Asking[T]:
         except StopIteration as done:
             result: T = done.value
             return result
-        reply = yield session_id, need
+        if isinstance(need, tuple):
+            reply = yield tuple((session_id, one) for one in need)
+        else:
+            reply = yield session_id, need
 
 
 def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]:
@@ -83,14 +96,21 @@ def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]
     results: dict[int, T] = {}
     replies: dict[int, Any] = dict.fromkeys(range(len(readings)))
     while replies:
-        needs: dict[int, Need] = {}
+        needs: dict[int, Need | tuple[Need, ...]] = {}
         for place, reply in replies.items():
             try:
                 needs[place] = readings[place].send(reply)
             except StopIteration as done:
                 results[place] = done.value
+        asked: list[Need] = []
+        for need in needs.values():
+            asked += need if isinstance(need, tuple) else (need,)
         answers: Sequence[Any] = ()
         if needs:
-            answers = yield tuple((session_id, need) for need in needs.values())
-        replies = dict(zip(needs, answers, strict=True))
+            answers = yield tuple((session_id, need) for need in asked)
+        left = iter(answers)
+        replies = {
+            place: tuple(islice(left, len(need))) if isinstance(need, tuple) else next(left)
+            for place, need in needs.items()
+        }
     return [results[place] for place in range(len(readings))]

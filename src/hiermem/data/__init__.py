@@ -64,6 +64,11 @@ def synonyms() -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(entry.split()) for entry in _entries("synonyms"))
 
 
+def published() -> list[list[str]]:
+    """Return the rows of the table of published settings, each split into its columns."""
+    return [entry.split() for entry in _entries("published")]
+
+
 def vocabulary(encoding: str) -> dict[bytes, int]:
     """Return the tokens of a shipped encoding with their ranks.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,7 +33,7 @@ from hiermem.errors import (
     StoreCorruptError,
 )
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
-from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
@@ -173,7 +173,13 @@ class Handle:
 
         Raises CounterMismatchError as ``record`` does.
         """
-        found = await self.store.session(session_id)
+        return self.checked_or_new(session_id, await self.store.session(session_id))
+
+    def checked_or_new(self, session_id: str, found: SessionRecord | None) -> SessionRecord:
+        """Return the record that was found, or that of a session without messages.
+
+        Raises CounterMismatchError as ``record`` does.
+        """
         if found is None:
             return self.new_record(session_id, self.config)
         self.check(found)
@@ -234,8 +240,16 @@ class Handle:
                 return self.config
         return config_from(record.config)
 
-    async def answer(self, session_id: str, reading: Reading[T]) -> T:
-        """Run a reading decision to its end, supplying what it needs from the store."""
+    async def answer(
+        self, session_id: str, reading: Reading[T], *, ahead: Iterable[Node] = ()
+    ) -> T:
+        """Run a reading decision to its end, supplying what it needs from the store.
+
+        A node is read once, though a decision asks for it by its level, as a child and then as a
+        parent; those ``ahead`` were read just before.
+        """
+        known = _Nodes()
+        known.add(ahead)
         reply: Any = None
         while True:
             try:
@@ -243,23 +257,55 @@ class Handle:
             except StopIteration as done:
                 result: T = done.value
                 return result
-            reply = await self._supply(session_id, need)
+            if isinstance(need, tuple):
+                reply = await self._supply_together(session_id, need)
+            else:
+                reply = await self._supply(session_id, need, known)
 
     async def messages(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
         """Return the messages of a range that the log is known to have; see ``read_messages``."""
         return await read_messages(self.store, session_id, start, stop)
 
-    async def _supply(self, session_id: str, need: Need) -> Any:
+    async def _supply_together(self, session_id: str, needs: tuple[Need, ...]) -> tuple[Any, ...]:
+        found = await self.store.read([(session_id, need) for need in needs])
+        for place, need in enumerate(needs):
+            if isinstance(need, NeedMessages) and len(found[place]) != need.stop - need.start:
+                found[place] = await self.messages(session_id, need.start, need.stop)
+        return tuple(found)
+
+    async def _supply(self, session_id: str, need: Need, known: _Nodes) -> Any:
         if isinstance(need, NeedMessages):
             return await self.messages(session_id, need.start, need.stop)
         tree = self.store.tree(session_id)
         if isinstance(need, NeedNodes):
-            return await tree.nodes(need.ids)
+            missing = [id_ for id_ in need.ids if id_ not in known.by_id]
+            known.add(await tree.nodes(missing) if missing else ())
+            return [known.by_id[id_] for id_ in need.ids if id_ in known.by_id]
         if isinstance(need, NeedLevel):
-            return await tree.level(need.level, need.start, need.stop)
+            places = [(need.level, ordinal) for ordinal in range(need.start, need.stop)]
+            if all(place in known.by_place for place in places):
+                return [known.by_place[place] for place in places]
+            found = await tree.level(need.level, need.start, need.stop)
+            known.add(found)
+            return found
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes that a decision was given: by id, and the sealed ones by level and ordinal."""
+
+    by_id: dict[str, Node] = field(default_factory=dict[str, Node])
+    by_place: dict[tuple[int, int], Node] = field(default_factory=dict[tuple[int, int], Node])
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Remember these nodes."""
+        for node in nodes:
+            self.by_id[node.id] = node
+            if node.sealed:
+                self.by_place[node.level, node.ordinal] = node
 
 
 class Handles(Mapping[str, Handle]):

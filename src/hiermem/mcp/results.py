@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from hiermem import Hit, Note, RunItem, RunRecord, StoredMessage, Summary, TriVector
 
@@ -398,6 +398,13 @@ class Measured(Result):
     dirty_share: float
     summary_quality_score: float | None
     information_loss: float | None
+    summaryQualityScore: Annotated[  # noqa: N815 - the published name
+        float | None,
+        Field(
+            validation_alias=AliasPath("feedback", "mean"),
+            description="The mean of the scores that the application recorded, 0 to 1.",
+        ),
+    ]
     prefix_reuse: float | None
     cost_spent: float | None
     levels: list[Level]

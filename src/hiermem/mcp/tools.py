@@ -8,7 +8,7 @@ would be right.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -393,8 +393,7 @@ class Tools:
         given = {
             "windowChars": windowChars, "minFlushChars": minFlushChars,
             "overlapChars": overlapChars, "groupChars": groupChars, "wiggle": wiggle,
-            "ratioOnly": ratioOnly, "sealPolicy": sealPolicy,
-            "flushAfterMs": None if flushAfterMs is None else timedelta(milliseconds=flushAfterMs),
+            "ratioOnly": ratioOnly, "sealPolicy": sealPolicy, "flushAfterMs": flushAfterMs,
         }  # fmt: skip
         sizes = {key: value for key, value in given.items() if value is not None}
         config = None

@@ -1,5 +1,5 @@
-"""Where sessions are kept: the in-memory reference and SQLite.
+"""Where sessions are kept: the in-memory reference, SQLite and PostgreSQL.
 
-Each adapter is imported by its own module (``hiermem.stores.memory``, ``hiermem.stores.sqlite``),
-so that importing hiermem imports no driver.
+Each adapter is imported by its own module (``hiermem.stores.memory``, ``hiermem.stores.sqlite``,
+``hiermem.stores.postgres``), so that importing hiermem imports no driver.
 """

@@ -7,7 +7,7 @@ the fault from damaging the session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -97,6 +97,26 @@ def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need]
 
     An exception of ``answer`` ends the decision and is raised here.
     """
+
+    async def answers(needs: Sequence[SessionNeed]) -> list[Any]:
+        return [answer(*one) for one in needs]
+
+    running = answer_decision(decide, answers)
+    try:
+        running.send(None)
+    except StopIteration as done:
+        batch: Batch[T] = done.value
+        return batch
+    finally:
+        running.close()
+    raise AssertionError("nothing here waits")
+
+
+async def answer_decision(
+    decide: Callable[[], Deciding[T]],
+    answers: Callable[[Sequence[SessionNeed]], Awaitable[Sequence[Any]]],
+) -> Batch[T]:
+    """Do the same where answering waits; ``answers`` gets the needs that are yielded together."""
     deciding = decide()
     reply: Any = None
     try:
@@ -107,9 +127,8 @@ def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need]
                 batch: Batch[T] = done.value
                 return batch
             if _is_one(asked):
-                reply = answer(*asked)
+                (reply,) = await answers((asked,))
             else:
-                several = cast("tuple[SessionNeed, ...]", asked)
-                reply = tuple(answer(*one) for one in several)
+                reply = tuple(await answers(cast("tuple[SessionNeed, ...]", asked)))
     finally:
         deciding.close()

@@ -1,12 +1,13 @@
 """The rows of a dump: everything that a store keeps of one session, as plain versioned values.
 
-A row is a dict of JSON values, so that rows can be written to a file or sent elsewhere, and any
-store can restore what another one dumped. The first row names the format, the tenant and the
-store's secret; the last one counts the rows. Leases are left out: whoever held one holds it of the
-original.
+What belongs to no session is dumped in the same way, without the row of a session. A row is a dict
+of JSON values, so that rows can be written to a file or sent elsewhere, and any store can restore
+what another one dumped. The first row names the format, the tenant and the store's secret; the last
+one counts the rows. Leases are left out: whoever held one holds it of the original.
 
-``pages`` makes rows of values, and ``read`` reads them back. ``read`` refuses rows that are
-incomplete, that are of another format or that this module did not write.
+``pages`` makes rows of values, and ``read`` reads them back; a ``RowReader`` reads them one by one,
+for a store that keeps what it has read. They refuse rows that are incomplete, that are of another
+format or that this module did not write.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from hiermem.core.calls.lease import read_claim
+from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
     Block,
@@ -33,7 +35,10 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["Item", "SessionDump", "check_secret", "missing", "pages", "read"]
+__all__ = [
+    "Item", "Pages", "RowReader", "SessionDump", "check_secret", "held_items", "missing", "pages",
+    "read",
+]  # fmt: skip
 
 #: The number of this format; a later hiermem may write another one.
 _FORMAT: Final = 1
@@ -69,6 +74,8 @@ _NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "attempt": ("id",),
     "block": ("kind", "start"),
 }
+#: The kinds of what may belong to no session.
+_WITHOUT_SESSION: Final = frozenset({"view", "record", "run", "attempt"})
 #: The field that names the session to which a value belongs.
 _OWNER: Final = {
     "view": "session_id", "record": "scope", "run": "subject", "attempt": "session_id",
@@ -79,13 +86,14 @@ _OWNER: Final = {
 class SessionDump:
     """Everything that a store keeps of one session, in the order in which it was written.
 
-    ``versions`` are the earlier versions of messages, ``keys`` the (key, entry) pairs, ``nodes``
-    and ``revisions`` those of all trees, each with the number of its tree.
+    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
+    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
+    trees, each with the number of its tree. ``digest`` is that of the content.
     """
 
     tenant: str
     secret: bytes
-    record: SessionRecord
+    record: SessionRecord | None
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
     versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
     keys: list[tuple[str, KeyEntry]] = field(default_factory=list[tuple[str, KeyEntry]])
@@ -97,6 +105,12 @@ class SessionDump:
     runs: list[RunRecord] = field(default_factory=list[RunRecord])
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     blocks: list[Block] = field(default_factory=list[Block])
+    digest: str = ""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, "" where it is of what belongs to none."""
+        return NO_SESSION if self.record is None else self.record.id
 
 
 # ---------------------------------------------------------------------------------------------
@@ -105,20 +119,38 @@ class SessionDump:
 
 def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[StoredRow]]:
     """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
-    page: list[StoredRow] = [
-        {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
-    ]
-    count = 0
-    for kind, at, value in items:
+    filling = Pages(tenant=tenant, secret=secret)
+    for item in items:
+        if page := filling.add(item):
+            yield page
+    yield filling.end()
+
+
+class Pages:
+    """Fills the pages of a dump, for a store that reads items as they arrive."""
+
+    def __init__(self, *, tenant: str, secret: bytes) -> None:
+        self._page: list[StoredRow] = [
+            {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
+        ]
+        self._count = 0
+
+    def add(self, item: Item) -> list[StoredRow] | None:
+        """Add an item; return the page if it is full."""
+        kind, at, value = item
         free = _without_lease(value)
         if free is None:
-            continue
-        page.append({"kind": kind, "at": at, "value": _plain(free)})
-        count += 1
-        if len(page) >= _PAGE:
-            yield page
-            page = []
-    yield [*page, {"kind": "end", "rows": count}]
+            return None
+        self._page.append({"kind": kind, "at": at, "value": _plain(free)})
+        self._count += 1
+        if len(self._page) < _PAGE:
+            return None
+        page, self._page = self._page, []
+        return page
+
+    def end(self) -> list[StoredRow]:
+        """Return the last page."""
+        return [*self._page, {"kind": "end", "rows": self._count}]
 
 
 def _without_lease(value: Any) -> Any:
@@ -136,7 +168,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, datetime):
-        return value.isoformat()
+        return value.astimezone(UTC).isoformat()
     if isinstance(value, bytes):
         return _encoded(value)
     if isinstance(value, Mapping):
@@ -144,6 +176,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(held) for held in value]
     held = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Message) and value.created_at is not None:
+        held["created_at"] = value.created_at.isoformat()  # the zone is the author's
     return {"class": type(value).__name__, **held}
 
 
@@ -156,33 +190,75 @@ def _encoded(data: bytes) -> str:
 
 
 async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> SessionDump:
-    """Read all pages of a dump of a session of ``tenant``.
+    """Read all pages of a dump of ``tenant``.
 
     Raises UsageError if they are no complete dump of this format, or are of another tenant.
     """
-    reader = _DumpReader(tenant)
+    reader, digest = RowReader(tenant), RowDigest()
+    dump: SessionDump | None = None
+    seen: set[tuple[Any, ...]] = set()
     async for page in rows:
         for row in page:
-            reader.take(row)
-    return reader.end()
+            item = reader.take(row)
+            if item is None:
+                continue
+            digest.add(row)
+            kind, at, value = item
+            if dump is None:
+                dump = SessionDump(tenant, reader.secret, reader.record)
+            if kind in _NAME:
+                name = (kind, at, *_named(kind, value, whole=reader.record is None))
+                if name in seen:
+                    raise _refused("a row comes twice")
+                seen.add(name)
+            if kind != "session":
+                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
+    reader.end()
+    found = dump or SessionDump(tenant, reader.secret, None)
+    found.digest = digest.text
+    return found
 
 
-class _DumpReader:
-    """Reads rows one after the other, and knows what may follow."""
+def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
+    """Yield what names a value among those of its kind; with ``whole``, in all of a tenant."""
+    if whole and kind in _OWNER:
+        yield getattr(value, _OWNER[kind])
+    for part in _NAME[kind]:
+        yield getattr(value, part)
+
+
+class RowReader:
+    """Reads rows one after the other, and knows what may follow; it keeps none of them.
+
+    It does not notice a value that comes twice; whoever writes the values must.
+    """
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._secret: bytes | None = None
-        self._dump: SessionDump | None = None
-        self._seen: set[tuple[Any, ...]] = set()
-        self._last = "session"
+        #: The session of the dump; None before its row, and where it has none.
+        self.record: SessionRecord | None = None
+        self._messages = 0
+        self._last: str | None = None
         self._count = 0
         self._ended = False
 
-    def take(self, row: Any) -> None:
-        """Read one row."""
+    @property
+    def secret(self) -> bytes:
+        """The secret of the store from which the rows are. Raises UsageError before it came."""
+        if self._secret is None:
+            raise _refused("the first row is missing")
+        return self._secret
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, "" where the rows are of what belongs to none."""
+        return NO_SESSION if self.record is None else self.record.id
+
+    def take(self, row: Any) -> Item | None:
+        """Read one row; return its item, or None for the first and the last one."""
         try:
-            self._take(row)
+            return self._take(row)
         except UsageError:
             raise
         except (
@@ -190,13 +266,12 @@ class _DumpReader:
         ) as error:  # fmt: skip
             raise _refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
 
-    def end(self) -> SessionDump:
-        """Return everything that was read."""
-        if self._dump is None or not self._ended:
+    def end(self) -> None:
+        """Refuse rows that are not all there."""
+        if not self._ended:
             raise _refused("the last row is missing")
-        if len(self._dump.messages) != self._dump.record.messages:
+        if self.record is not None and self._messages != self.record.messages:
             raise _refused("messages are missing")
-        return self._dump
 
     def _begin(self, row: Any) -> None:
         if row["kind"] != "dump":
@@ -205,48 +280,59 @@ class _DumpReader:
             raise _refused(f"they are not of format {_FORMAT}, which this hiermem reads")
         if row["tenant"] != self._tenant:
             raise UsageError("the rows are of another tenant; restore them under the same name")
-        self._secret = base64.b64decode(row["secret"], validate=True)
-        if len(self._secret) != 32:
+        secret = base64.b64decode(row["secret"], validate=True)
+        if len(secret) != 32:
             raise ValueError
+        self._secret = secret
 
-    def _take(self, row: Any) -> None:
+    def _take(self, row: Any) -> Item | None:
         kind = row["kind"]
         if self._ended:
             raise ValueError
         if self._secret is None:
             self._begin(row)
-            return
+            return None
         if kind == "end":
             if row["rows"] != self._count:
                 raise _refused("rows are missing")
             self._ended = True
-            return
+            return None
         value = _reader(_KINDS[kind])(row["value"])
-        if _ORDER[kind] < _ORDER[self._last] or (kind == "session") != (self._dump is None):
+        first = self._last is None
+        if kind == "session" and not first:
+            raise ValueError
+        if first and kind != "session" and kind not in _WITHOUT_SESSION:
+            raise ValueError
+        if self._last is not None and _ORDER[kind] < _ORDER[self._last]:
             raise ValueError
         self._last = kind
         self._count += 1
-        if self._dump is None:
-            self._dump = SessionDump(self._tenant, self._secret, value)
-        else:
-            self._add(self._dump, kind, row["at"], value)
+        if kind == "session":
+            self.record = value
+            return kind, "", value
+        return kind, self._checked(kind, row["at"], value), value
 
-    def _add(self, dump: SessionDump, kind: str, at: Any, value: Any) -> None:
-        """Add a value; refuse one that is there already, or belongs to something else."""
-        if kind == "message" and value.index != len(dump.messages):
+    def _checked(self, kind: str, at: Any, value: Any) -> Any:
+        """Return where the value stands; refuse one that belongs to something else."""
+        if self.record is None and kind not in _WITHOUT_SESSION:
             raise ValueError
-        if kind == "version" and not 0 <= value.index < len(dump.messages):
-            raise ValueError
-        if kind in _OWNER and getattr(value, _OWNER[kind]) != dump.record.id:
-            raise ValueError
-        if kind in _PLACED:
-            at = _PLACED[kind](at)
-        if kind in _NAME:
-            name = (kind, at, *(getattr(value, part) for part in _NAME[kind]))
-            if name in self._seen:
+        if kind == "message":
+            if value.index != self._messages:
                 raise ValueError
-            self._seen.add(name)
-        getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
+            self._messages += 1
+        if kind == "version" and not 0 <= value.index < self._messages:
+            raise ValueError
+        owned = self.record is not None and kind in _OWNER
+        if owned and getattr(value, _OWNER[kind]) != self.session_id:
+            raise ValueError
+        return _PLACED[kind](at) if kind in _PLACED else ""
+
+
+def held_items(rows: Iterable[StoredRow]) -> Iterator[Item]:
+    """Yield the items of rows that a RowReader has taken before."""
+    for row in rows:
+        kind = row["kind"]
+        yield kind, row["at"], _reader(_KINDS[kind])(row["value"])
 
 
 def missing(session_id: str) -> NotFoundError:
@@ -254,12 +340,12 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
-def check_secret(dump: SessionDump, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.
     """
-    if dump.secret != secret and not empty:
+    if given.secret != secret and not empty:
         raise SecretMismatchError(
             "the target holds data under another secret; restore into a store that is empty, or "
             "that has the secret of the source"

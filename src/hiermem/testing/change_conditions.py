@@ -43,6 +43,7 @@ from hiermem.types.transaction import (
     NeedCovering,
     NeedEchoes,
     NeedEvents,
+    NeedFlagged,
     NeedForks,
     NeedLevel,
     NeedMessages,
@@ -52,6 +53,7 @@ from hiermem.types.transaction import (
     NeedRevisions,
     NeedSession,
     NeedViews,
+    SessionNeed,
     Snapshot,
     ViewRecord,
 )
@@ -73,6 +75,28 @@ class ChangeConditions(Conditions):
     """Transactions, rewrites, copies, removal."""
 
     @condition
+    async def test_a_read_is_of_one_state(self, tenant: TenantStore) -> None:
+        """What is written meanwhile is in all of the answers or in none."""
+        await write(tenant, "s", [Message.user("0")])
+        await write(tenant, "t", [Message.user("0")])
+
+        async def grow() -> None:
+            for number in range(30):
+                await write(tenant, "st"[number % 2], [Message.user(str(number))])
+
+        growing = asyncio.create_task(grow())
+        asked: list[SessionNeed] = [
+            (name, need) for need in (NeedSession(), NeedMessages(0, 99)) for name in ("s", "t")
+        ]
+        while not growing.done():
+            one, other, messages, others = await tenant.read(asked)
+            assert (one.messages, other.messages) == (len(messages), len(others))
+            assert 0 <= one.messages - other.messages <= 1
+            await asyncio.sleep(0)
+        await growing
+        assert await tenant.read([]) == []
+
+    @condition
     async def test_a_transaction_reads_what_the_handle_reads(self, tenant: TenantStore) -> None:
         """Every need is answered as the method of the same meaning answers."""
         loose = replace(node(9), id="open/L1/main", sealed=False)
@@ -81,6 +105,7 @@ class ChangeConditions(Conditions):
             tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(LogEvent("flush", 1, NOW),)
         )
         await write(tenant, "s", nodes=(node(7),), tree=1)
+        await write(tenant, "s", flags=((0, "a"), (2, "a")))
         await write(tenant, "f", copy=Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
         await tenant.tree("s").write_nodes([remade(node(0))])
         await derive(tenant, "s")
@@ -107,6 +132,8 @@ class ChangeConditions(Conditions):
             (NeedRevisions(wanted), await tenant.tree("s").revisions(wanted)),
             (NeedRevisions(wanted, 1), []),
             (NeedViews(), views),
+            (NeedViews(("w", "none", "w")), views[1:]),
+            (NeedFlagged("a", 1), await tenant.flagged("s", "a", limit=1)),
             (NeedRecords("k"), await tenant.records("k", scope="s")),
         ]
         assert all(expected for need, expected in needs if expected != [])
@@ -122,7 +149,8 @@ class ChangeConditions(Conditions):
             )
             return Batch([answers, list(both)])
 
-        for found in await tenant.transact(decide):
+        alone = [(name, need) for name in ("s", "none") for need, _ in needs]
+        for found in (*await tenant.transact(decide), await tenant.read(alone)):
             assert found[: len(needs)] == [expected for _, expected in needs]
             assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
 

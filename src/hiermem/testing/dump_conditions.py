@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing import Any
 import pytest
 
 from hiermem.core.calls.lease import Claim, write_claim
-from hiermem.errors import NotFoundError, SecretMismatchError, SessionExistsError, UsageError
+from hiermem.core.log.row_digest import RowDigest
+from hiermem.errors import (
+    NotFoundError,
+    SecretMismatchError,
+    SessionChangedError,
+    SessionExistsError,
+    UsageError,
+)
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.conditions import Conditions, store_condition
@@ -39,7 +47,18 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.transaction import Block, LogEvent, RecordWrite, Rewrite, StoredRow, ViewRecord
+from hiermem.types.transaction import (
+    Batch,
+    Block,
+    Deciding,
+    LogEvent,
+    NeedSession,
+    RecordWrite,
+    RestoreState,
+    Rewrite,
+    StoredRow,
+    ViewRecord,
+)
 
 __all__ = ["DumpConditions"]
 
@@ -304,6 +323,145 @@ class DumpConditions(Conditions):
                 await target.tenant("t").restore(_in_pages(await _dumped(first.tenant("t"))))
             assert await target.tenant("t").secret() == secret
             assert await target.tenants() == ["another"]
+
+    @store_condition
+    async def test_what_belongs_to_no_session_is_dumped_by_the_empty_id(self, path: Path) -> None:
+        """Views, records, runs and calls of other names go over; those of sessions do not."""
+        async with self.opened(path) as source:
+            tenant = source.tenant("t")
+            await _fill(tenant)
+            sessions = await _dumped(tenant)
+            assert [row["kind"] for row in await _dumped(tenant, "")] == ["dump", "end"]
+            await _put_free(tenant)
+            assert await _dumped(tenant) == sessions
+            rows = await _dumped(tenant, "")
+            assert [row["kind"] for row in rows[1:-1]] == ["view", "record", "record", "run",
+                                                           "attempt"]  # fmt: skip
+            before = await _read_free(tenant)
+        async with self.opened(path.with_name("other")) as target:
+            tenant = target.tenant("t")
+            await tenant.restore(_in_pages(rows))
+            assert await _read_free(tenant) == before
+            with pytest.raises(UsageError):
+                await tenant.restore(_in_pages(rows))
+            await tenant.restore(_in_pages(sessions))
+            await tenant.put_run(run("free-2", subject="gone"))
+            await tenant.put_records([RecordWrite("store-copy", "", "a", "this store's own")])
+            await tenant.restore(_in_pages(rows), replaces=0)
+            assert await _read_free(tenant) == before
+            assert await _dumped(tenant) == sessions
+            assert len(await tenant.records("store-copy")) == 1
+
+    @store_condition
+    async def test_a_restore_replaces_the_version_that_it_names_alone(self, path: Path) -> None:
+        """A session gives way to the rows that name its version, wholly, and to no others."""
+        reference = MemoryStore()
+        await _fill(reference.tenant("t"))
+        first = await _dumped(reference.tenant("t"))
+        await write(reference.tenant("t"), "s", [Message.user("later")])
+        later, wanted = await _dumped(reference.tenant("t")), await _read(reference)
+        async with self.opened(path) as target:
+            tenant = target.tenant("t")
+            await tenant.restore(_in_pages(first))
+            version = first[1]["value"]["version"]
+            before = await _read(target)
+            for wrong in (None, version - 1, version + 1):
+                with pytest.raises(SessionExistsError):
+                    await tenant.restore(_in_pages(later), replaces=wrong)
+            assert await _read(target) == before
+            assert await tenant.restores("s") == [RestoreState("s", _digest(first))]
+            await tenant.restore(_in_pages(later), replaces=version)
+            assert await _read(target) == wanted
+            assert await tenant.restores("s") == [RestoreState("s", _digest(later))]
+            # A session that is gone is no reason to refuse what would have replaced it.
+            await _delete(tenant)
+            assert await tenant.restores("s") == []
+            await tenant.restore(_in_pages(later), replaces=version)
+            assert await _read(target) == wanted
+
+    @store_condition
+    async def test_a_restore_that_is_cut_off_shows_nothing_and_is_gone_on_with(
+        self, path: Path
+    ) -> None:
+        """However often it is cut off, and whatever rows come next, none is lost or mixed up."""
+        reference = MemoryStore()
+        await _fill(reference.tenant("t"), messages=_MANY)
+        rows, wanted = await _dumped(reference.tenant("t")), await _read(reference)
+        other = MemoryStore()
+        await other.tenant("t").restore(_in_pages(rows))
+        await other.tenant("t").put_view(ViewRecord("s", "w", "another state"))
+        same_record, also_wanted = await _dumped(other.tenant("t")), await _read(other)
+
+        async def cut(count: int) -> AsyncIterator[list[StoredRow]]:
+            async for page in _in_pages(rows[:count]):
+                yield page
+            raise ConnectionResetError
+
+        async with self.opened(path) as target:
+            tenant = target.tenant("t")
+            empty = await _read(target)
+            for count in (700, 300, len(rows) - 1):
+                with pytest.raises(ConnectionResetError):
+                    await tenant.restore(cut(count))
+                assert await _read(target) == empty
+                assert await target.tenants() == []
+                assert await tenant.restores() in ([], [RestoreState("s", None, unfinished=True)])
+            await tenant.restore(_in_pages(rows))
+            assert await _read(target) == wanted
+            assert await tenant.restores() == []
+            # What came of an earlier version stays apart from the one that is seen.
+            with pytest.raises(ConnectionResetError):
+                await tenant.restore(cut(900), replaces=rows[1]["value"]["version"])
+            assert await _read(target) == wanted
+            await _delete(tenant)
+            assert await tenant.restores() == []
+            assert await _read(target) == empty
+            with pytest.raises(ConnectionResetError):
+                await tenant.restore(cut(len(rows) - 1))
+            with suppress(SessionChangedError):
+                await tenant.restore(_in_pages(same_record))
+            if await tenant.session("s") is None:
+                await tenant.restore(_in_pages(same_record))
+            assert await _read(target) == also_wanted
+            assert await target.tenant("t").erase_all() == 1
+            with pytest.raises(ConnectionResetError):
+                await tenant.restore(cut(900))
+            assert await tenant.erase_all() == 0
+            assert await tenant.restores() == []
+
+
+async def _put_free(tenant: TenantStore) -> None:
+    """Write something of every kind that may belong to no session."""
+    await tenant.put_view(ViewRecord("gone", "v", "state"))
+    await tenant.put_records([RecordWrite("space", "", "a", "body"), RecordWrite("k", "x", "", "")])
+    await tenant.put_run(run("free", subject="gone", detail={"kind": "erase_session"}))
+    await tenant.tree("gone").write_nodes([], attempts=[attempt("a-free", session_id="gone")])
+
+
+async def _read_free(tenant: TenantStore) -> list[Any]:
+    """Read what ``_put_free`` wrote."""
+    return [
+        await tenant.view("gone", "v"),
+        await tenant.records("space"),
+        await tenant.records("k", scope="x"),
+        await tenant.runs(subject="gone"),
+        await tenant.attempts(session_id="gone"),
+    ]
+
+
+async def _delete(tenant: TenantStore) -> None:
+    def decide() -> Deciding[None]:
+        yield "s", NeedSession()
+        return Batch(None, delete=("s",))
+
+    await tenant.transact(decide)
+
+
+def _digest(rows: Sequence[StoredRow]) -> str:
+    digest = RowDigest()
+    for row in rows:
+        digest.add(row)
+    return digest.text
 
 
 def _of_tenant(tenant: str, rows: Sequence[StoredRow]) -> list[StoredRow]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.errors import StoreBusyError, StoreError
 from hiermem.protocols import Store, TenantStore, TreeStore
+from hiermem.types.transaction import DueSession
 
 __all__ = ["OPERATIONS", "SITES", "DiedError", "Fault", "FaultPlan", "FaultyStore"]
 
@@ -105,6 +106,10 @@ class FaultyStore:
     async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return those of the wrapped store; there is no fault site here."""
         return await self._store.tenants(after=after, limit=limit)
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim sessions of the wrapped store; there is no fault site here."""
+        return await self._store.claim_due(limit, lease=lease)
 
     async def close(self) -> None:
         """Close the wrapped store; there is no fault site here."""

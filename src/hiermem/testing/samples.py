@@ -149,8 +149,7 @@ def writing(
             before,
             messages=before.messages + len(placed),
             version=before.version + 1,
-            state=f"[{before.version + 1}]",
-            **(record or {}),
+            **{"state": f"[{before.version + 1}]", **(record or {})},
         )
         given = {"keys": keys if claim else (), **effects}
         return Changes(snapshot, session=after, messages=placed, **given)

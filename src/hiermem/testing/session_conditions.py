@@ -387,11 +387,13 @@ class SessionConditions(Conditions):
         await write(tenant, "s", [*marked, Message.user('"a"', metadata={"flags": ["a"]})])
         await write(tenant, "t", [stored(Message.user("other"), flags=("a",))])
         await write(tenant, "s", flags=((1, "ab"), (1, 'a"b'), (3, "c")))
+        await write(tenant, "s", flags=((3, "x,b,y"), (3, "b\\"), (3, '\\"b"'), (3, ',"b"')))
         await write(tenant, "s", rewrites=rewriting(2, "Z", "edit", flags=("a", "b")))
         found = [await tenant.flagged("s", flag, limit=9) for flag in ("a", "b", 'a"b', "", "A")]
         assert [[one.index for one in each] for each in found] == [[2, 0], [2, 1], [1], [], []]
         assert found[0] == (await tenant.messages("s", 0, 9))[2::-2]
         assert [one.index for one in await tenant.flagged("s", "a", limit=1)] == [2]
+        assert [one.index for one in await tenant.flagged("s", "b", limit=1)] == [2]
         assert await tenant.flagged("s", "a", limit=0) == []
         assert await tenant.flagged("S", "a", limit=9) == []
 

@@ -25,6 +25,7 @@ from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
+from hiermem.testing.due_conditions import DueConditions
 from hiermem.testing.dump_conditions import DumpConditions
 from hiermem.testing.epoch_conditions import EpochConditions
 from hiermem.testing.journal_conditions import JournalConditions
@@ -79,6 +80,7 @@ class StoreConformance(
     RecordConditions,
     EpochConditions,
     ListingConditions,
+    DueConditions,
     DumpConditions,
 ):
     """Everything that a store must do, one test for each condition.

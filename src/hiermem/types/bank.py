@@ -191,9 +191,11 @@ class SpaceMeta:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did in ``folder``, by the names of files.
+    """What an export did in ``folder``, a path or a URL, by the names of files.
 
     ``kept`` files were left alone: somebody changed them there since, or they are no plain files.
+    Of ``_synthesis.md`` and ``_meta.json`` nothing is told but that they were kept. Where object
+    storage holds a later revision already, ``superseded_by`` is its number and nothing was written.
     """
 
     folder: str
@@ -202,11 +204,12 @@ class ExportReport:
     unchanged: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    superseded_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load took from ``folder``, by the names of files.
+    """What a load took from ``folder``, a path or a URL, by the names of files.
 
     ``revision`` is the new revision, None if nothing changed. ``conflicts`` changed both there and
     in the bank, and were left alone on both sides; ``skipped`` are no plain files.

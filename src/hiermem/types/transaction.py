@@ -15,11 +15,13 @@ from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
 __all__ = [
     "TERMS",
-    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "IndexState", "KeyEntry",
-    "LogEvent", "Need",
-    "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
-    "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
-    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "Rewrite", "RunRecord",
+    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "Due", "DueSession",
+    "IndexState", "KeyEntry", "LogEvent", "Need",
+    "NeedCovering", "NeedEchoes", "NeedEvents", "NeedFlagged", "NeedForks", "NeedLevel",
+    "NeedMessages", "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession",
+    "NeedViews",
+    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "RestoreState", "Rewrite",
+    "RunRecord",
     "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
     "StoredRow", "ViewRecord",
 ]  # fmt: skip
@@ -361,8 +363,42 @@ class Scrubbed:
     removed: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When a session has something to make: at the time ``at``, or ``delay`` seconds from now."""
+
+    at: datetime | None = None
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DueSession:
+    """A claim on the entry of a session in the list of what is due, of any tenant.
+
+    ``generation`` rises with what becomes due after the claim, so that whoever settles an earlier
+    one removes nothing that it has not seen.
+    """
+
+    tenant: str
+    session_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreState:
+    """What ``TenantStore.restore`` brought of a session, or of what belongs to none ("").
+
+    ``digest`` is that of the content which was restored last, None if no restore was finished.
+    ``unfinished`` says that one was cut off: what it brought is kept, and nothing reads it.
+    """
+
+    session_id: str
+    digest: str | None
+    unfinished: bool = False
+
+
 # ---------------------------------------------------------------------------------------------
-# What a decision asks to be read. ``tree`` None is the tree that the session's record names.
+# What a decision or ``TenantStore.read`` reads. ``tree`` None is the one that the record names.
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +418,14 @@ class NeedMessages:
     start: int
     stop: int
     thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedFlagged:
+    """Up to ``limit`` messages that have ``flag``, the newest first."""
+
+    flag: str
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +489,9 @@ class NeedRevisions:
 
 @dataclass(frozen=True, slots=True)
 class NeedViews:
-    """All stored views of the session, by name."""
+    """The stored views of the session, or those with these names, by name."""
+
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,6 +509,7 @@ Need: TypeAlias = (
     NeedCovering
     | NeedEchoes
     | NeedEvents
+    | NeedFlagged
     | NeedForks
     | NeedLevel
     | NeedMessages
@@ -473,7 +520,7 @@ Need: TypeAlias = (
     | NeedSession
     | NeedViews
 )
-#: A need of a decision, with the id of the session that it is about.
+#: A need, with the id of the session that it is about.
 SessionNeed: TypeAlias = tuple[str, Need]
 #: A part of a decision. It yields a (session id, need) and is sent the answer, or it yields a tuple
 #: of such pairs and is sent the tuple of their answers, in the same order.

@@ -238,12 +238,16 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A node of the tree with its current text. ``text`` is "" until it is made."""
+    """A node of the tree with its current text. ``text`` is "" until it is made.
+
+    ``superseded`` is True once its parent has a text that serves; it stays selectable.
+    """
 
     session_id: str
     node: Node
     revision: Revision | None
     archived: bool = False
+    superseded: bool = False
 
     @property
     def id(self) -> str:
@@ -304,11 +308,6 @@ class Summary:
     def degraded(self) -> bool:
         """Return whether the extractive fallback stands in for a model's text."""
         return self.revision.degraded if self.revision else False
-
-    @property
-    def superseded(self) -> bool:
-        """Return whether a parent covers it, which speaks for it once made; it stays selectable."""
-        return self.node.parent is not None
 
     @property
     def time_range(self) -> tuple[datetime, datetime]:

@@ -52,9 +52,9 @@ def attributed(text, messages):
     line = Unit(None, 0, "user", "Summary", "", text)
     reading = shown.of_lines([line], {text: node})
     need = next(reading)
-    assert need == NeedMessages(0, len(messages))
+    assert need == (NeedMessages(0, len(messages)),)
     with pytest.raises(StopIteration) as done:
-        reading.send(messages)
+        reading.send((messages,))
     return done.value.value
 
 

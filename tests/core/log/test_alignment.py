@@ -20,7 +20,7 @@ def marked(marks, start=0):
 
 
 def over(history, session):
-    return align(marked(history), marked(session))
+    return align(marked(history), marked(session))[:2]
 
 
 @given(held=MARKS, more=MARKS)
@@ -32,6 +32,20 @@ def test_a_whole_history_adds_what_follows_and_nothing_else(held, more):
 @given(held=MARKS, kept=st.integers(0, 12))
 def test_an_older_copy_of_a_history_adds_nothing(held, kept):
     assert over(held[:kept], held) == (min(kept, len(held)), None)
+
+
+@given(held=st.lists(st.integers(), unique=True), cut=st.integers(0, 12), more=st.integers(0, 12))
+def test_a_history_that_lacks_the_end_says_where_it_ends(held, cut, more):
+    """Broken if a client that took messages back was shown them again."""
+    session, kept = marked(held), held[:cut]
+    ends_at = cut if cut < len(held) else None
+    assert align(marked(kept), session) == (len(kept), None, ends_at)
+    head = session[: len(kept) + more]
+    if len(head) < len(session):  # a long session is read at both ends only
+        assert align(marked(kept), head, session[max(0, len(held) - 2) :]).ends_at == ends_at
+    begin = min(3, len(kept))
+    if len(kept) - begin >= 2:
+        assert align(marked(kept[begin:]), session).ends_at == ends_at
 
 
 @given(before=MARKS, shared=st.lists(st.integers(), unique=True, min_size=2), more=MARKS)

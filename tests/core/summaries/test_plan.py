@@ -65,6 +65,20 @@ def test_a_text_made_anew_takes_the_ratio_that_the_session_has_now():
         assert plan.lengths(made, 2000, hard_ratio=1.5, config=config).target == target
 
 
+def test_a_concise_text_is_asked_for_three_fifths_of_a_detailed_one():
+    made = node(level=1, input_size=2000, input_tokens=2000, allotted=1000, allotted_tokens=1000)
+    for style, target in (("detailed", 1000), ("concise", 600)):
+        levels = (LevelConfig(target_ratio=0.5, style=style),)
+        config = HierarchyConfig.by_tokens(levels=levels, ratio_only=True)
+        length = plan.lengths(made, 2000, hard_ratio=1.5, config=config)
+        assert (length.target, length.limit) == (target, 1.5 * target)
+        stated = level_plan(config, template=load(1, style)).ratio
+        assert stated == target / 2000, "the prompt states another ratio"
+        tally = plan.Tally(policy=UpdatePolicy(), remote=True, is_deterministic=False)
+        tally.called(made, parts=1, tokens_in=1, tokens_out=plan.asked_tokens(made, config))
+        assert tally.plan().tokens_out == target
+
+
 def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
     length = plan.Lengths(100, 150)
     for extras, reused in (({}, True), ({"target": 100}, True), ({"target": 90}, False)):

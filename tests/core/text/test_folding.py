@@ -49,8 +49,8 @@ def test_folding_twice_changes_nothing(text):
     assert fold(cased(text)) == fold(text)
 
 
-def test_every_code_point_can_be_folded():
+def test_every_code_point_can_be_folded(every):
     """Lone surrogates stand in text that other programs cut."""
-    for code in range(sys.maxunicode + 1):
+    for code in range(0, sys.maxunicode + 1, every(7)):
         folded = fold(chr(code))
         assert fold(folded) == folded

@@ -258,6 +258,24 @@ async def test_the_layered_recipe_lists_its_holes():
     assert selection.coverage < 1
 
 
+async def test_the_layered_recipe_takes_one_l3_where_the_reserve_leaves_under_2000_tokens():
+    """However few messages are recent: what they leave of their reserve is not for summaries."""
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 400, words=40)
+    select = memory.manager.select_optimal_context
+    tight = ContextBudget(max_tokens=3_000, reserve_for_messages=2_000)
+    assert (await select("s", tight, strategy="layered")).summaries == {}
+    await session.update(2)
+    without = await select("s", tight, strategy="layered")
+    assert without.summaries[2], "without an L3 the finer ones are taken"
+    await session.update()
+    coarse = await select("s", tight, strategy="layered")
+    assert {level: len(found) for level, found in coarse.summaries.items()} == {3: 1}
+    wide = ContextBudget(max_tokens=3_000, reserve_for_messages=1_000)
+    assert (await select("s", wide, strategy="layered")).summaries[2]
+
+
 async def test_one_huge_message_is_sliced_covered_and_rendered():
     memory = AsyncMemory(store=MemoryStore())
     session = memory.session("s")

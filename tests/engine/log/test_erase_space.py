@@ -21,6 +21,7 @@ from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces import notes as space_notes
 from hiermem.engine.spaces import space as space_engine
 from hiermem.engine.spaces.space import SpaceContext
+from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
@@ -312,9 +313,9 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
         await memory.space("x", rules=RULES).rules()
     before = await left(store, "x")
     for call in (
-        space_engine.load(seen[0], folder, False),
+        space_engine.load(seen[0], folder, False, None, open_storage),
         space_engine.rollback(seen[1], 0),
-        space_engine.export(seen[2], tmp_path / "out", False),
+        space_engine.export(seen[2], tmp_path / "out", False, None, open_storage),
     ):
         with pytest.raises(NotFoundError, match="erased"):
             await call

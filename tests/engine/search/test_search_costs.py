@@ -157,6 +157,9 @@ class WatchedStore:
     async def tenants(self, **how):
         return await self._inner.tenants(**how)
 
+    async def claim_due(self, limit, *, lease):
+        return await self._inner.claim_due(limit, lease=lease)
+
     async def close(self):
         pass
 

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from hiermem import AsyncMemory, FolderError, UsageError
 from hiermem.core.spaces import folder as mirror
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.folder import MANIFEST, BankFile, Manifest, UnfitFile, text_hash
+from hiermem.core.spaces.folder import (
+    COMPANIONS,
+    MANIFEST,
+    META,
+    SYNTHESIS,
+    BankFile,
+    Manifest,
+    UnfitFile,
+    text_hash,
+)
 from hiermem.engine.spaces import folder_io
 from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
@@ -58,12 +67,34 @@ async def test_an_export_touches_its_own_files_alone(space, tmp_path):
     assert done.written == ("decisions.md", "progress.md")
     found = everything(repository)
     assert {name: found[name] for name in theirs} == theirs
-    assert set(found) == {*theirs, "progress.md", "decisions.md", MANIFEST}
+    assert set(found) == {*theirs, "progress.md", "decisions.md", MANIFEST, *COMPANIONS}
     assert found["progress.md"].decode() == await space.read("progress.md")
     times = {name: (repository / name).stat().st_mtime_ns for name in found}
     again = await space.export(repository)
     assert (again.written, again.unchanged) == ((), ("decisions.md", "progress.md"))
     assert {name: (repository / name).stat().st_mtime_ns for name in found} == times
+
+
+async def test_synthesis_and_figures_lie_beside_the_files(space, tmp_path):
+    """People read them there; what is theirs under such a name stays, and none is ever loaded."""
+    await space.export(tmp_path)
+    assert (tmp_path / SYNTHESIS).read_text().rstrip("\n") == await space.synthesis()
+    figures = json.loads((tmp_path / META).read_text())
+    assert (figures["revision"], figures["notes_processed"]) == (1, 1)
+    assert figures["files"] == ["decisions.md", "progress.md"]
+    (tmp_path / SYNTHESIS).write_text("mine\n")
+    assert (await space.load(tmp_path)).revision is None
+    await space.note("it works twice")
+    await space.consolidate()
+    assert (await space.export(tmp_path)).kept == (SYNTHESIS,)
+    assert (tmp_path / SYNTHESIS).read_text() == "mine\n"
+    assert json.loads((tmp_path / META).read_text())["revision"] == 2
+    own = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {SYNTHESIS}: what works")
+    await own.note("the bank's own")
+    await own.consolidate()
+    done = await own.export(tmp_path / "own")
+    assert done.written == (SYNTHESIS,), "a bank's file of that name comes first"
+    assert (tmp_path / "own" / SYNTHESIS).read_text() == await own.read(SYNTHESIS)
 
 
 async def test_a_file_that_somebody_changed_is_left_alone(space, tmp_path):
@@ -98,7 +129,7 @@ async def test_only_what_it_wrote_and_nobody_changed_is_removed(space, tmp_path)
     await space.rollback(to=0)
     done = await space.export(tmp_path)
     assert (done.removed, done.kept) == (("progress.md",), ("decisions.md",))
-    assert set(everything(tmp_path)) == {"decisions.md", MANIFEST}
+    assert set(everything(tmp_path)) == {"decisions.md", MANIFEST, META}
 
 
 async def test_a_folder_is_watched_by_loading_it_again(space, tmp_path):
@@ -336,7 +367,9 @@ async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_p
         await space.export(tmp_path)
     monkeypatch.undo()
     assert target.read_text() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"progress.md", "decisions.md", MANIFEST}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "progress.md", "decisions.md", MANIFEST, *COMPANIONS,
+    }  # fmt: skip
     assert (await space.export(tmp_path)).written == ("progress.md",)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert "more works" in target.read_text()

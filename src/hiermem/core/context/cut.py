@@ -33,6 +33,7 @@ from hiermem.core.text.measure import body
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span, Unit
+from hiermem.types.transaction import NeedLevel
 
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
 #: rewritten instead of extended: a long turn has compressed it too much.
@@ -42,8 +43,12 @@ _PRESSED = 0.75
 _ROOM = 0.5
 #: Above this many characters a slice is not counted to see whether it stays verbatim.
 _LONG = 50_000
+#: The name of a record of standing instructions that is not part of a cut.
+_BESIDE = "instructions"
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
+#: Number of nodes above the windows that are read before a plan asks for them.
+_AHEAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,24 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
     if kept is not None:
         return kept
     return (yield from planner.afresh(policy.replan))
+
+
+def ahead(state: SessionState) -> tuple[NeedLevel, ...]:
+    """Return what a cut that is planned afresh will ask for, as far as the state alone tells.
+
+    These are the newest windows, and the levels above as far down as they have few nodes.
+    """
+    total = state.next_ordinal(1)
+    found = [NeedLevel(1, max(0, total - _STRIDE), total)] if total else []
+    left = _AHEAD
+    for level in range(len(state.ordinals), 1, -1):
+        nodes = state.next_ordinal(level)
+        left -= nodes
+        if left < 0:
+            break
+        if nodes:
+            found.append(NeedLevel(level, 0, nodes))
+    return tuple(found)
 
 
 def newest_sealed(state: SessionState) -> Reading[list[Node]]:
@@ -626,3 +649,17 @@ def _omitted(item: Covered) -> Omitted:
 def _in_order(shown: Iterable[Shown]) -> list[Shown]:
     """Sort by index; a message is in at most one item of a selection."""
     return sorted(shown, key=lambda item: item.message.index)
+
+
+def said_beside(at: Situation, found: Cut) -> Piece | None:
+    """Return a record of the standing instructions that the cut does not show, in its free room.
+
+    The zone of a cut has a record of its own, so this is for strategies without one.
+    """
+    named = standing.ids_of(found.view.standing)
+    missing = standing.hidden(at.instructions, [*found.shown, *found.pinned], named)
+    room = at.standing_room - sum(piece.tokens for piece in found.view.standing)
+    room = min(room, at.budget - found.tokens)
+    if not missing or room <= 0:
+        return None
+    return standing.record(missing, room, name=_BESIDE, at=1, key=at.key, count=at.count)

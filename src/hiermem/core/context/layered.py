@@ -1,8 +1,9 @@
 """The ``layered`` strategy: the fixed recipe of the published plan, for callers who want it.
 
-The recipe takes the recent messages that no window holds yet, up to their reserve. If fewer than
-2,000 tokens are left, it adds the newest L3 alone. Otherwise it adds the newest L2s up to 60 % of
-the remaining tokens, the newest L3 if it fits, and the newest L1s that no chosen L2 covers.
+The recipe takes the recent messages that no window holds yet, up to their reserve. If the budget
+has fewer than 2,000 tokens beside the reserve, it adds the newest L3 alone, if one is made.
+Otherwise it adds the newest L2s up to 60 % of the remaining tokens, the newest L3 if it fits, and
+the newest L1s that no chosen L2 covers.
 
 The selection never exceeds the budget, and it lists what it does not represent. Unlike a ``cut``,
 it leaves holes by design.
@@ -23,7 +24,8 @@ from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
-#: If fewer tokens are left, one L3 says more than any finer summary.
+#: If fewer tokens are left beside the reserve for messages, whatever they take of it, one L3 says
+#: more than any finer summary.
 _COARSE_BELOW = 2_000
 #: The fraction of the tokens left by the recent messages that the newest L2s may take.
 _L2_SHARE = 0.6
@@ -50,9 +52,9 @@ def select(at: Situation) -> Reading[Cut]:
     recent, older, first = yield from _recent(at)
     room = _Room(at.budget - _cost(at, recent))
     chosen: list[Piece] = []
-    if room.left < _COARSE_BELOW:
+    if min(room.left, at.budget - _reserve(at)) < _COARSE_BELOW:
         chosen += yield from _newest(at, zone, 3, room, most=1)
-    else:
+    if not chosen:
         fine = _Room(int(_L2_SHARE * room.left))
         limit = fine.left
         twos = yield from _newest(at, zone, 2, fine)
@@ -88,7 +90,7 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
 
     Raises BudgetTooSmallError if the newest exchange group alone exceeds the budget.
     """
-    reserve = min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
+    reserve = _reserve(at)
     opened = at.state.open_windows()
     windows = yield from newest_sealed(at.state)
     first = at.state.next_ordinal(1) - len(windows)
@@ -119,6 +121,11 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
         taken = _in_order([*pieces.pop(), *taken])
     left = [item for piece in pieces for item in piece if not item.silent]
     return taken, _in_order(left), first
+
+
+def _reserve(at: Situation) -> int:
+    """Return the tokens that are reserved for the recent messages."""
+    return min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
 
 
 def _cost(at: Situation, shown: Iterable[Shown]) -> int:

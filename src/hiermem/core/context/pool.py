@@ -125,8 +125,7 @@ def gather(
         (item, lines_of(revision), revision) for item, revision in made
     ]
     pool = Pool(whole=len(steps) == 1)
-    for item in missing:
-        first_and_last, trust = yield from _ends(item)
+    for item, (first_and_last, trust) in zip(missing, (yield from _ends(missing)), strict=True):
         found.append((item, first_and_last, None))
         pool.trusts.append(trust)
     found.sort(key=lambda entry: entry[0].windows)
@@ -309,15 +308,21 @@ def lines_of(revision: Revision) -> list[Unit]:
     return units.split(revision.text, index=None, role="user", speaker="Summary", date="")
 
 
-def _ends(item: Covered) -> Reading[tuple[list[Unit], Trust]]:
-    """Quote the first and the last message that a node without text covers."""
-    first = yield from needs.messages(item.span.start, item.span.start + 1)
-    last: list[StoredMessage] = []
-    if item.span.stop - 1 > item.span.start:
-        last = yield from needs.messages(item.span.stop - 1, item.span.stop)
+def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
+    """Quote the first and the last message that each node without text covers."""
+    wanted = [sorted({item.span.start, item.span.stop - 1}) for item in items]
+    read = yield from needs.stretches([(at, at + 1) for each in wanted for at in each])
+    left = iter(read)
+    found: list[tuple[list[Unit], Trust]] = []
+    for item, each in zip(items, wanted, strict=True):
+        found.append(_quoted(item, [stored for _ in each for stored in next(left)]))
+    return found
+
+
+def _quoted(item: Covered, ends: Sequence[StoredMessage]) -> tuple[list[Unit], Trust]:
     found: list[Unit] = []
     heard: list[StoredMessage] = []
-    for stored in (*first, *last):
+    for stored in ends:
         if stored.state != "live":
             continue
         heard.append(stored)

@@ -181,7 +181,7 @@ class _Planner(Planner):
         """Cover the zone by the wanted whole summaries, and by views of the gaps between them."""
         if not self.profile.mixes:
             return (yield from self.zone.pooled(below, room))
-        wanted = self._by_worth((yield from self._candidates(below)))
+        wanted = yield from self._by_worth((yield from self._candidates(below)))
         low, high = 0, len(wanted)
         # Search for the largest number that fits; the cost grows with the number.
         while low < high:
@@ -229,12 +229,21 @@ class _Planner(Planner):
     def _tagged(self, revision: Revision) -> bool:
         return any(tag.strip().casefold() in self.profile.tags for tag in revision.tags)
 
-    def _by_worth(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    def _by_worth(self, candidates: Sequence[_Candidate]) -> Reading[list[_Candidate]]:
         value = self.profile.value
+        above: list[Node] = []
+        if value is not None:
+            parents = {each.node.parent for each in candidates if each.node.parent}
+            above = yield from needs.nodes(sorted(parents))
+        made = {node.id for node in above if node.revision}
 
         def worth(each: _Candidate) -> tuple[float, bool, int]:
-            summary = Summary(self.session_id, each.node, each.revision)
-            given = float(value(summary)) if value is not None else 0.0
+            given = 0.0
+            if value is not None:
+                superseded = each.node.parent in made
+                given = float(
+                    value(Summary(self.session_id, each.node, each.revision, superseded=superseded))
+                )
             return given, self._tagged(each.revision), each.item.windows[0]
 
         return sorted(candidates, key=worth, reverse=True)

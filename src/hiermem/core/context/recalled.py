@@ -53,3 +53,18 @@ def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Bl
         trust=lowest(map(trust_of, messages)),
     )
     return memory_block("recall", frame, evidence.text, key=key, count=count)
+
+
+def smaller(
+    evidence: Evidence, *, room: int, key: bytes, count: Callable[[str], int]
+) -> int | None:
+    """Return the tokens to pack evidence again with, if its record takes more than ``room``.
+
+    Escaping makes text that looks like a fence longer. None if the record fits, or is empty.
+    """
+    if not evidence.hits:
+        return None
+    over = record(evidence, key=key, count=count).tokens - room
+    if over <= 0:
+        return None
+    return max(0, evidence.max_tokens - max(over, evidence.max_tokens // 8))

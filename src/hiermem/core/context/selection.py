@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from hiermem.convert import context_to_anthropic
+from hiermem.convert import context_to_anthropic, context_to_responses
 from hiermem.core.arguments import tool_schemas
 from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
@@ -181,13 +181,25 @@ class ContextSelection:
         of the session appears in its place as the user's text ``System: …``. In this way, earlier
         rendered content stays unchanged when further messages follow.
         """
-        messages = [
+        return context_to_anthropic(self._messages(), system=self.system)
+
+    def to_responses(self) -> list[dict[str, Any]]:
+        """Render as items of the OpenAI Responses interface, the ``input`` of a request.
+
+        Messages that were read from such items are written as they were, except that ids are left
+        out: a context may hold an item without the one that its id is bound to.
+        """
+        lead = [] if self.system is None else [Message.system(self.system)]
+        return context_to_responses((*lead, *self._messages()))
+
+    def _messages(self) -> list[Message]:
+        """Return the blocks as messages, each record as one of the user's."""
+        return [
             Message.user(block.text)
             if block.text or block.message is None
             else block.message.message
             for block in self.blocks
         ]
-        return context_to_anthropic(messages, system=self.system)
 
     def to_text(self) -> str:
         """Render as plain text, one paragraph per block."""

@@ -71,13 +71,16 @@ def of_lines(lines: Sequence[Unit], sources: Mapping[str, Covered]) -> Reading[s
         if node is not None:
             by_node.setdefault(node.id, (node, []))[1].append(unit.text)
     left = MOST_READ
-    lexicon = Lexicon()
+    looked_at: list[tuple[Covered, list[str]]] = []
     for node, texts in by_node.values():
         left -= node.span.stop - node.span.start
         if left < 0:
             break
-        read = yield from needs.messages(node.span.start, node.span.stop)
-        found |= _spoken_of(texts, node, read, lexicon)
+        looked_at.append((node, texts))
+    read = yield from needs.stretches([(node.span.start, node.span.stop) for node, _ in looked_at])
+    lexicon = Lexicon()
+    for (node, texts), messages in zip(looked_at, read, strict=True):
+        found |= _spoken_of(texts, node, messages, lexicon)
     return found
 
 

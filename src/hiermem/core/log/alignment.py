@@ -28,12 +28,15 @@ class SyncReport:
 
     ``appended`` are the indices of the messages that were new, in the session ``session_id``: a
     fork where the history was rewritten and ``on_rewrite`` is "fork". ``rewritten_at`` is the index
-    of the first message that the session has and the history has not, or None.
+    of the first message that the session has and the history has not, or None. ``ends_at`` is the
+    index in ``session_id`` from which on the history has nothing more, although the session has;
+    None where the history goes to the session's end.
     """
 
     session_id: str
     appended: tuple[int, ...] = ()
     rewritten_at: int | None = None
+    ends_at: int | None = None
 
 
 class _Anything:
@@ -62,12 +65,14 @@ class Alignment(NamedTuple):
     """How a history continues a session.
 
     ``new`` is the number of compared messages of the history before the first that the session does
-    not have. ``at`` is the index of the first message that the session has and the history has not;
-    None where there is none.
+    not have. ``at`` is the index of the first message that the session has and the history has
+    another one for; None where there is none. ``ends_at`` is the index of the first message of the
+    session that follows on the whole history; None where none does.
     """
 
     new: int
     at: int | None = None
+    ends_at: int | None = None
 
 
 def said(messages: Sequence[Message], *, key: bytes) -> list[Said]:
@@ -140,8 +145,13 @@ def align(
         longer = _run(given, marks, place)
         if longer > run and longer >= _LEAST:
             run, begin, held = longer, place, later
-    differs = run < len(given) and begin + run < len(held)
-    return Alignment(run, held[begin + run].place if differs else None)
+    following = held[begin + run].place if begin + run < len(held) else None
+    if run < len(given):
+        return Alignment(run, following)
+    read = head[-1].place + 1 if head else 0
+    if following is None and held is head and tail and tail[-1].place >= read:
+        following = read
+    return Alignment(run, ends_at=following)
 
 
 def _run(given: Sequence[object], held: Sequence[object], start: int = 0) -> int:

@@ -176,6 +176,12 @@ def erase_session(
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
 
 
+def erase_unfinished(session_id: str) -> Deciding[Receipt]:
+    """Erase what a copy that was cut off brought of a session, which nobody has seen."""
+    yield from ()
+    return Batch(Receipt("erase_session", session_id), delete=(session_id,))
+
+
 def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
     """Return the journal's record of an erasure: which messages of which sessions, and counts."""
     detail: dict[str, Any] = {

@@ -55,8 +55,9 @@ class Receipt:
     is erased itself. Apart from these, nothing made from the messages is left. Messages and notes
     that repeat them in other words are not looked for.
 
-    ``copies`` are the backups of the store that were made with ``memory.backup``. The erasure does
-    not reach them; delete those that hold what was erased.
+    ``copies`` are the backups of the store that were made with ``memory.backup``, and the stores to
+    which, or from which, ``memory.copy_to`` copied. The erasure does not reach them; delete those
+    that hold what was erased, or erase there too.
 
     ``scrubbed`` says whether the store's bytes are clean too, ``scrub_reason`` why not yet;
     ``memory.scrub()`` tries again. ``run_id`` is the id of the run, "" if nothing had to be done.

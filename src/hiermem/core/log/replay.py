@@ -365,7 +365,7 @@ class Replay:
                 return result
             reply = self._answer(need)
 
-    def _answer(self, need: Need) -> list[Node]:
+    def _answer(self, need: Need | tuple[Need, ...]) -> list[Node]:
         if isinstance(need, NeedNodes):
             return [self.nodes[id_] for id_ in need.ids if id_ in self.nodes]
         assert isinstance(need, NeedCovering)

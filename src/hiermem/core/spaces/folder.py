@@ -8,6 +8,10 @@ hash has not changed since.
 A text that only one side has is never lost silently. If both changed, neither is overwritten and
 the file is reported, unless ``overwrite`` is given. A file is removed only if the manifest lists it
 and its name belongs to the bank, because anybody may have written a manifest.
+
+Beside the files lie two that are only ever exported: the synthesis, and the bank's figures. They
+are kept, written and removed by the same rules, and never loaded. ``objects`` decides the same for
+a bank in object storage, by the functions here.
 """
 
 from __future__ import annotations
@@ -16,15 +20,23 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from hiermem.core.text.policy import check_json
-from hiermem.errors import UsageError
+from hiermem.core.spaces.clean import MAX_FILE
+from hiermem.core.spaces.record import BankState
+from hiermem.core.text.policy import check, check_json
+from hiermem.errors import InvalidTextError, UsageError
 
-#: The name of the manifest, the only file in a folder that is not a bank file.
+#: The name of the manifest, the only file that an export writes and no reader needs.
 MANIFEST: Final = ".hiermem-bank.json"
-_FORMAT: Final = 1
+FORMAT: Final = 1
+SYNTHESIS: Final = "_synthesis.md"
+META: Final = "_meta.json"
+#: The files beside the bank's. A bank may have a file of such a name, which then comes first.
+COMPANIONS: Final = frozenset({SYNTHESIS, META})
+#: The most bytes that a file which is read may have.
+MAX_BYTES: Final = 4 * MAX_FILE
 #: A line with which version control marks one side of a merge that is not finished.
 _MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
 
@@ -100,6 +112,67 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
 
 
+def exported_files(state: BankState, loaded: Mapping[str, str]) -> dict[str, BankFile]:
+    """Return what an export of a bank holds: its files, its synthesis and its figures.
+
+    ``loaded`` are the hashes of what was last loaded into the files. A bank without a revision has
+    no figures yet, and a synthesis that is longer than a file may be is left out. All of it is the
+    same for every export of one revision.
+    """
+    meta = state.meta
+    last = meta.last_consolidation
+    figures = {
+        "space": state.space,
+        "revision": meta.revision,
+        "last_consolidation": last.isoformat() if last else None,
+        "consolidations": meta.consolidations,
+        "notes_processed": meta.notes_processed,
+        "files": sorted(state.files),
+    }
+    beside: dict[str, BankFile] = {}
+    if meta.revision:
+        beside[META] = BankFile(json.dumps(figures, indent=1, ensure_ascii=True) + "\n")
+    if (said := state.synthesis.text) and len(said) < MAX_FILE:
+        beside[SYNTHESIS] = BankFile(said if said.endswith("\n") else f"{said}\n")
+    return beside | bank_files(state, loaded)
+
+
+def bank_files(state: BankState, loaded: Mapping[str, str]) -> dict[str, BankFile]:
+    """Return the files of a bank alone, which is what a load compares."""
+    return {name: BankFile(text, loaded.get(name, "")) for name, text in state.texts.items()}
+
+
+def without_companions(plan: ExportPlan, bank: Collection[str]) -> ExportPlan:
+    """Return a plan as it is reported: of the files beside the bank only those left alone."""
+    beside = COMPANIONS - set(bank)
+
+    def files(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in beside)
+
+    return replace(
+        plan, write=files(plan.write), unchanged=files(plan.unchanged), remove=files(plan.remove)
+    )
+
+
+def read_entry(name: str, data: bytes, *, place: str = "the folder") -> str | UnfitFile:
+    """Return the content of a file as text, or what is wrong with it."""
+    if len(data) > MAX_BYTES:
+        return too_long(name, place)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return UnfitFile(f"{name} in {place} is not UTF-8 text")
+    try:
+        return check(text, what=f"{name} in {place}", cap=MAX_FILE)
+    except InvalidTextError as error:
+        return UnfitFile(str(error))
+
+
+def too_long(name: str, place: str) -> UnfitFile:
+    """Return the entry for a file that is too long to be read."""
+    return UnfitFile(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
+
+
 def export(
     bank: Mapping[str, BankFile],
     folder: Mapping[str, FolderEntry],
@@ -138,6 +211,34 @@ def export(
     ]
     kept += [name for name in gone if name not in remove and folder.get(name) is not None]
     return ExportPlan(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
+
+
+def under_way(plan: ExportPlan, bank: Mapping[str, BankFile], manifest: Manifest) -> Manifest:
+    """Return the manifest of an export that has begun: of each file the old and the new hashes.
+
+    So whatever it writes stays known as the bank's, wherever it ends.
+    """
+    mine = _hashes(plan, bank)
+    both = {
+        name: tuple(dict.fromkeys((*manifest.files.get(name, ()), *mine.get(name, ()))))
+        for name in {*manifest.files, *mine}
+    }
+    return replace(manifest, files=both)
+
+
+def exported(
+    plan: ExportPlan, bank: Mapping[str, BankFile], manifest: Manifest, *, revision: int
+) -> Manifest:
+    """Return the manifest of an export that is done.
+
+    A file that was left alone keeps its old hashes: it may become the bank's again.
+    """
+    left = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
+    return Manifest(manifest.space, revision, _hashes(plan, bank) | left)
+
+
+def _hashes(plan: ExportPlan, bank: Mapping[str, BankFile]) -> dict[str, tuple[str, ...]]:
+    return {name: (text_hash(bank[name].text),) for name in (*plan.write, *plan.unchanged)}
 
 
 def load(
@@ -183,7 +284,7 @@ def load(
     for name in (*created, *updated):
         if isinstance(text := folder[name], str) and (line := conflict_marker(text)):
             raise UsageError(
-                f"{name} in the folder has conflict markers of a merge, the first in line {line}; "
+                f"{name} there has conflict markers of a merge, the first in line {line}; "
                 "finish the merge, then load again"
             )
     return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
@@ -203,38 +304,41 @@ def conflict_marker(text: str) -> int | None:
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
-def write_manifest(manifest: Manifest) -> str:
+def write_manifest(manifest: Manifest, more: Mapping[str, Any] | None = None) -> str:
     """Write a manifest as the text of its file: stable, one file a line.
 
-    That suits version control.
+    That suits version control. ``more`` is what else the place needs to have said.
     """
     value = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "space": manifest.space,
         "revision": manifest.revision,
         "files": {name: list(hashes) for name, hashes in sorted(manifest.files.items())},
+        **(more or {}),
     }
     return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
 
 
-def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
+def read_manifest(
+    text: str, *, space: str, known: Collection[str], place: str = "the folder"
+) -> Manifest:
     """Read a manifest. A damaged one lists nothing, so every file counts as somebody else's.
 
     A manifest is data: anybody may have written it. A name that the bank does not know, by its
     rules or as one of its files, is ignored, so that nothing else in a folder can be removed.
-    Raises UsageError if the folder holds the bank of another space.
+    Raises UsageError if the place holds the bank of another space.
     """
     try:
         value, _ = check_json(json.loads(text), what="the manifest")
     except (ValueError, RecursionError):
         return Manifest(space)
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
         return Manifest(space)
     owner, revision = value.get("space"), value.get("revision")
     if isinstance(owner, str) and owner != space:
         raise UsageError(
-            f"the folder holds the bank of space {owner!r}, not that of {space!r}; give another "
-            f"folder, or remove {MANIFEST} from it first"
+            f"{place} holds the bank of space {owner!r}, not that of {space!r}; give another one, "
+            f"or remove {MANIFEST} from it first"
         )
     files: dict[str, Any] = value["files"] if isinstance(value.get("files"), dict) else {}
     return Manifest(

@@ -13,7 +13,7 @@
 | ``bank-revision`` | number | what changed in it, and the texts that it wrote |
 | ``consolidation`` | number | which notes went into which model answer, and its cost |
 | ``bank-lease`` | | who consolidates, until when |
-| ``bank-export`` | folder | where the bank was exported to |
+| ``bank-export`` | folder or URL | where the bank was exported to |
 | ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
 
 All have the scope ``SPACE_SCOPE``, which no session can have: a record whose scope is a session's
@@ -25,6 +25,7 @@ writes make one change; the engine puts them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,6 +111,14 @@ def read_space(record: Record) -> tuple[Rules, datetime]:
         return read_rules(value["rules"]), datetime.fromisoformat(value["created"])
     except (KeyError, TypeError, ValueError):
         _damaged(record)
+
+
+def identity(record: Record) -> str:
+    """Return what tells a space from all others, also of its name; it tells nothing of the space.
+
+    The record holds a random mark and the time when the space was made.
+    """
+    return hashlib.sha256(record.body.encode("utf-8")).hexdigest()[:32]
 
 
 def read_state(

@@ -56,6 +56,11 @@ class Agenda:
         """Return the number of nodes that were read and are neither settled nor failed."""
         return len(self._open)
 
+    @property
+    def unread(self) -> list[int]:
+        """Return the levels of which there are pages to read."""
+        return [number for number, level in self._levels.items() if not level.read]
+
     def next(self) -> Node | None:
         """Take the next node that is ready; None where a page must be read or no node is left."""
         for level in self._levels.values():

@@ -33,6 +33,8 @@ _LEAST_ROOM: Final = 64
 _GOOD_WINDOW: Final = 8_192
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
+#: The share of its allotted length that a text is asked for in a style, where that is not all.
+_OF_ALLOTTED: Final[Mapping[str, float]] = {"concise": 0.6}
 #: A plan's assumptions: seconds of a remote call, where the journal shows none, and tokens per
 #: second of local work.
 _REMOTE_SECONDS: Final = 4.0
@@ -89,7 +91,7 @@ class UpdateReport:
     ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
     re-pack continues this one, or starts from the beginning where the session was reconfigured in
     between. An update that found nothing to do is no run: nothing is journalled, and ``run_id`` is
-    None.
+    None. ``more`` is True where ``update_one`` left something that can be made at once.
     """
 
     run_id: str | None = None
@@ -106,6 +108,7 @@ class UpdateReport:
     swapped: bool = False
     cost: float | None = None
     retry_after: float | None = None
+    more: bool = False
 
     @property
     def tokens(self) -> int:
@@ -175,7 +178,7 @@ def level_plan(
         level=level,
         template=template,
         style=settings.style,
-        ratio=settings.target_ratio,
+        ratio=settings.target_ratio * _OF_ALLOTTED.get(settings.style, 1.0),
         strategy=strategy_hash(
             template=template.identity,
             style=settings.style,
@@ -225,14 +228,24 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
 def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
     """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
-    The length is the allotted one, but less than the actual inputs (P8): a child's text may be
-    shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
+    The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
+    be shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
     The limit leaves a short text room for its headings.
     """
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
-    target = max(1, min(_allotted(node, config), most))
+    target = max(1, min(asked_tokens(node, config), most))
     limit = max(math.ceil(hard_ratio * target), target + _HEADINGS_ROOM)
     return Lengths(target, max(1, min(limit, most)))
+
+
+def asked_tokens(node: Node, config: HierarchyConfig) -> int:
+    """Return the tokens that a node's text is asked for: the allotted ones, or a share of them.
+
+    A concise text is asked for 0.6 of the detailed length. Its node weighs as much as a detailed
+    one: the structure does not depend on a style.
+    """
+    share = _OF_ALLOTTED.get(config.level(node.level).style, 1.0)
+    return max(1, int(share * _allotted(node, config)))
 
 
 def _allotted(node: Node, config: HierarchyConfig) -> int:
@@ -430,10 +443,12 @@ class Tally:
         windows: int = 1,
         prompts: int = PROMPTS,
         retried: bool = False,
+        tokens_out: int | None = None,
     ) -> None:
         """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
 
-        ``tokens_in`` are those of all its requests, as rendered. ``windows`` is the most requests
+        ``tokens_in`` are those of all its requests, as rendered; ``tokens_out`` those of its text,
+        by default the allotted ones. ``windows`` is the most requests
         that the node takes when made from the windows below it. Each request is sent with
         ``prompts`` prompts at most; ``retried`` means that the text was refused before.
         """
@@ -442,7 +457,7 @@ class Tally:
         self._retries += parts if retried else 0
         self._fail(node, parts if most is None else max(parts, most), windows, prompts)
         self._in += tokens_in
-        self._out += node.allotted_tokens
+        self._out += node.allotted_tokens if tokens_out is None else tokens_out
 
     def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
         """Count a node's calls where every answer but the last is unfit."""

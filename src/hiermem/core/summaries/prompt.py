@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.core.summaries.marks import marked
@@ -23,6 +23,7 @@ from hiermem.core.text.units import prose
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
 
+_TIME: Final = "%Y-%m-%d %H:%M"
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 #: A heading of a summary that is an input of another one.
 _HEADING: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*:?[ \t]*#*$", re.MULTILINE)
@@ -31,7 +32,11 @@ _PLACES: Final = frozenset(
         "title",
         "participants",
         "period",
+        "start",
+        "end",
+        "duration",
         "count",
+        "message_count",
         "language",
         "length",
         "themes",
@@ -83,11 +88,12 @@ _WORDS: Final[Mapping[ProblemKind, str]] = {
 class PromptTemplate:
     """One prompt: a system part and a user part, with places to fill.
 
-    ``user`` may hold ``{{title}}``, ``{{participants}}``, ``{{period}}``, ``{{count}}``,
-    ``{{language}}``, ``{{length}}``, ``{{themes}}`` and ``{{overlap}}``, and must hold
-    ``{{record}}``; a line whose places are all empty is left out. The prompt of an extraction may
-    hold ``{{most}}``. A prompt named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``,
-    ``{{outlines}}``, ``{{missing}}``, ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
+    ``user`` may hold ``{{title}}``, ``{{participants}}``, ``{{period}}``, ``{{start}}``,
+    ``{{end}}``, ``{{duration}}``, ``{{count}}``, ``{{message_count}}``, ``{{language}}``,
+    ``{{length}}``, ``{{themes}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose
+    places are all empty is left out. The prompt of an extraction may hold ``{{most}}``. A prompt
+    named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{outlines}}``, ``{{missing}}``,
+    ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
     and its record is the notes. ``required`` are the section headings that an answer must have.
     Raises ConfigError where a place is unknown or the record has no place.
     """
@@ -199,6 +205,10 @@ def fact_values(facts: Facts) -> dict[str, str]:
         "title": _line(facts.title or ""),
         "participants": ", ".join(map(_line, facts.participants)),
         "period": _period(facts),
+        "start": f"{facts.first_at:{_TIME}}",
+        "end": f"{facts.last_at:{_TIME}}",
+        "duration": _duration(facts.last_at - facts.first_at),
+        "message_count": str(facts.messages),
         "count": _count(facts),
     }
 
@@ -303,15 +313,27 @@ def _line(text: str) -> str:
 
 
 def _period(facts: Facts) -> str:
-    first, last = f"{facts.first_at:%Y-%m-%d %H:%M}", f"{facts.last_at:%Y-%m-%d %H:%M}"
+    first, last = f"{facts.first_at:{_TIME}}", f"{facts.last_at:{_TIME}}"
     if first == last:
         return first
     same_day = facts.first_at.date() == facts.last_at.date()
     return f"{first} to {last.rpartition(' ')[2] if same_day else last}"
 
 
+def _duration(time: timedelta) -> str:
+    """Return a length of time in its two largest units.
+
+    >>> _duration(timedelta(hours=26, minutes=5))
+    '1 day 2 hours'
+    """
+    minutes = int(time.total_seconds()) // 60
+    units = {"day": minutes // 1440, "hour": minutes // 60 % 24, "minute": minutes % 60}
+    named = [_some(number, unit) for unit, number in units.items() if number]
+    return " ".join(named[:2]) or "less than a minute"
+
+
 def _count(facts: Facts) -> str:
-    messages = f"{facts.messages} message{'' if facts.messages == 1 else 's'}"
+    messages = _some(facts.messages, "message")
     if not facts.summaries:
         return messages
     return f"{facts.summaries} summaries that cover {messages}"
@@ -325,11 +347,11 @@ def _length(length: Length, spoken: str) -> str:
     size = f"{length.limit} tokens"
     if ratio := _CHARACTERS.get(spoken):
         size = f"{int(length.limit * ratio)} characters"
-    return f"about {_lines(lines)}, never more than {most} ({size})"
+    return f"about {_some(lines, 'line')}, never more than {most} ({size})"
 
 
-def _lines(number: int) -> str:
-    return f"{number} line{'' if number == 1 else 's'}"
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _themes(length: Length) -> str:

@@ -428,13 +428,14 @@ class Support:
         return frozenset(key for key in self._dated[0] if len(key) == len("01-01"))
 
     @cached_property
-    def _numbers(self) -> frozenset[str]:
+    def numbers(self) -> frozenset[str]:
+        """The keys of the numbers that the record states."""
         worded = {str(_WORD_VALUES[word]) for word in self._words if word in _WORD_VALUES}
         return frozenset(worded | {each.key for each in _written_in_figures(self._dated[1])})
 
     @cached_property
     def _values(self) -> list[float]:
-        return sorted({float(key) for key in self._numbers if _is_plain(key)})
+        return sorted({float(key) for key in self.numbers if _is_plain(key)})
 
     @cached_property
     def _small(self) -> frozenset[int]:
@@ -489,15 +490,13 @@ class Support:
             if not each.startswith("-")
         )
 
-    def holds_number(self, key: str, *, hedged: bool, added: bool) -> bool:
-        """Return whether the record states the number, or it follows from what the record states.
+    def implies_number(self, key: str, *, hedged: bool, added: bool) -> bool:
+        """Return whether the number follows from what the record states.
 
         A year may lie as many years from a year of the record as the record says; a ``hedged``
         number may be rounded, an ``added`` one be the sum or the difference of two; a multiplier
         may stand elsewhere in the line.
         """
-        if key in self._numbers:
-            return True
         if ":" in key:
             hour, _, minute = key.partition(":")
             return minute == "00" and not self._small.isdisjoint((int(hour), int(hour) + 12))
@@ -566,10 +565,12 @@ def weigh(output: Figures, support: Support) -> tuple[int, tuple[str, ...]]:
 
 def _follows(stated: Stated, text: str, support: Support) -> bool:
     """Return whether the record holds a number of ``text``, by what stands beside the number."""
+    if stated.key in support.numbers:
+        return True
     begins = stated.at
     hedged = _HEDGED.search(text[max(0, begins - 20) : begins]) is not None
     added = _ADDED.search(text[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
-    return support.holds_number(stated.key, hedged=hedged, added=added)
+    return support.implies_number(stated.key, hedged=hedged, added=added)
 
 
 def _claims(stated: Stated) -> bool:

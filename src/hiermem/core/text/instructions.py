@@ -29,6 +29,8 @@ from hiermem.types import Message, StoredMessage
 
 #: The flag of a stored message that holds an instruction.
 FLAG: Final = "instruction"
+#: The newest messages with instructions that are read; of older ones nothing is known any more.
+MOST_MESSAGES: Final = 64
 #: What begins the flag of a message one of whose instructions was dropped.
 _DROPPED: Final = "dropped:"
 #: The most statements of one message, and characters of one statement.

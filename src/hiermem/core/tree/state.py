@@ -12,10 +12,11 @@ The rules are applied by ``hiermem.core.tree.fold``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hiermem.core.tree.levels import Root, pack, unpack
 from hiermem.core.tree.turns import Turns
@@ -25,6 +26,8 @@ from hiermem.types import Position, SizeUnit
 
 #: The format of the JSON; another number is another format.
 _VERSION = 2
+#: The end of a packed strand whose window has segments. A quote inside a name is escaped.
+_OPEN: Final = re.compile(r'\]\],-?\d+,\d+,(?:true|false),(?:true|false)\]\]"\]')
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -261,3 +264,11 @@ class SessionState:
             )
         start = min(begins.values(), default=self.next_index)
         return replace(self, next_index=start, groups=groups, threads=threads), begins
+
+
+def has_open_window(text: str) -> bool:
+    """Return whether the state ``text`` has open windows, without unpacking it.
+
+    Every append asks this, and unpacking would cost several times as much.
+    """
+    return _OPEN.search(text) is not None

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, NoReturn
 
+from hiermem import tracing
 from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
@@ -111,9 +113,18 @@ async def call(
         permit.begin()
     limit = asyncio.timeout(timeout)
     try:
-        with run.mark_waiting():
+        with run.mark_waiting(), _span(run, state, request) as note:
             async with limit:
                 response = _checked(await run.llm.complete(request), asked=run.llm.name)
+            usage = response.usage
+            note(
+                answered_by=response.model or None,
+                finish_reason=response.finish_reason,
+                tokens_in=usage.input_tokens,
+                tokens_out=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                reasoning_tokens=usage.reasoning_tokens,
+            )
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is classified below
         failed = error
     except asyncio.CancelledError:
@@ -132,6 +143,22 @@ async def call(
     if by_deadline and limit.expired():
         sent.cut_off()
     raise sent.failure(failed, request)
+
+
+def _span(
+    run: Run[N], state: CallState[N], request: LLMRequest
+) -> AbstractContextManager[tracing.Note]:
+    return tracing.span(
+        "call",
+        model=run.llm.name,
+        adapter=type(run.llm).__name__,
+        remote=run.llm.remote,
+        max_tokens=request.max_tokens,
+        task=run.kind,
+        subject=run.subject,
+        run=run.run_id,
+        node=state.node.id,
+    )
 
 
 async def prompt_tokens(request: LLMRequest) -> int | None:

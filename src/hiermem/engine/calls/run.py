@@ -17,7 +17,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
 
 from typing_extensions import TypeVar
 
+from hiermem import tracing
 from hiermem.core.calls import run_report
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
@@ -99,6 +100,8 @@ class JournalledRun:
     begun: bool = field(init=False, default=False)
     _started_at: datetime = field(init=False)
     _heartbeat: asyncio.Task[None] | None = field(init=False, default=None)
+    _span: AbstractContextManager[tracing.Note] = field(init=False)
+    _note: tracing.Note = field(init=False)
 
     def __post_init__(self) -> None:
         self._started_at = self.now()
@@ -114,6 +117,8 @@ class JournalledRun:
     async def __aenter__(self) -> Self:
         await self.compare_clocks()
         await self._note_cut_off()
+        self._span = tracing.span("run", task=self.kind, subject=self.subject, run=self.run_id)
+        self._note = self._span.__enter__()
         return self
 
     async def begin(self) -> None:
@@ -130,8 +135,11 @@ class JournalledRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Shielded: a second cancellation must prevent neither the release nor the last entry.
-        await shielded(self._close(error))
+        try:
+            # Shielded: a second cancellation must prevent neither the release nor the last entry.
+            await shielded(self._close(error))
+        finally:
+            self._span.__exit__(kind, error, trace)
 
     async def put(self, *, whole: bool = False) -> None:
         """Journal the run as it is now; with ``whole`` as it would be if it ended now."""
@@ -211,6 +219,7 @@ class JournalledRun:
     async def _end(
         self, outcome: Literal["ok", "partial", "error", "interrupted"], **more: str
     ) -> None:
+        self._note(outcome=outcome)
         if self.recheck or self.journal.took_over:
             await self._note_cut_off()
         if not self.begun:
@@ -224,6 +233,7 @@ class JournalledRun:
             outcome,
             {**self.detail(outcome), **more},
         )
+        self._note(**{k: v for k, v in ended.detail.items() if isinstance(v, (int, float))})
         await self.write_entry(ended)
         if self.kind != "consolidation":
             await self._note_erasure(ended)

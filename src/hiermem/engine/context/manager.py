@@ -22,6 +22,7 @@ from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
+from hiermem.tracing import span
 from hiermem.types import StoredMessage, Summary
 
 
@@ -106,7 +107,15 @@ class ContextWindowManager:
             _profile(profile, strategy),
         )
         name = check_name(session_id, what="session id")
-        decided, found = await select(self._handle, name, request)
+        with span("context", subject=name, max_tokens=budget.max_tokens, view=view) as note:
+            decided, found = await select(self._handle, name, request)
+            note(
+                messages=found.messages,
+                tokens=found.total_tokens,
+                shared_prefix_tokens=found.shared_prefix_tokens,
+                blocks=len(found.blocks),
+                coverage=found.coverage,
+            )
         return self._zoomable(request, decided, found)
 
     def _zoomable(

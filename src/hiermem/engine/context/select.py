@@ -11,7 +11,8 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem.core.context import cut, layered, profiled, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
@@ -27,6 +28,7 @@ from hiermem.core.context.view import Piece, Runs, Seen, View, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
+from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
@@ -40,16 +42,25 @@ from hiermem.errors import (
     StoreNewerError,
 )
 from hiermem.protocols import TokenCounter
-from hiermem.types import Node, SessionRecord
-from hiermem.types.transaction import ViewRecord
+from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    LogEvent,
+    Need,
+    NeedEvents,
+    NeedFlagged,
+    NeedSession,
+    NeedViews,
+    ViewRecord,
+)
+
+if TYPE_CHECKING:
+    from hiermem.engine.search.search import Smaller
 
 _log = logging.getLogger("hiermem.context")
 
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view", "instructions")
-#: The name of a record of standing instructions that is not part of a cut.
-_BESIDE: Final = "instructions"
 #: The suffix of the name of a view that holds a ``Seen`` instead of a cut.
 SEEN: Final = "/seen"
 
@@ -151,27 +162,19 @@ async def _select_beside(
     return decided, chosen(handle, request, decided, block, evidence)
 
 
-def _said_beside(decided: Decided) -> Piece | None:
-    """Return a record of the standing instructions that the cut does not show, in its free room.
-
-    The zone of a cut has a record of its own, so this is for strategies without one.
-    """
-    at, found = decided.situation, decided.cut
-    named = standing.ids_of(found.view.standing)
-    missing = standing.hidden(at.instructions, [*found.shown, *found.pinned], named)
-    room = at.standing_room - sum(piece.tokens for piece in found.view.standing)
-    room = min(room, at.budget - found.tokens)
-    if not missing or room <= 0:
-        return None
-    return standing.record(missing, room, name=_BESIDE, at=1, key=at.key, count=at.count)
-
-
 async def situation_of(
-    handle: Handle, record: SessionRecord, request: Request, room: int = 0
+    handle: Handle,
+    record: SessionRecord,
+    request: Request,
+    room: int = 0,
+    *,
+    flagged: Sequence[StoredMessage] | None = None,
 ) -> Situation:
-    """Return the situation of the cut; ``room`` tokens are reserved for other content."""
-    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
-    spendable = request.budget.max_tokens - overhead
+    """Return the situation of the cut; ``room`` tokens are reserved for other content.
+
+    ``flagged`` are the messages with standing instructions, if they were read with the record.
+    """
+    overhead, spendable = await _room_of(handle, request, room)
     if spendable < 0:
         raise BudgetTooSmallError(
             budget=request.budget.max_tokens,
@@ -183,7 +186,11 @@ async def situation_of(
         found = await handle.store.tree(record.id).provisional()
         provisional = tuple(node for node in found if node.level > 1 and node.revision)
     policy = handle.context_policy
-    said = await known(handle, record.id) if policy.instructions and record.messages else ()
+    said: tuple[Instruction, ...] = ()
+    if flagged is not None:
+        said = of_messages(flagged)
+    elif policy.instructions and record.messages:
+        said = await known(handle, record.id)
     return Situation(
         state=state_from(record.state),
         budget=spendable,
@@ -202,11 +209,21 @@ async def situation_of(
     )
 
 
+async def _room_of(handle: Handle, request: Request, room: int) -> tuple[int, int]:
+    """Return the tokens of everything beside the cut, and those that are left to it."""
+    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
+    return overhead, request.budget.max_tokens - overhead
+
+
 async def taken_back(handle: Handle, session_id: str) -> Runs:
     """Return the erased and quarantined messages; a later such event removes all views."""
+    return _taken_back(await handle.store.events(session_id))
+
+
+def _taken_back(events: Sequence[LogEvent]) -> Runs:
     return runs_of(
         shift.index
-        for event in await handle.store.events(session_id)
+        for event in events
         if event.kind in ("erase", "quarantine")
         for shift in LoggedChanges.from_json(event.detail).shifts
     )
@@ -214,17 +231,25 @@ async def taken_back(handle: Handle, session_id: str) -> Runs:
 
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
     """Choose the cut, and store what it shows."""
-    record = await handle.record_or_new(session_id)
-    situation = await situation_of(handle, record, request, room)
+    spendable = (await _room_of(handle, request, room))[1]
+    name = f"{request.family}/{spendable}/{_reserve(request.budget, spendable)}/{RENDERER}"
+    record, flagged, views = await _known(handle, session_id, request, name)
+    situation = await situation_of(handle, record, request, room, flagged=flagged)
     if request.strategy == "layered":
         situation = replace(situation, gone=await taken_back(handle, session_id))
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
-    name = f"{request.family}/{situation.budget}/{situation.reserve}/{RENDERER}"
-    before, seen = await _recall_view(handle, session_id, name) if request.sticky else (None, None)
-    gone = before.gone if before is not None else await taken_back(handle, session_id)
-    situation = replace(situation, gone=gone)
-    found = await handle.answer(session_id, cut_for(situation, request, session_id, before))
+    before, seen = views
+    ahead: list[Node] = []
+    if before is not None:
+        situation = replace(situation, gone=before.gone)
+    else:
+        levels = [(session_id, need) for need in cut.ahead(situation.state)]
+        events, *nodes = await handle.store.read([(session_id, NeedEvents()), *levels])
+        ahead = [node for level in nodes for node in level]
+        situation = replace(situation, gone=_taken_back(events))
+    deciding = cut_for(situation, request, session_id, before)
+    found = await handle.answer(session_id, deciding, ahead=ahead)
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
@@ -274,33 +299,34 @@ async def _recalled(
     question = search.Question(session_id, request.query)
     spans = recalled.shown_spans(shown)
 
-    async def find(tokens: int) -> Evidence:
-        return await search.recall(handle, question, tokens, shown=spans)
+    async def find(tokens: int, smaller: Smaller) -> Evidence:
+        return await search.recall(handle, question, tokens, shown=spans, smaller=smaller)
 
     last = max((span.stop for span in spans), default=1)
     return await in_record(handle, find, room, messages=last)
 
 
 async def in_record(
-    handle: Handle, find: Callable[[int], Awaitable[Evidence]], room: int, *, messages: int
+    handle: Handle,
+    find: Callable[[int, Smaller], Awaitable[Evidence]],
+    room: int,
+    *,
+    messages: int,
 ) -> tuple[Block | None, Evidence | None]:
     """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
 
-    ``find`` is called with a number of tokens. ``messages`` is an upper limit of the indices that
-    the frame states. Returns None twice if there is no evidence or no room.
+    ``find`` is called once, with a number of tokens and with what decides whether to pack again.
+    ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
+    is no evidence or no room.
     """
     key, count = await handle.key(), handle.counter.count
     left = room - recalled.frame_tokens(messages, key=key, count=count)
-    while left > 0:
-        found = await find(left)
-        if not found.hits:
-            break
-        block = recalled.record(found, key=key, count=count)
-        if block.tokens <= room:
-            return block, found
-        # Escaping makes text that looks like a fence longer.
-        left -= max(block.tokens - room, left // 8)
-    return None, None
+    if left <= 0:
+        return None, None
+    found = await find(left, partial(recalled.smaller, room=room, key=key, count=count))
+    if not found.hits:
+        return None, None
+    return recalled.record(found, key=key, count=count), found
 
 
 def _reserve(budget: ContextBudget, spendable: int) -> int | None:
@@ -309,14 +335,26 @@ def _reserve(budget: ContextBudget, spendable: int) -> int | None:
     return min(budget.reserve_for_messages, spendable)
 
 
-async def _recall_view(
-    handle: Handle, session_id: str, name: str
-) -> tuple[View | None, Seen | None]:
-    """Read the previous state; an unreadable state only costs a cache miss."""
-    view = await handle.store.view(session_id, name)
-    seen = await handle.store.view(session_id, name + SEEN)
-    before = View.from_json(view.state) if view else None
-    return before, Seen.from_json(seen.state) if seen and before else None
+async def _known(
+    handle: Handle, session_id: str, request: Request, name: str
+) -> tuple[SessionRecord, Sequence[StoredMessage], tuple[View | None, Seen | None]]:
+    """Read the record, the messages with instructions and the views of this name, at one time.
+
+    So no view is stored under an epoch that is newer than the instructions in it.
+    """
+    needs: list[Need] = [NeedSession()]
+    if handle.context_policy.instructions:
+        needs.append(NeedFlagged(FLAG, MOST_MESSAGES))
+    if request.sticky and request.strategy == "cut":
+        needs.append(NeedViews((name, name + SEEN)))
+    found = await handle.store.read([(session_id, need) for need in needs])
+    record = found.pop(0)
+    flagged = found.pop(0) if handle.context_policy.instructions else []
+    states = {view.name: view.state for views in found for view in views}
+    # An unreadable state only costs a cache miss.
+    before = View.from_json(states[name]) if name in states else None
+    seen = Seen.from_json(states[name + SEEN]) if before and name + SEEN in states else None
+    return handle.checked_or_new(session_id, record), flagged, (before, seen)
 
 
 def _seen(decided: Cut, count: int | None) -> Seen:
@@ -358,7 +396,7 @@ def chosen(
     shown = decided.cut
     raw = recalled.shown_spans([*shown.shown, *shown.pinned])
     left_out = _left_out(shown)
-    beside = _said_beside(decided)
+    beside = cut.said_beside(decided.situation, shown)
     records = shown.view.standing if beside is None else (*shown.view.standing, beside)
     added = (beside.block() if beside else None, block)
     blocks = (*shown.blocks, *(each for each in added if each is not None))

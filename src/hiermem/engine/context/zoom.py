@@ -27,7 +27,7 @@ from hiermem.engine.context.select import (
 )
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import search
-from hiermem.engine.search.search import Question
+from hiermem.engine.search.search import Question, Smaller
 from hiermem.types import Position, SessionRecord
 
 #: The best messages that fit this many tokens determine which stretches a question is about.
@@ -93,8 +93,9 @@ async def _stretch(
 async def found(handle: Handle, question: Question, budget: ContextBudget) -> AsyncContextSelection:
     """Fill a selection with search results: summaries whole, messages verbatim.
 
-    The best hits are taken first; a summary above or below a taken summary is skipped. Summaries
-    come before the messages, both oldest first. Other messages are neither shown nor listed.
+    The best hits are taken first. The best summary of each level is taken whatever else is; another
+    one above or below a taken summary is skipped. Summaries come before the messages, both oldest
+    first. Other messages are neither shown nor listed.
     """
     record = await handle.record_or_new(question.session_id)
     request = Request(budget)
@@ -102,8 +103,10 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
     pieces, passages = await _taken(handle, record, question, room)
     room -= sum(piece.tokens for piece in pieces)
 
-    async def find(tokens: int) -> Evidence:
-        return await search.fill_budget(handle, record.id, passages, tokens, neighbours=0)
+    async def find(tokens: int, smaller: Smaller) -> Evidence:
+        return await search.fill_budget(
+            handle, record.id, passages, tokens, neighbours=0, smaller=smaller
+        )
 
     block, evidence = await in_record(handle, find, room, messages=record.messages)
     blocks = [piece.block() for piece in pieces] + ([block] if block else [])
@@ -143,7 +146,8 @@ async def _taken(
                 room -= cost
             continue
         piece = await handle.answer(record.id, zone.whole(summary.node, summary.revision))
-        if piece.text and piece.tokens <= room and not _kin(piece, pieces):
+        first = piece.level not in {other.level for other in pieces}
+        if piece.text and piece.tokens <= room and (first or not _kin(piece, pieces)):
             pieces.append(piece)
             room -= piece.tokens
     return sorted(pieces, key=lambda piece: piece.windows), passages

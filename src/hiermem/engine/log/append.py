@@ -176,13 +176,16 @@ async def append(
     given = flatten(messages)
     if not given:
         return []
-    key = await handle.key()
     stored = about.seen.config
-    if stored is None:
-        record = await handle.store.session(about.id)
-        if record is not None:
-            handle.check(record)
-            stored = record.config
+    if stored is None and handle._key is None:  # noqa: SLF001
+        # The first append of a process waits once for both.
+        key, record = await asyncio.gather(handle.key(), handle.store.session(about.id))
+    else:
+        key = await handle.key()
+        record = await handle.store.session(about.id) if stored is None else None
+    if record is not None:
+        handle.check(record)
+        stored = record.config
     while True:
         config = handle.config if stored is None else config_from(stored)
         prepare = _Preparer(handle, about, config, key)

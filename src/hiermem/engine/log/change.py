@@ -203,6 +203,10 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
                 session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
             )
         )
+    except NotFoundError:
+        if not any(one.unfinished for one in await handle.store.restores(session_id)):
+            raise
+        receipt = await handle.store.transact(lambda: erasing.erase_unfinished(session_id))
     finally:
         handle.forget()
     return await _scrubbed(handle, receipt, await copies_of(handle.store))

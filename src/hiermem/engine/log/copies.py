@@ -29,11 +29,14 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     """
     write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
     if write is None:
-        raise UsageError(f"{type(store).__name__} makes no copies of itself; back up what it uses")
+        raise UsageError(
+            f"{type(store).__name__} makes no copies of itself; memory.copy_to() and 'hiermem "
+            "copy' copy it to another store, and pg_dump backs up a database"
+        )
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
     copy = StoreCopy(place, await tenant.now())
-    before = {name: await _recorded(store.tenant(name), copy) async for name in _tenants(store)}
+    before = {name: await _recorded(store.tenant(name), copy) async for name in every_tenant(store)}
     for name in before:
         await store.tenant(name).put_records([copies.record(copy)])
     try:
@@ -43,7 +46,7 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
             await store.tenant(name).put_records([copies.withdrawal(copy, earlier)])
         raise
     # A tenant that came meanwhile may be in the copy too.
-    async for name in _tenants(store):
+    async for name in every_tenant(store):
         if name not in before:
             await store.tenant(name).put_records([copies.record(copy)])
     return copy
@@ -68,7 +71,8 @@ async def _recorded(tenant: TenantStore, copy: StoreCopy) -> Any:
     return found[0] if found else None
 
 
-async def _tenants(store: Store) -> AsyncIterator[str]:
+async def every_tenant(store: Store) -> AsyncIterator[str]:
+    """Yield the names of the tenants of which anything is stored, page by page."""
     after: str | None = None
     while names := await store.tenants(after=after, limit=_PAGE):
         for name in names:

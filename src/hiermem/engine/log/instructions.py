@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from hiermem.core.log import drop_instruction as dropping
-from hiermem.core.text.instructions import FLAG, Instruction, of_messages
+from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
-
-#: The newest messages with instructions that are read; of older ones nothing is known any more.
-MOST: Final = 64
 
 
 async def instructions(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
@@ -21,7 +16,7 @@ async def instructions(handle: Handle, session_id: str) -> tuple[Instruction, ..
 
 async def known(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
     """Return the same without looking at the session's record."""
-    return of_messages(await handle.store.flagged(session_id, FLAG, limit=MOST))
+    return of_messages(await handle.store.flagged(session_id, FLAG, limit=MOST_MESSAGES))
 
 
 async def drop(handle: Handle, session_id: str, instruction_id: str) -> Instruction:

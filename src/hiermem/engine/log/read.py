@@ -319,4 +319,11 @@ async def _with_texts(
         [(node.id, node.revision) for node in nodes if node.revision]
     )
     texts = {revision.node_id: revision for revision in read}
-    return [Summary(record.id, node, texts.get(node.id), record.closed) for node in nodes]
+    known = {node.id: node for node in nodes}
+    above = {node.parent for node in nodes if node.parent} - known.keys()
+    parents = await handle.store.tree(record.id).nodes(sorted(above)) if above else []
+    made = {node.id for node in (*nodes, *parents) if node.revision}
+    return [
+        Summary(record.id, node, texts.get(node.id), record.closed, node.parent in made)
+        for node in nodes
+    ]

@@ -50,7 +50,7 @@ async def sync(
             if found.at is None:
                 new = [given[each.place] for each in history[found.new :]]
                 indices = await append(handle, about, new, at=record.messages)
-                return SyncReport(about.id, tuple(indices), rewritten_at)
+                return SyncReport(about.id, tuple(indices), rewritten_at, found.ends_at)
             if on_rewrite == "report":
                 return SyncReport(about.id, rewritten_at=found.at)
             if on_rewrite == "error":

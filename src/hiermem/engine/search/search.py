@@ -8,10 +8,10 @@ search never waits for a model that summarises.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import postings
@@ -30,12 +30,15 @@ from hiermem.engine.index import KIND, SessionIndex
 from hiermem.engine.search.labels import labelled
 from hiermem.engine.search.summary_index import kind_of, refresh, with_texts
 from hiermem.errors import SessionChangedError, UsageError
+from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
 if TYPE_CHECKING:
     from hiermem.engine.search.vectors import LoadedVectors
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
+#: Returns the tokens to pack evidence again with, None if it may stay as it is.
+Smaller: TypeAlias = Callable[[Evidence], int | None]
 #: How often a search is repeated because the session changed meanwhile.
 _TRIES: Final = 5
 #: Indexes with more units than this are queried on a thread.
@@ -88,25 +91,29 @@ async def recall(
     *,
     neighbours: int = 0,
     shown: Iterable[Span] = (),
+    smaller: Smaller | None = None,
 ) -> Evidence:
-    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``."""
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``.
+
+    ``smaller`` is called with it, and returns how many tokens to pack again with, or None. The
+    session is ranked once.
+    """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     spans = tuple(shown)
 
-    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
-        units = core_search.evidence(
+    def choose(asked: ScoredQuery, tokens: int) -> Sequence[int]:
+        return core_search.evidence(
             asked,
             question.filters,
-            max_tokens,
+            tokens,
             count=handle.counter.count,
             neighbours=neighbours,
             dedup=question.filters.dedup,
             shown=spans,
         )
-        return await _written(handle, record, asked, units, max_tokens, shown=spans)
 
-    return await _asked(handle, question, answer)
+    return await _packed(handle, question, choose, max_tokens, shown=spans, smaller=smaller)
 
 
 async def fill_budget(
@@ -117,28 +124,53 @@ async def fill_budget(
     *,
     neighbours: int = 1,
     shown: Iterable[Span] = (),
+    smaller: Smaller | None = None,
 ) -> Evidence:
     """Pack the messages behind hits into ``max_tokens``, the first hit first, with neighbours.
 
-    For a summary, the messages that it was found for are packed.
+    For a summary, the messages that it was found for are packed. ``smaller`` is as in ``recall``.
     """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     wanted = _wanted(session_id, hits)
     spans = tuple(shown)
 
-    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
-        units = core_search.of_spans(
+    def choose(asked: ScoredQuery, tokens: int) -> Sequence[int]:
+        return core_search.of_spans(
             asked,
             wanted,
-            max_tokens,
+            tokens,
             count=handle.counter.count,
             neighbours=neighbours,
             shown=spans,
         )
-        return await _written(handle, record, asked, units, max_tokens, shown=spans)
 
-    return await _asked(handle, Question(session_id, ""), answer)
+    question = Question(session_id, "")
+    return await _packed(handle, question, choose, max_tokens, shown=spans, smaller=smaller)
+
+
+async def _packed(
+    handle: Handle,
+    question: Question,
+    choose: Callable[[ScoredQuery, int], Sequence[int]],
+    max_tokens: int,
+    *,
+    shown: Sequence[Span],
+    smaller: Smaller | None,
+) -> Evidence:
+    """Write the units that ``choose`` returns for a number of tokens, as often as it takes."""
+
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        tokens = max_tokens
+        while True:
+            units = choose(asked, tokens)
+            found = await _written(handle, record, asked, units, tokens, shown=shown)
+            less = smaller(found) if smaller is not None else None
+            if less is None:
+                return found
+            tokens = less
+
+    return await _asked(handle, question, answer)
 
 
 def _wanted(session_id: str, hits: Any) -> list[Span]:
@@ -188,6 +220,17 @@ async def _asked(
     answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
 ) -> T:
     """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
+    with span("search", subject=question.session_id) as note:
+        result = await _in_one_state(handle, question, answer)
+        note(hits=len(result))
+    return result
+
+
+async def _in_one_state(
+    handle: Handle,
+    question: Question,
+    answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
+) -> T:
     indexes = handle.indexes
     for _ in range(_TRIES):
         record = await handle.record_or_new(question.session_id)

@@ -205,14 +205,17 @@ def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]
 
 
 def _indexed(held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]) -> list[Summary]:
-    """Return the summaries of ``nodes``, with those texts that the index in memory has read."""
+    """Return the summaries of ``nodes``, all that are made, with the texts that are in memory."""
     known = {
         name_of(each): each.revision
         for row in held.summary_index.levels.values()
         for each in row.summaries
     }
+    made = {node.id for node in nodes}
     return [
-        Summary(record.id, node, known.get((node.id, node.revision)), record.closed)
+        Summary(
+            record.id, node, known.get((node.id, node.revision)), record.closed, node.parent in made
+        )
         for node in nodes
     ]
 

@@ -27,6 +27,7 @@ from hiermem.engine.index import STRIDE
 from hiermem.engine.search.search import live_messages, message_hit
 from hiermem.engine.search.tenant_index import TenantIndex, consult, placed_blocks
 from hiermem.errors import SessionChangedError, UsageError
+from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage
 
 Answer = TypeVar("Answer", list[Hit], Evidence)
@@ -161,6 +162,19 @@ async def _asked(
     answer: Callable[[_Found], Awaitable[Answer]],
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
+    with span("search") as note:
+        result = await _in_one_state(handle, question, many, enough, answer)
+        note(hits=len(result))
+    return result
+
+
+async def _in_one_state(
+    handle: Handle,
+    question: TenantQuestion,
+    many: int,
+    enough: Callable[[_Found], bool],
+    answer: Callable[[_Found], Awaitable[Answer]],
+) -> Answer:
     query = core_search.read(question.text)
     for _ in range(_TRIES):
         try:

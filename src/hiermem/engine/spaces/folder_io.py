@@ -19,7 +19,6 @@ from os import PathLike
 from typing import Any, Final
 
 from hiermem.core.spaces import folder as folder_plan
-from hiermem.core.spaces.clean import MAX_FILE
 from hiermem.core.spaces.folder import (
     BankFile,
     ExportPlan,
@@ -28,11 +27,8 @@ from hiermem.core.spaces.folder import (
     Manifest,
     UnfitFile,
 )
-from hiermem.core.text.policy import check
-from hiermem.errors import FolderError, InvalidTextError, UsageError
+from hiermem.errors import FolderError, UsageError
 
-#: The most bytes that a file of a folder may have.
-_MAX_BYTES: Final = 4 * MAX_FILE
 #: On systems without these flags, or without names relative to an open folder, whole paths are
 #: used, with a check before each step.
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -79,26 +75,13 @@ def export_to(
             manifest = folder.manifest(space, names)
             found = folder.read({*bank, *manifest.files})
             plan = folder_plan.export(bank, found, manifest, overwrite=overwrite)
-            ours = {name: folder_plan.text_hash(bank[name].text) for name in bank}
-            mine = {name: (ours[name],) for name in (*plan.write, *plan.unchanged)}
-            # The manifest first lists both the old and the new files: so whatever is written below
-            # stays known as the bank's.
-            under_way = {
-                name: tuple(dict.fromkeys((*manifest.files.get(name, ()), *mine.get(name, ()))))
-                for name in {*manifest.files, *mine}
-            }
             if plan.write or plan.remove:
-                folder.note(Manifest(space, manifest.revision, under_way))
+                folder.note(folder_plan.under_way(plan, bank, manifest))
             for name in plan.write:
                 folder.write(name, bank[name].text)
             for name in plan.remove:
                 folder.remove(name)
-            # A file that was changed in the folder keeps its old hash: it may become the bank's
-            # again.
-            unchanged_hashes = {
-                name: manifest.files[name] for name in plan.kept if name in manifest.files
-            }
-            after = Manifest(space, revision, mine | unchanged_hashes)
+            after = folder_plan.exported(plan, bank, manifest, revision=revision)
             if after != manifest:
                 folder.note(after)
             return plan
@@ -157,20 +140,6 @@ def _open_folder(path: str) -> Iterator[_Folder]:
         yield _Folder(path, handle)
     finally:
         os.close(handle)
-
-
-def _text_of(name: str, data: bytes) -> str | UnfitFile:
-    """Return the content of a file as text, or what is wrong with it."""
-    if len(data) > _MAX_BYTES:
-        return UnfitFile(f"{name} in the folder has more than {_MAX_BYTES:,} bytes")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return UnfitFile(f"{name} in the folder is not UTF-8 text")
-    try:
-        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
-    except InvalidTextError as error:
-        return UnfitFile(str(error))
 
 
 class _Folder:
@@ -242,8 +211,8 @@ class _Folder:
             # Checked again: the entry may have changed since the first check.
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return False
-            data = file.read(_MAX_BYTES + 1)
-        return _text_of(name, data)
+            data = file.read(folder_plan.MAX_BYTES + 1)
+        return folder_plan.read_entry(name, data)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         if self._handle is None:

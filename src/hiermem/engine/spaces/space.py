@@ -9,24 +9,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hiermem.config import BankPolicy
 from hiermem.core import arguments
-from hiermem.core.spaces import change
+from hiermem.core.spaces import change, objects
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.files import diff
-from hiermem.core.spaces.folder import BankFile
 from hiermem.core.spaces.names import check_file_name
+from hiermem.core.spaces.objects import BankUrl
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
-from hiermem.engine.spaces import folder_io
+from hiermem.engine.spaces import folder_io, object_io
+from hiermem.engine.spaces.object_io import ObjectPlace
 from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.errors import (
     HiermemError,
@@ -40,6 +41,8 @@ from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, Spa
 from hiermem.types.transaction import Record, RecordWrite
 
 _ALL: Final = 2**31 - 1
+#: Opens a place in object storage with its options.
+OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
 _MARK_BYTES: Final = 8
 #: How often a space is looked for, and created where it does not exist.
 _LOOKS: Final = 3
@@ -236,7 +239,7 @@ async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
 
 
 # ---------------------------------------------------------------------------------------------
-# Folders
+# Folders and object storage
 
 
 def _names(rules: Rules, state: BankState) -> set[str]:
@@ -248,56 +251,85 @@ async def _loaded(space: SpaceContext) -> dict[str, str]:
     return {record.key: record.body for record in await space.records.of_kind(bank_record.LOADED)}
 
 
-def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, BankFile]:
-    return {name: BankFile(text, loaded.get(name, "")) for name, text in state.texts.items()}
+def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
+    """Return the path of a folder, or the place in object storage that a URL names."""
+    given = objects.read_options(options)
+    if (url := objects.read_url(folder)) is not None:
+        return open_storage(url, given)
+    if options is not None:
+        raise UsageError(
+            "options are for object storage, as in s3://BUCKET/PREFIX; a folder has none"
+        )
+    return folder_io.folder_path(folder)
 
 
-async def export(space: SpaceContext, folder: Any, overwrite: Any) -> ExportReport:
-    """Update a folder to the bank. Raises FolderError and UsageError for the folder."""
-    path = folder_io.folder_path(folder)
+async def export(
+    space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
+) -> ExportReport:
+    """Update a folder, or object storage, to the bank. Raises FolderError and UsageError for it."""
     arguments.switch(overwrite, "overwrite")
+    target = _target(folder, options, open_storage)
     # In this order: what a load brings in meanwhile must not look as if the bank had it before.
     loaded = await _loaded(space)
     state = await space.state()
+    rules, revision = await space.rules(), state.meta.revision
     # The target is on record before anything is written there, so that an erasure can name it.
     kind = bank_record.kind_of(bank_record.EXPORT, space.name)
-    where = folder_io.absolute_path(path)
+    where = str(target.url) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
     if not await space.records.put(
-        [RecordWrite(kind, bank_record.SPACE_SCOPE, where, str(state.meta.revision))]
+        [RecordWrite(kind, bank_record.SPACE_SCOPE, where, str(revision))]
     ):
         raise await space.refused()
-    plan = await asyncio.to_thread(
-        folder_io.export_to,
-        path,
-        _names(await space.rules(), state),
-        _copies(state, loaded),
-        space=space.name,
-        revision=state.meta.revision,
-        overwrite=overwrite,
-    )
-    return ExportReport(
-        path, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
-    )
+    names = _names(rules, state)
+    bank, every = folder_plan.exported_files(state, loaded), names | folder_plan.COMPANIONS
+    later: int | None = None
+    if isinstance(target, ObjectPlace):
+        assert space.header is not None
+        plan, later = await object_io.export_to(
+            target,
+            every,
+            bank,
+            space=space.name,
+            owner=bank_record.identity(space.header),
+            revision=revision,
+            overwrite=overwrite,
+        )
+    else:
+        plan = await asyncio.to_thread(
+            folder_io.export_to,
+            target,
+            every,
+            bank,
+            space=space.name,
+            revision=revision,
+            overwrite=overwrite,
+        )
+    plan = folder_plan.without_companions(plan, names)
+    named = where if isinstance(target, ObjectPlace) else target
+    return ExportReport(named, revision, plan.write, plan.unchanged, plan.remove, plan.kept, later)
 
 
-async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
-    """Take what changed in a folder into the bank, as one new revision.
+async def load(
+    space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
+) -> LoadReport:
+    """Take what changed in a folder, or in object storage, into the bank, as one new revision.
 
-    Raises FolderError and UsageError for the folder, SpaceBusyError.
+    Raises FolderError and UsageError for the place, SpaceBusyError.
     """
-    path = folder_io.folder_path(folder)
     arguments.switch(overwrite, "overwrite")
+    target = _target(folder, options, open_storage)
     rules = await space.rules()
     async with _bank_lease(space) as lease:
         state = await space.records.state(rules)
-        plan, texts = await asyncio.to_thread(
-            folder_io.read_from,
-            path,
-            _names(rules, state),
-            _copies(state, await _loaded(space)),
-            space=space.name,
-            overwrite=overwrite,
-        )
+        names, bank = _names(rules, state), folder_plan.bank_files(state, await _loaded(space))
+        if isinstance(target, ObjectPlace):
+            plan, texts = await object_io.read_from(
+                target, names, bank, space=space.name, overwrite=overwrite
+            )
+        else:
+            plan, texts = await asyncio.to_thread(
+                folder_io.read_from, target, names, bank, space=space.name, overwrite=overwrite
+            )
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
             kind = bank_record.kind_of(bank_record.LOADED, space.name)
@@ -309,7 +341,7 @@ async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
                 raise await space.refused()
     before = state.texts
     return LoadReport(
-        path,
+        str(target.url) if isinstance(target, ObjectPlace) else target,
         planned.state.meta.revision if planned else None,
         plan.created,
         plan.updated,

@@ -408,6 +408,7 @@ class _UpdatePlanner:
                 windows=windows,
                 prompts=prompts,
                 retried=retried,
+                tokens_out=plan.asked_tokens(node, self._run.config),
             )
         return f"answer to {wanted}"
 

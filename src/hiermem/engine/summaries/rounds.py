@@ -129,8 +129,18 @@ class UpdateRounds:
         if self._on_progress is not None:
             await self._count()
             self._report_progress()
+        await self._look()
         while await self._fill():
             await self._wait()
+
+    async def _look(self) -> None:
+        """Look into all levels at once, and pass over those without work: often all of them."""
+        levels = self._agenda.unread
+        tree = self._run.tree
+        pages = await asyncio.gather(*(tree.unfinished(level, -1, 1) for level in levels))
+        for level, page in zip(levels, pages, strict=True):
+            if not page:
+                self._agenda.add(level, page)
 
     async def _fill(self) -> bool:
         """Start nodes while slots are free; return whether any work is in progress."""
@@ -392,7 +402,10 @@ class UpdateRounds:
             swapped=self.swapped,
             cost=budget.cost,
             retry_after=budget.retry_after,
-            **self._counts_by_kind,
+            made=self._counts_by_kind["made"],
+            reused=self._counts_by_kind["reused"],
+            failed=self._counts_by_kind["failed"],
+            degraded=self._counts_by_kind["degraded"],
         )
 
     def _detail(self, _: str) -> dict[str, Any]:
@@ -436,16 +449,20 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     A summary that is stale by choice does not wait, nor does one with a clean stand-in.
     """
     counts = state_from(run.record.state).ordinals
-    queue = dirty = 0
-    for level in range(1, len(counts) + 1):
-        after, counted, read = -1, 0, 0
-        while read < _MOST_WAITING:
-            due = await run.tree.unfinished(level, after, PAGE)
-            read += len(due)
-            counted += sum(map(waits, due))
-            dirty += sum(node.dirty for node in due)
-            if len(due) < PAGE:
-                break
-            after = due[-1].ordinal
-        queue += counted
+    levels = await asyncio.gather(*(_waiting(run, level + 1) for level in range(len(counts))))
+    queue, dirty = (sum(numbers) for numbers in zip((0, 0), *levels, strict=True))
     return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
+
+
+async def _waiting(run: UpdateRun, level: int) -> tuple[int, int]:
+    """Count the summaries of a level that wait to be made, and the dirty ones among them."""
+    after, counted, dirty, read = -1, 0, 0, 0
+    while read < _MOST_WAITING:
+        due = await run.tree.unfinished(level, after, PAGE)
+        read += len(due)
+        counted += sum(map(waits, due))
+        dirty += sum(node.dirty for node in due)
+        if len(due) < PAGE:
+            break
+        after = due[-1].ordinal
+    return counted, dirty

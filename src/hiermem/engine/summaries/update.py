@@ -28,6 +28,7 @@ from hiermem.engine.summaries.run import UpdateRun, open_run
 from hiermem.engine.summaries.shared import Shared, with_caps
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.types import SessionRecord
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
 UpdateStrategy: TypeAlias = Literal["incremental", "full"]
@@ -54,6 +55,7 @@ async def update(
     strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
+    record: SessionRecord | None = None,
 ) -> UpdateReport: ...
 @overload
 async def update(
@@ -76,6 +78,7 @@ async def update(
     strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
+    record: SessionRecord | None = None,
 ) -> UpdateReport | UpdatePlan: ...
 async def update(
     store: TenantStore,
@@ -97,6 +100,7 @@ async def update(
     strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
+    record: SessionRecord | None = None,
 ) -> UpdateReport | UpdatePlan:
     """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
@@ -105,7 +109,7 @@ async def update(
     call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
     With ``dry_run`` nothing is written or called, and the plan is returned. ``now`` returns aware
     datetimes; ``sleep`` pauses. ``shared`` is what this run has in common with runs of other
-    sessions.
+    sessions. ``record`` is the session's record, if the caller has just read it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
@@ -116,7 +120,7 @@ async def update(
     """
     _check_strategy(strategy, level)
     _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
-    record = await store.session(session_id)
+    record = record or await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
     shared = with_caps(shared or Shared(), store, session_id, policy)

@@ -58,22 +58,36 @@ async def probe(
     store: TenantStore, session_id: str, *, node_backoff: NodeBackoff | None, now: datetime
 ) -> ProbeResult:
     """Find the lowest level at which something can be made."""
-    leased, tree = False, store.tree(session_id)
+    leased = False
+    async for node, free in workable(store, session_id, now=now):
+        if node_backoff is not None and node_backoff.is_backed_off(node):
+            continue
+        if free:
+            return ProbeResult(node.level, leased)
+        leased = True
+    return ProbeResult(None, leased)
+
+
+async def workable(
+    store: TenantStore, session_id: str, *, now: datetime
+) -> AsyncIterator[tuple[Node, bool]]:
+    """Yield the unfinished nodes that have their inputs and are free, lowest level first.
+
+    Nodes that another run holds come too, with False.
+    """
+    tree = store.tree(session_id)
     for level in sorted(await tree.levels()):
         after = -1
         while True:
             page = await tree.unfinished(level, after, PAGE)
             for node in page:
-                if node_backoff is not None and node_backoff.is_backed_off(node):
-                    continue
                 if standing(node, now=now) == "leased":
-                    leased = True
+                    yield node, False
                 elif await _inputs_ready(tree, node):
-                    return ProbeResult(level, leased)
+                    yield node, True
             if len(page) < PAGE:
                 break
             after = page[-1].ordinal
-    return ProbeResult(None, leased)
 
 
 async def _inputs_ready(tree: TreeStore, node: Node) -> bool:

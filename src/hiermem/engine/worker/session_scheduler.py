@@ -21,6 +21,7 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.summaries.shared import NodeBackoff
+from hiermem.engine.worker.due import DueList, pause_after
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
 from hiermem.errors import HiermemError
@@ -50,7 +51,8 @@ class SessionScheduler:
     ``taken`` holds the sessions that have their turn. ``on_found`` is called during a look when the
     queue may have got one more session, so that nobody waits for the end of the look. ``begun``
     counts the looks through the backlog, ``finished`` is the number of the last complete one, and
-    ``left`` is the number of sessions that it found in the backlog.
+    ``left`` is the number of sessions that it found in the backlog. With ``due``, it takes the
+    sessions that it claims there in place of the backlogs of its tenants.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class SessionScheduler:
         name: str,
         taken: Container[SessionKey],
         on_found: Callable[[], None],
+        due: DueList | None = None,
     ) -> None:
         self._pool, self._handles, self._clock = pool, handles, clock
+        self._due = due
         self._taken, self._on_found = taken, on_found
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()
@@ -88,6 +92,9 @@ class SessionScheduler:
 
     async def look(self) -> None:
         """Go through the backlog once, and queue the sessions that can be worked on."""
+        if self._due is not None:
+            await self._look_at_due(self._due)
+            return
         self.begun += 1
         number, seen = self.begun, set[SessionKey]()
         for tenant in self._handles:
@@ -111,6 +118,42 @@ class SessionScheduler:
                 self.backoff.drop(key)
                 self._node_backoffs.pop(key, None)
         self.finished, self.left = number, len(seen)
+
+    async def _look_at_due(self, due: DueList) -> None:
+        """Claim as many sessions as have their turn soon, and queue those that have work."""
+        self.begun += 1
+        number = self.begun
+        room = 2 * self._pool.places - len(due.claimed)
+        for key, handle in await due.claim(room) if room > 0 else ():
+            session_id = key[1]
+            await tick_if_idle(handle, session_id)
+            found = await probe(handle.store, session_id, node_backoff=None, now=handle.store_now())
+            record = await handle.store.session(session_id)
+            if found.level is not None:
+                self.queue.put(key, found.level, contested=found.leased)
+            elif record is not None and has_provisional(record):
+                self.queue.put(key, _GROWTH)
+            elif record is not None:
+                await self._look_for_vectors(handle, record)
+            if key in self.queue:
+                self._on_found()
+            else:
+                await due.settle(handle, key)
+        self.finished, self.left = number, len(due.claimed)
+
+    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
+        """Give back the claim on a session that has had its turn, unless it has another one."""
+        key = session_update.key
+        if self._due is None or key in self.queue:
+            return
+        pause = pause_after(report) if report is not None else 0.0
+        entry = self.backoff.get(key)
+        if entry is not None:
+            pause = max(pause, entry.until - self._clock())
+        self._node_backoffs.pop(key, None)
+        for kept in (self._grown, self._followed, self._ticked):
+            kept.pop(key, None)
+        await self._due.settle(session_update.handle, key, pause=pause)
 
     async def _sweep(self, handle: Handle) -> None:
         """Queue the sessions of a tenant with work that no backlog shows.

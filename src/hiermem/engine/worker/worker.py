@@ -28,6 +28,7 @@ from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatu
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
+from hiermem.engine.worker.due import DueList, sweep_for_ever
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import LONG_BACKOFF, TROUBLE, SessionScheduler
 from hiermem.errors import NotFoundError, UsageError
@@ -48,7 +49,8 @@ class AsyncWorker:
     Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
     (seconds after the start) cap all its work; ``poll`` is the interval between two looks for work,
     in seconds. A worker may be started once. ``handles`` are those of the tenants by name, of which
-    there may be more later; without them, it works for the tenant of ``handle``.
+    there may be more later; without them, it works for the tenant of ``handle``. With ``due``, it
+    works for all tenants of the store, by the list of what is due there.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class AsyncWorker:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         name: str | None = None,
         opened: Callable[[], object] | None = None,
+        due: DueList | None = None,
     ) -> None:
         self._handle = handle
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
@@ -91,7 +94,10 @@ class AsyncWorker:
             name=name or uuid.uuid4().hex,
             taken=self._updates,
             on_found=self._fill,
+            due=due,
         )
+        self._due = due
+        self._sweeping: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._next_look = 0.0
@@ -142,6 +148,9 @@ class AsyncWorker:
         self._state = "running"
         self._pool.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
+        if self._due is not None:
+            sweeping = sweep_for_ever(self._due)
+            self._sweeping = asyncio.get_running_loop().create_task(sweeping)
 
     def wake(self) -> None:
         """Look for work now rather than at the next interval."""
@@ -202,9 +211,10 @@ class AsyncWorker:
         self._state = "stopping"
         drain = self._handle.update_policy.drain if timeout is None else timeout
         try:
-            if self._serving is not None:
-                self._serving.cancel()
-                await asyncio.wait([self._serving])
+            for task in (self._serving, self._sweeping):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
             async with asyncio.timeout(drain):
                 await self._end_all("stop")
         except TimeoutError:
@@ -221,6 +231,11 @@ class AsyncWorker:
         if tasks:
             await asyncio.wait(tasks)
         self._state = "stopped"
+        if self._due is not None:
+            try:
+                await self._due.give_back()
+            except Exception as error:  # noqa: BLE001 - the claims that are left expire
+                self._record_error(error)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -305,11 +320,12 @@ class AsyncWorker:
 
     async def _run(self, session_update: SessionUpdate) -> None:
         """Run one session's turn, and decide its next one."""
+        done: UpdateReport | None = None
         try:
             if self._scheduler.is_bare(session_update.key):
                 await self._pool.embed(session_update)
                 return
-            report: UpdateReport = await self._pool.work(session_update)
+            done = report = await self._pool.work(session_update)
         except NotFoundError:
             self._scheduler.forget(session_update.key)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
@@ -320,10 +336,18 @@ class AsyncWorker:
             self._scheduler.settle(session_update, report)
         finally:
             self._scheduler.settle_vectors(session_update)
+            await self._release(session_update, done)
             self._turns += 1
             self._news = self._scheduler.begun
             self._updates.pop(session_update.key, None)
             self._wake.set()
+
+    async def _release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
+        """Give a claim back; where that fails, it expires."""
+        try:
+            await self._scheduler.release(session_update, report)
+        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
+            self._record_error(error)
 
     def _record_report(self, report: UpdateReport) -> None:
         """Count what a turn did; halt all sessions where a cap of all of them ended it."""

@@ -11,15 +11,18 @@ import secrets
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import TypeVar
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
+from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import run_decision, system_time
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import (
+    DueData,
     SessionData,
     TenantData,
     fresh_message,
@@ -34,6 +37,7 @@ from hiermem.types.transaction import (
     Block,
     Changes,
     Deciding,
+    DueSession,
     IndexState,
     LogEvent,
     NodeTally,
@@ -41,8 +45,10 @@ from hiermem.types.transaction import (
     PlacedBlock,
     Record,
     RecordWrite,
+    RestoreState,
     RunRecord,
     Scrubbed,
+    SessionNeed,
     SessionOrder,
     Snapshot,
     Spent,
@@ -82,6 +88,21 @@ class MemoryStore:
             names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
         return [name for name in names if after is None or name > after][: max(limit, 0)]
 
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
+        now = self.open_time()
+        with self._lock:
+            found = [
+                (session.due, DueSession(name, id_, session.due.generation))
+                for name, kept in self._tenants.items()
+                for id_, session in kept.sessions.items()
+                if session.due is not None and session.due.at <= now
+            ]
+            found.sort(key=lambda one: one[0].at)
+            for due, _ in found[: max(limit, 0)]:
+                due.at, due.claimed = now + timedelta(seconds=lease), True
+            return [claimed for _, claimed in found[: max(limit, 0)]]
+
     async def close(self) -> None:
         """Refuse every later call."""
         self._closed = True
@@ -101,14 +122,16 @@ class MemoryStore:
         self.open_tenant("")
         return self._clock()
 
-    def restore(self, name: str, dump: SessionDump) -> None:
+    def restore(self, name: str, dump: SessionDump, replaces: int | None) -> None:
         """Write a dump to tenant ``name``, for the tenant's handle."""
         lock, kept = self.open_tenant(name)
         with lock:
-            draft = restored(kept, dump)
+            draft = restored(kept, dump, replaces)
             empty = all(held == TenantData() for held in self._tenants.values())
             check_secret(dump, self._secret, empty=empty)
             self._secret = dump.secret
+            if dump.record is not None:
+                draft.sessions[dump.record.id].become_due(AT_ONCE, self._clock())
             kept.become(draft)
 
     def open_secret(self) -> bytes:
@@ -179,7 +202,7 @@ class MemoryTenant:
             known = session.keys if session else {}
             before = session.record if session else None
             changes = decide(Snapshot(before, {key: known[key] for key in keys if key in known}))
-            changing.change(kept, session_id, changes)
+            changing.change(kept, session_id, changes, self._store.open_time())
             return changes.result
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
@@ -187,8 +210,14 @@ class MemoryTenant:
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             batch = run_decision(decide, lambda id_, need: reads.answer(kept, id_, need))
-            changing.change_all(kept, batch)
+            changing.change_all(kept, batch, self._store.open_time())
             return batch.result
+
+    async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
+        """Return the answers to these needs, in their order, all from one state."""
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            return [reads.answer(kept, *one) for one in needs]
 
     async def erase_all(self) -> int:
         """Remove everything stored for this tenant; return the number of sessions."""
@@ -200,7 +229,7 @@ class MemoryTenant:
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
-        if self._session(session_id) is None:
+        if session_id != NO_SESSION and self._session(session_id) is None:
             raise missing(session_id)
         return self._pages(session_id)
 
@@ -211,10 +240,17 @@ class MemoryTenant:
         for page in pages(found, tenant=self._name, secret=self._store.open_secret()):
             yield page
 
-    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
-        """Write what ``dump`` returned: all of it, or nothing."""
+    async def restore(
+        self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
+    ) -> None:
+        """Write what ``dump`` returned: all of it, or nothing, of which nothing is kept."""
         self._kept()
-        self._store.restore(self._name, await read(rows, tenant=self._name))
+        self._store.restore(self._name, await read(rows, tenant=self._name), replaces)
+
+    async def restores(self, session_id: str | None = None) -> list[RestoreState]:
+        """Return what was restored of a session; nothing here is ever unfinished."""
+        digest = None if session_id is None else self._kept().arrived.get(session_id)
+        return [] if session_id is None or digest is None else [RestoreState(session_id, digest)]
 
     async def scrub(self) -> Scrubbed:
         """Report that nothing is left of what was removed; the live data are all there is."""
@@ -252,6 +288,38 @@ class MemoryTenant:
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
         return reads.backlog(self._kept(), after, limit)
+
+    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
+        """Claim the session's entry if it is due or claimed."""
+        lock, kept = self._store.open_tenant(self._name)
+        now = self._store.open_time()
+        with lock:
+            found = kept.sessions.get(session_id)
+            if found is None or found.due is None:
+                return None
+            if found.due.at > now and not found.due.claimed:
+                return None
+            found.due.at, found.due.claimed = now + timedelta(seconds=lease), True
+            return DueSession(self._name, session_id, found.due.generation)
+
+    async def put_due(self, session_ids: Sequence[str]) -> None:
+        """Make those of these sessions due now that have no entry."""
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            for session_id in session_ids:
+                found = kept.sessions.get(session_id)
+                if found is not None and found.due is None:
+                    found.become_due(AT_ONCE, self._store.open_time())
+
+    async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
+        """Remove the entry, or set its next time; return whether."""
+        lock, kept = self._store.open_tenant(self._name)
+        with lock:
+            found = kept.sessions.get(claimed.session_id)
+            if found is None or found.due is None or found.due.generation != claimed.generation:
+                return False
+            found.due = None if at is None else DueData(at, claimed.generation)
+            return True
 
     async def reusable(self, input_hash: str) -> Revision | None:
         """Return the newest revision of this tenant, not degraded, with that input hash."""
@@ -390,6 +458,10 @@ class MemoryTenant:
         """Return the blocks at these (segment, place) that are not dead."""
         return reads.segment_blocks(self._kept(), places)
 
+    def open_time(self) -> datetime:
+        """Return the store's time, for a tree's handle."""
+        return self._store.open_time()
+
     def open(self) -> tuple[threading.RLock, TenantData]:
         """Return the tenant's data and the lock that guards it, for a tree's handle."""
         return self._store.open_tenant(self._name)
@@ -462,7 +534,9 @@ class MemoryTree:
         """Apply each write whose expectations hold; return which did. Record the attempts."""
         lock, kept = self._tenant.open()
         with lock:
-            applied = changing.write_nodes(kept, self._session_id, writes, self._number)
+            applied = changing.write_nodes(
+                kept, self._session_id, writes, self._number, self._tenant.open_time()
+            )
             recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
             kept.attempts.update((attempt.id, attempt) for attempt in recorded)
             return applied

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from hiermem.core.summaries.due import due_by_change, due_by_nodes
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
     SegmentData,
@@ -36,7 +38,7 @@ from hiermem.types.transaction import (
 )
 
 
-def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
+def change(kept: TenantData, session_id: str, changes: Changes[Any], now: datetime) -> None:
     """Apply the changes to one session of ``kept``.
 
     Raises UsageError, changing nothing, if they contradict what is stored.
@@ -47,6 +49,7 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     session = kept.sessions.get(session_id)
     check_changes(session_id, session.record if session else None, after, changes)
     copied = _copied(kept, session_id, changes.copy)
+    due = due_by_change(session.record if session else None, after, changes)
     session = session or SessionData(after)
     _check_references(session, copied or session, after, changes)
     session.record = after
@@ -60,10 +63,11 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
         kept.views.pop((session_id, name), None)
     for kind, key in changes.drop_records:
         kept.records.pop((kind, session_id, key), None)
+    session.become_due(due, now)
     kept.sessions[session_id] = session
 
 
-def change_all(kept: TenantData, batch: Batch[Any]) -> None:
+def change_all(kept: TenantData, batch: Batch[Any], now: datetime) -> None:
     """Apply ``batch``, in its order; raise UsageError, with nothing done, if that is impossible."""
     draft = kept.draft()
     own: set[str] = set()
@@ -71,9 +75,10 @@ def change_all(kept: TenantData, batch: Batch[Any]) -> None:
         if session_id in draft.sessions and session_id not in own:
             draft.sessions[session_id] = draft.sessions[session_id].copy()
         own.add(session_id)
-        change(draft, session_id, changes)
+        change(draft, session_id, changes, now)
     for session_id in batch.delete:
-        _delete(draft, session_id)
+        delete(draft, session_id)
+        draft.arrived.pop(session_id, None)
     for place in batch.drop_records:
         draft.records.pop(place, None)
     for subject in batch.drop_journals:
@@ -193,7 +198,7 @@ def _write_structure(kept: TenantData, session: SessionData, changes: Changes[An
         tree.nodes[child] = replace(node, parent=parent, version=node.version + 1)
 
 
-def _delete(kept: TenantData, session_id: str) -> None:
+def delete(kept: TenantData, session_id: str) -> None:
     """Remove everything stored of a session; of an unknown one, everything under its name."""
     kept.sessions.pop(session_id, None)
     kept.dissolve(session_id)
@@ -212,7 +217,11 @@ def _drop_journal(kept: TenantData, subject: str) -> None:
 
 
 def write_nodes(
-    kept: TenantData, session_id: str, writes: Sequence[NodeWrite], tree: int | None
+    kept: TenantData,
+    session_id: str,
+    writes: Sequence[NodeWrite],
+    tree: int | None,
+    now: datetime,
 ) -> list[bool]:
     """Apply each write whose expectations hold; return which did."""
     for write in writes:
@@ -247,6 +256,8 @@ def write_nodes(
             written.append((session_id, number, draft.revisions[place]))
     found.trees[number] = draft
     kept.written += written
+    if number == found.record.tree and any(applied):
+        found.become_due(due_by_nodes(write.node for write in writes), now)
     return applied
 
 

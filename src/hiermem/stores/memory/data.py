@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
     Block,
+    Due,
     KeyEntry,
     LogEvent,
     Record,
@@ -37,6 +39,15 @@ class TreeData:
 
 
 @dataclass
+class DueData:
+    """When a session is due."""
+
+    at: datetime
+    generation: int = 1
+    claimed: bool = False
+
+
+@dataclass
 class SessionData:
     """Everything stored of one session, except views, records and its journal."""
 
@@ -47,10 +58,22 @@ class SessionData:
     events: list[LogEvent] = field(default_factory=list[LogEvent])
     trees: dict[int, TreeData] = field(default_factory=dict[int, TreeData])
     blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
+    due: DueData | None = None
 
     def tree(self, number: int | None = None) -> TreeData:
         """Return a tree, the serving one if ``number`` is None; an empty one if it is new."""
         return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
+
+    def become_due(self, due: Due | None, now: datetime) -> None:
+        """Enter when the session is due, unless it is by then and nobody claimed it."""
+        if due is None:
+            return
+        at = due.at or now + timedelta(seconds=due.delay)
+        before = self.due
+        if before is None:
+            self.due = DueData(at)
+        elif before.claimed or before.at > at:
+            self.due = DueData(min(before.at, at), before.generation + 1)
 
     def copy(self) -> SessionData:
         """Return a session that can be changed without changing this one."""
@@ -62,6 +85,7 @@ class SessionData:
             list(self.events),
             {number: tree.copy() for number, tree in self.trees.items()},
             dict(self.blocks),
+            replace(self.due) if self.due else None,
         )
 
 
@@ -93,6 +117,8 @@ class TenantData:
         default_factory=dict[tuple[str, str, str], Record]
     )
     segments: dict[int, SegmentData] = field(default_factory=dict[int, SegmentData])
+    #: The digests of what was restored, by session id.
+    arrived: dict[str, str] = field(default_factory=dict[str, str], compare=False)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
     def draft(self) -> TenantData:
@@ -105,6 +131,7 @@ class TenantData:
             dict(self.views),
             dict(self.records),
             dict(self.segments),
+            dict(self.arrived),
             self.numbers,
         )
 
@@ -113,7 +140,7 @@ class TenantData:
         self.sessions, self.written = other.sessions, other.written
         self.runs, self.attempts = other.runs, other.attempts
         self.views, self.records = other.views, other.records
-        self.segments = other.segments
+        self.segments, self.arrived = other.segments, other.arrived
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
         """Return whether the session exists and nothing was taken back since ``epoch``."""

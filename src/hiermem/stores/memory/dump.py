@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
 from hiermem.stores.dump import Item, SessionDump, missing
+from hiermem.stores.memory import changes
 from hiermem.stores.memory.data import (
     SessionData,
     TenantData,
@@ -12,43 +17,83 @@ from hiermem.stores.memory.data import (
     fresh_revision,
     fresh_run,
 )
+from hiermem.types import SessionRecord
 
 
 def items(kept: TenantData, session_id: str) -> list[Item]:
-    """Return everything kept of a session, in the order of a dump."""
+    """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
+    if session_id == NO_SESSION:
+        return _named(kept, lambda owner: owner not in kept.sessions)
     found = kept.sessions.get(session_id)
     if found is None:
         raise missing(session_id)
     everything: list[Item] = [("session", "", found.record)]
     everything += [("message", "", one) for one in found.messages]
-    everything += [("version", "", one) for old in found.versions.values() for one in old]
-    everything += [("key", key, entry) for key, entry in found.keys.items()]
+    everything += [("version", "", one) for _, old in sorted(found.versions.items()) for one in old]
+    everything += [("key", key, entry) for key, entry in sorted(found.keys.items())]
     everything += [("event", "", one) for one in found.events]
-    for number, tree in found.trees.items():
-        everything += [("node", number, one) for one in tree.nodes.values()]
+    for number, tree in sorted(found.trees.items()):
+        everything += [("node", number, one) for _, one in sorted(tree.nodes.items())]
     everything += [
         ("revision", number, one) for owner, number, one in kept.written if owner == session_id
     ]
-    everything += [("view", "", one) for one in kept.views.values() if one.session_id == session_id]
-    everything += [("record", "", one) for one in kept.records.values() if one.scope == session_id]
-    everything += [("run", "", one) for one in kept.runs.values() if one.subject == session_id]
-    everything += [
-        ("attempt", "", one) for one in kept.attempts.values() if one.session_id == session_id
-    ]
+    everything += _named(kept, lambda owner: owner == session_id)
     return everything + [("block", "", one) for one in found.blocks.values()]
 
 
-def restored(kept: TenantData, dump: SessionDump) -> TenantData:
-    """Return the tenant's data with the session in it.
+def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
+    """Return what belongs to the sessions, or subjects, that are wanted by their name."""
+    views = sorted(kept.views.items())
+    found: list[Item] = [("view", "", one) for _, one in views if wanted(one.session_id)]
+    found += [("record", "", one) for one in kept.records.values() if wanted(one.scope)]
+    found += [("run", "", one) for one in kept.runs.values() if wanted(one.subject)]
+    found += [("attempt", "", one) for one in kept.attempts.values() if wanted(one.session_id)]
+    return found
+
+
+def restored(kept: TenantData, dump: SessionDump, replaces: int | None) -> TenantData:
+    """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
     Raises SessionExistsError, and UsageError where a name is taken.
     """
-    owner = dump.record.id
-    if owner in kept.sessions:
+    owner, draft = dump.session_id, kept.draft()
+    if owner in kept.sessions and kept.sessions[owner].record.version != replaces:
         raise SessionExistsError(owner)
-    draft = kept.draft()
+    if replaces is not None:
+        _remove(draft, owner)
+    draft.arrived[owner] = dump.digest
+    if dump.record is not None:
+        _write_session(draft, dump, dump.record)
+    before = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
+    draft.views.update({(one.session_id, one.name): one for one in dump.views})
+    draft.records.update({(one.kind, one.scope, one.key): one for one in dump.records})
+    draft.runs.update({one.id: fresh_run(one) for one in dump.runs})
+    draft.attempts.update({one.id: one for one in dump.attempts})
+    after = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
+    added = len(dump.views) + len(dump.records) + len(dump.runs) + len(dump.attempts)
+    if after != before + added:
+        raise refuse(owner, "a view, record, run or call of the dump has a name that is taken")
+    return draft
+
+
+def _remove(draft: TenantData, owner: str) -> None:
+    """Remove a session, or what belongs to none."""
+    if owner != NO_SESSION:
+        changes.delete(draft, owner)
+        return
+    known = draft.sessions
+    draft.views = {at: one for at, one in draft.views.items() if one.session_id in known}
+    draft.records = {
+        at: one for at, one in draft.records.items() if one.scope in known or one.kind == STORE_COPY
+    }
+    draft.runs = {id_: one for id_, one in draft.runs.items() if one.subject in known}
+    draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
+
+
+def _write_session(draft: TenantData, dump: SessionDump, record: SessionRecord) -> None:
+    owner = record.id
     session = draft.sessions[owner] = SessionData(
-        dump.record,
+        record,
         [fresh_message(one) for one in dump.messages],
         keys=dict(dump.keys),
         events=list(dump.events),
@@ -62,13 +107,3 @@ def restored(kept: TenantData, dump: SessionDump) -> TenantData:
         own = fresh_revision(revision)
         session.tree(number).revisions[own.node_id, own.number] = own
         draft.written.append((owner, number, own))
-    before = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
-    draft.views.update({(one.session_id, one.name): one for one in dump.views})
-    draft.records.update({(one.kind, one.scope, one.key): one for one in dump.records})
-    draft.runs.update({one.id: fresh_run(one) for one in dump.runs})
-    draft.attempts.update({one.id: one for one in dump.attempts})
-    after = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
-    added = len(dump.views) + len(dump.records) + len(dump.runs) + len(dump.attempts)
-    if after != before + added:
-        raise refuse(owner, "a view, record, run or call of the dump has a name that is taken")
-    return draft

@@ -25,6 +25,7 @@ from hiermem.types.transaction import (
     NeedCovering,
     NeedEchoes,
     NeedEvents,
+    NeedFlagged,
     NeedForks,
     NeedLevel,
     NeedMessages,
@@ -43,7 +44,7 @@ from hiermem.types.transaction import (
 )
 
 
-def answer(kept: TenantData, session_id: str, need: Need) -> Any:
+def answer(kept: TenantData, session_id: str, need: Need) -> Any:  # noqa: PLR0912 - one for each need
     """Return what a decision asked for, read from the state that its changes will apply to."""
     session = kept.sessions.get(session_id)
     found: Any
@@ -56,6 +57,8 @@ def answer(kept: TenantData, session_id: str, need: Need) -> Any:
             found = messages(session, start, stop, thread)
         case NeedEchoes():
             found = echoing(session)
+        case NeedFlagged(flag, limit):
+            found = flagged(session, flag, limit)
         case NeedEvents():
             found = list(session.events) if session else []
         case NeedNodes(ids, tree):
@@ -68,8 +71,9 @@ def answer(kept: TenantData, session_id: str, need: Need) -> Any:
             found = provisional(session, tree)
         case NeedRevisions(wanted, tree):
             found = revisions(session, wanted, tree)
-        case NeedViews():
-            found = [view for (owner, _), view in kept.views.items() if owner == session_id]
+        case NeedViews(names):
+            held = [view for (owner, _), view in kept.views.items() if owner == session_id]
+            found = [view for view in held if names is None or view.name in names]
             found.sort(key=lambda view: view.name)
         case NeedRecords(kind, everywhere):
             found = records(kept, kind, scope=None if everywhere else session_id, key=None)

@@ -19,13 +19,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
-from hiermem.stores.sqlite import files, reads
+from hiermem.stores.sqlite import due, files, reads
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
 from hiermem.stores.sqlite.workers import Busy, Readers, ReadTransaction, Transaction, Writer
-from hiermem.types.transaction import Scrubbed
+from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
 
@@ -111,7 +111,7 @@ class SQLiteStore:
         if name == files.MEMORY:
             connection = files.connect(name, busy_timeout=busy_timeout)
             files.create_in(connection, current())
-            writer = Writer(connection)
+            writer = Writer(connection, clock=clock)
             return cls(
                 path=name, writer=writer, readers=None, busy_timeout=busy_timeout, clock=clock
             )
@@ -120,7 +120,7 @@ class SQLiteStore:
         connect = partial(files.connect, file, busy_timeout=busy_timeout)
         return cls(
             path=name,
-            writer=Writer(connect(), connect),
+            writer=Writer(connect(), connect, clock=clock),
             readers=Readers(connect, readers),
             busy_timeout=busy_timeout,
             clock=clock,
@@ -147,6 +147,11 @@ class SQLiteStore:
         return self._path
 
     @property
+    def place(self) -> str:
+        """Return how the store is named to people: the whole path of its file."""
+        return self._path if self._path == files.MEMORY else str(Path(self._path).absolute())
+
+    @property
     def capabilities(self) -> frozenset[str]:
         """Return the optional abilities: a file is durable and may be shared, memory is neither."""
         return frozenset({"durable", "shared"}) if self._readers else frozenset()
@@ -158,6 +163,17 @@ class SQLiteStore:
     async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` names of tenants that have anything stored, in order."""
         return await self.read(reads.tenants, after=after, limit=limit)
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
+        return await self.claim(limit, lease, None)
+
+    async def claim(self, limit: int, lease: float, of: due.Of) -> list[DueSession]:
+        """Claim sessions that are due, or one; the tenants' handles call this."""
+        # A look that finds nothing takes no lock for writing.
+        if not await self.read(due.find, self._clock(), min(limit, 1), of):
+            return []
+        return await self.write(lambda transaction: due.claim(transaction, limit, lease, of))
 
     async def check(self) -> list[str]:
         """Read the whole file and return the damage found; the list is empty if there is none."""

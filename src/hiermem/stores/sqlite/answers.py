@@ -1,19 +1,22 @@
-"""Answers to a decision's requests, read on the connection and in the transaction that writes.
+"""Answers to needs: those of a decision on the connection that writes, others where it is read.
 
 Each answer equals the result of the store's method of the same meaning.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from hiermem.stores.sqlite import reads, records, tree_reads
-from hiermem.stores.sqlite.workers import Transaction
+from hiermem.stores.sqlite.reads import one_state
 from hiermem.types.transaction import (
     Need,
     NeedCovering,
     NeedEchoes,
     NeedEvents,
+    NeedFlagged,
     NeedForks,
     NeedLevel,
     NeedMessages,
@@ -23,15 +26,15 @@ from hiermem.types.transaction import (
     NeedRevisions,
     NeedSession,
     NeedViews,
+    SessionNeed,
 )
 
 #: More records than a session can have.
 _ALL = 1 << 62
 
 
-def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -> Any:
-    """Return the data that a decision requests, from the state that its changes will apply to."""
-    connection = transaction.connection
+def answer(connection: sqlite3.Connection, tenant: str, session_id: str, need: Need) -> Any:  # noqa: PLR0912 - one for each need
+    """Return the data that a need names, from the state that the connection sees."""
     of = (connection, tenant, session_id)
     found: Any
     match need:
@@ -43,6 +46,8 @@ def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -
             found = reads.messages(*of, start, stop, thread=thread)
         case NeedEchoes():
             found = reads.echoing(*of)
+        case NeedFlagged(flag, limit):
+            found = reads.flagged(*of, flag, limit)
         case NeedEvents():
             found = reads.events(*of)
         case NeedNodes(ids, tree):
@@ -55,9 +60,15 @@ def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -
             found = tree_reads.provisional(*of, tree=tree)
         case NeedRevisions(wanted, tree):
             found = tree_reads.revisions(*of, wanted, tree=tree)
-        case NeedViews():
-            found = reads.views(*of)
+        case NeedViews(names):
+            found = reads.views(*of, names=names)
         case NeedRecords(kind, everywhere):
             scope = None if everywhere else session_id
             found = records.find(connection, tenant, kind, scope=scope, key=None, limit=_ALL)
     return found
+
+
+def answers(connection: sqlite3.Connection, tenant: str, needs: Sequence[SessionNeed]) -> list[Any]:
+    """Return the answers to these needs, all from one state."""
+    with one_state(connection):
+        return [answer(connection, tenant, *one) for one in needs]

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
 from hiermem.stores.sqlite import segments
-from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import TERMS, Block
 
-_SHAPE: Final = shape("siib")
 _FIND: Final = (
-    "SELECT kind, start, stop, data FROM blocks "
+    f"SELECT {rows.BLOCK} FROM blocks "  # noqa: S608 - a constant
     "WHERE session = ? AND kind = ? AND start >= ? AND start < ? ORDER BY start"
 )
-_PUT: Final = (
+PUT: Final = (
     "INSERT INTO blocks (session, kind, start, stop, data) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (session, kind, start) DO UPDATE SET stop = excluded.stop, data = excluded.data"
 )
@@ -43,7 +43,7 @@ def find(
             return []
         end = 1 << 62 if stop is None else stop
         found = connection.execute(_FIND, (at[0], kind, start, end)).fetchall()
-    return decode(found, read, "blocks")
+    return decode(found, rows.read_block, "blocks")
 
 
 def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
@@ -51,7 +51,7 @@ def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
     transaction.writing()
     for block in blocks:
         row = (number, block.kind, block.start, block.stop, block.data)
-        transaction.connection.execute(_PUT, row)
+        transaction.connection.execute(PUT, row)
         if block.kind == TERMS:
             segments.place(transaction.connection, number, block.start, block.stop)
 
@@ -72,9 +72,3 @@ def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> Non
         "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
     )
     segments.drop(connection, number, index)
-
-
-def read(row: Sequence[Any]) -> Block:
-    """Return the block from its columns."""
-    check(row, _SHAPE)
-    return Block(*row)

@@ -1,6 +1,6 @@
-"""The statements that dump a session, and that write one back.
+"""The statements that dump a session, or what belongs to none.
 
-A dump reads inside one transaction, so all its rows are of one state. A restore is one write.
+A dump reads inside one transaction, so all its rows are of one state.
 """
 
 from __future__ import annotations
@@ -8,54 +8,43 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from hiermem.errors import SessionExistsError
-from hiermem.stores.dump import Item, SessionDump, check_secret, missing, pages
-from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, reads, records, rows, tree_rows, writes
-from hiermem.stores.sqlite.codec import check, decode, shape
-from hiermem.stores.sqlite.heads import insert
-from hiermem.stores.sqlite.rows import INDEX_BITS
-from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import KeyEntry, StoredRow
+from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import decode
+from hiermem.stores.dump import Item, missing, pages
+from hiermem.stores.rows import INDEX_BITS
+from hiermem.stores.sqlite import reads
+from hiermem.types.transaction import StoredRow
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 #: The number of rows that are decoded at once.
 _CHUNK: Final = 500
-_KEY_SHAPE: Final = shape("siS")
-_TREE_SHAPE: Final = shape("i")
 _LOG: Final = "message >= ? AND message < ? ORDER BY"
-_RECORD: Final = insert("records", "tenant", "kind, scope, key, body, version")
-_VERSION: Final = insert("versions", "", rows.MESSAGE)
-_RUN: Final = insert("runs", "tenant", tree_rows.RUN)
-_ATTEMPT: Final = insert("attempts", "tenant", tree_rows.ATTEMPT)
-_NODE: Final = insert("nodes", "tenant, session, tree", tree_rows.NODE)
-_REVISION: Final = insert("revisions", "tenant, session, tree", tree_rows.REVISION)
-_VIEW: Final = insert("views", "tenant", "session_id, name, state")
 
 
 def dump(
     connection: sqlite3.Connection, *, tenant: str, session_id: str
 ) -> Iterator[list[StoredRow]]:
-    """Yield the pages of a dump; the connection must be inside a transaction, or be alone."""
+    """Yield the pages of a dump, of what belongs to no session where the id is "".
+
+    The connection must be inside a transaction, or be alone.
+    """
+    secret = reads.secret(connection)
+    if session_id == NO_SESSION:
+        yield from pages(_without_session(connection, tenant), tenant=tenant, secret=secret)
+        return
     record = reads.session(connection, tenant, session_id)
     at = reads.place(connection, tenant, session_id)
     if record is None or at is None:
         raise missing(session_id)
     number = at[0]
     log = (number << INDEX_BITS, number + 1 << INDEX_BITS)
-
-    def each(
-        kind: str,
-        selected: str,
-        bound: Sequence[Any],
-        read: Callable[[Sequence[Any]], Any],
-    ) -> Iterator[Item]:
-        with closing(connection.execute(f"SELECT {selected}", bound)) as cursor:
-            while chunk := cursor.fetchmany(_CHUNK):
-                for value in decode(chunk, read, f"{kind}s"):
-                    yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
+    each = partial(_each, connection)
 
     def named(kind: str, table: str, columns: str, column: str, order: str) -> Iterator[Item]:
         selected = f"{columns} FROM {table} WHERE tenant = ? AND {column} = ? ORDER BY {order}"
@@ -69,74 +58,57 @@ def dump(
         [("session", "", record)],
         each("message", f"{rows.MESSAGE} FROM messages WHERE {_LOG} message", log,
              rows.read_message),
-        each("version", f"{rows.MESSAGE} FROM versions WHERE {_LOG} edit", log, rows.read_message),
-        numbered("key", "keys", "key, message_index, fingerprint", "key"),
+        each("version", f"{rows.MESSAGE} FROM versions WHERE {_LOG} message, edit", log,
+             rows.read_message),
+        numbered("key", "keys", rows.KEY, "key"),
         numbered("event", "events", rows.EVENT, "event"),
-        numbered("node", "nodes", f"tree, {tree_rows.NODE}", "node"),
+        numbered("node", "nodes", f"tree, {tree_rows.NODE}", "tree, id"),
         numbered("revision", "revisions", f"tree, {tree_rows.REVISION}", "written"),
-        named("view", "views", "session_id, name, state", "session_id", "name"),
-        named("record", "records", "kind, scope, key, body, version", "scope", "record"),
+        named("view", "views", rows.VIEW, "session_id", "name"),
+        named("record", "records", rows.RECORD, "scope", "record"),
         named("run", "runs", tree_rows.RUN, "subject", "run"),
         named("attempt", "attempts", tree_rows.ATTEMPT, "session_id", "attempt"),
-        numbered("block", "blocks", "kind, start, stop, data", "block"),
+        numbered("block", "blocks", rows.BLOCK, "block"),
     )  # fmt: skip
-    yield from pages(items, tenant=tenant, secret=reads.secret(connection))
+    yield from pages(items, tenant=tenant, secret=secret)
 
 
-def _read_key(row: Sequence[Any]) -> tuple[str, KeyEntry]:
-    check(row, _KEY_SHAPE)
-    return row[0], KeyEntry(row[1], row[2])
+def _without_session(connection: sqlite3.Connection, tenant: str) -> Iterator[Item]:
+    """Yield what belongs to no session."""
+    for kind, columns, owner, order in (
+        ("view", rows.VIEW, "session_id", "session_id, name"),
+        ("record", rows.RECORD, "scope", "record"),
+        ("run", tree_rows.RUN, "subject", "run"),
+        ("attempt", tree_rows.ATTEMPT, "session_id", "attempt"),
+    ):
+        selected = (
+            f"{columns} FROM {kind}s m WHERE m.tenant = ? AND NOT EXISTS (SELECT 1 "
+            f"FROM sessions s WHERE s.tenant = m.tenant AND s.id = m.{owner}) ORDER BY {order}"
+        )
+        yield from _each(connection, kind, selected, (tenant,), _READERS[kind])
 
 
-def _of_tree(read: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], tuple[int, Any]]:
-    def read_both(row: Sequence[Any]) -> tuple[int, Any]:
-        check(row[:1], _TREE_SHAPE)
-        return row[0], read(row[1:])
-
-    return read_both
+def _each(
+    connection: sqlite3.Connection,
+    kind: str,
+    selected: str,
+    bound: Sequence[Any],
+    read: Callable[[Sequence[Any]], Any],
+) -> Iterator[Item]:
+    with closing(connection.execute(f"SELECT {selected}", bound)) as cursor:
+        while chunk := cursor.fetchmany(_CHUNK):
+            for value in decode(chunk, read, f"{kind}s"):
+                yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
 
 
 _READERS: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
-    "key": _read_key,
+    "key": rows.read_key,
     "event": rows.read_event,
-    "node": _of_tree(tree_rows.read_node),
-    "revision": _of_tree(tree_rows.read_revision),
-    "view": reads.read_view,
-    "record": records.read,
+    "node": tree_rows.of_tree(tree_rows.read_node),
+    "revision": tree_rows.of_tree(tree_rows.read_revision),
+    "view": rows.read_view,
+    "record": rows.read_record,
     "run": tree_rows.read_run,
     "attempt": tree_rows.read_attempt,
-    "block": block_rows.read,
+    "block": rows.read_block,
 }
-
-
-def restore(transaction: Transaction, dump: SessionDump) -> None:
-    """Write a dump; raise SessionExistsError or SecretMismatchError before the first change."""
-    tenant, record = dump.tenant, dump.record
-    connection = transaction.connection
-    if heads.find(transaction, tenant, record.id) is not None:
-        raise SessionExistsError(record.id)
-    secret = reads.secret(connection)
-    empty = not reads.tenants(connection, after=None, limit=1)
-    check_secret(dump, secret, empty=empty)
-    transaction.writing()
-    if dump.secret != secret:
-        connection.execute("UPDATE store SET secret = ?", (dump.secret,))
-    number = writes.write_record(connection, tenant, 0, None, record)
-    many = connection.executemany
-    many(writes.MESSAGE, (rows.message_row(number, one) for one in dump.messages))
-    many(_VERSION, (rows.message_row(number, one) for one in dump.versions))
-    many(writes.KEY, ((number, key, one.index, one.fingerprint) for key, one in dump.keys))
-    many(writes.EVENT, ((number, *rows.event_row(one)) for one in dump.events))
-    many(_NODE, ((tenant, number, tree, *tree_rows.node_row(one)) for tree, one in dump.nodes))
-    many(
-        _REVISION,
-        ((tenant, number, tree, *tree_rows.revision_row(one)) for tree, one in dump.revisions),
-    )
-    many(_VIEW, ((tenant, one.session_id, one.name, one.state) for one in dump.views))
-    many(
-        _RECORD,
-        ((tenant, one.kind, one.scope, one.key, one.body, one.version) for one in dump.records),
-    )
-    many(_RUN, ((tenant, *tree_rows.run_row(one)) for one in dump.runs))
-    many(_ATTEMPT, ((tenant, *tree_rows.attempt_row(one)) for one in dump.attempts))
-    block_rows.put(transaction, number, dump.blocks)

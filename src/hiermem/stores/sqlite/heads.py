@@ -6,8 +6,8 @@ has committed.
 
 from __future__ import annotations
 
-from hiermem.stores.sqlite import rows
-from hiermem.stores.sqlite.codec import decode
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 
@@ -25,8 +25,13 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
+#: What ``rows.read_session`` reads.
+SESSION = (
+    f"{rows.SESSION}, (SELECT json_group_object(m.key, m.value) FROM session_metadata m "  # noqa: S608
+    "WHERE m.session = s.session)"
+)
 _FIND = (
-    f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "  # noqa: S608
+    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session "  # noqa: S608
     "WHERE s.tenant = ? AND s.id = ?"
 )
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hiermem.stores import tree_rows
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, records, tree_rows, tree_writes
+from hiermem.stores.sqlite import heads, records, tree_writes
 from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Attempt, Block, Record, RecordWrite, RunRecord, ViewRecord

@@ -13,10 +13,11 @@ from itertools import islice
 from typing import Any
 
 from hiermem.errors import StoreCorruptError
-from hiermem.stores.sqlite import rows, tree_rows
-from hiermem.stores.sqlite.codec import check, decode, pack, shape
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import check, decode, pack, shape
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.failures import DAMAGED
-from hiermem.stores.sqlite.rows import INDEX_BITS
+from hiermem.stores.sqlite.heads import SESSION
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -34,8 +35,7 @@ _NUMBER = "(SELECT session FROM sessions WHERE tenant = ? AND id = ?)"
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 _SESSION = (
-    f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "
-    "WHERE s.tenant = ?"
+    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session WHERE s.tenant = ?"
 )
 _STANDING = (
     "SELECT h.last_activity, h.session FROM sessions s JOIN heads h ON h.session = s.session "
@@ -92,9 +92,12 @@ ECHOING = tuple(
     "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
     for table in ("messages", "versions")
 )
+#: Flags are stored as a JSON array without spaces. A flag is a whole entry if a comma stands before
+#: its first quote: inside a text every quote is escaped, so that a backslash would stand there.
 FLAGGED = (
     f"SELECT {rows.MESSAGE} FROM messages INDEXED BY messages_flagged "
-    "WHERE message >= ? AND message < ? AND flags IS NOT NULL AND instr(flags, ?) > 0 "
+    "WHERE message >= ? AND message < ? AND flags IS NOT NULL "
+    "AND instr(',' || substr(flags, 2), ?) > 0 "
     "ORDER BY message DESC LIMIT ?"
 )
 _VIEWS = "SELECT session_id, name, state FROM views WHERE tenant = ? AND session_id = ?"
@@ -186,7 +189,7 @@ def sessions(
 def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
     """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
     source = _NUMBERED if filtered else _LISTED[order_by]
-    return [f"SELECT {rows.SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
+    return [f"SELECT {SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
 
 
 def count_sessions(
@@ -285,8 +288,8 @@ def flagged(
         if found_place is None:
             return []
         first = found_place[0] << INDEX_BITS
-        found = connection.execute(FLAGGED, (first, first + _ALL, pack(flag), max(limit, 0)))
-        return [one for one in decode(found, rows.read_message, "messages") if flag in one.flags]
+        found = connection.execute(FLAGGED, (first, first + _ALL, "," + pack(flag), max(limit, 0)))
+        return decode(found, rows.read_message, "messages")
 
 
 def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:
@@ -387,12 +390,7 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -
         f"FROM attempts WHERE {where}",
         values,
     )
-    return decode(found, _read_spent, "attempts")[0]
-
-
-def _read_spent(row: Sequence[Any]) -> Spent:
-    check(row, shape("iiiiiiF"))
-    return Spent(*row)
+    return decode(found, tree_rows.read_spent, "attempts")[0]
 
 
 def view(
@@ -403,21 +401,24 @@ def view(
         f"{_VIEWS} AND name = ?",
         (tenant, session_id, name),
     )
-    for record in decode(found, read_view, "views"):
+    for record in decode(found, rows.read_view, "views"):
         return record
     return None
 
 
-def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[ViewRecord]:
-    """Return all stored views of the session, ordered by name."""
+def views(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    *,
+    names: Sequence[str] | None = None,
+) -> list[ViewRecord]:
+    """Return the stored views of the session, or those with these names, ordered by name."""
+    if names is not None:
+        wanted = (view(connection, tenant, session_id, name) for name in sorted({*names}))
+        return [one for one in wanted if one is not None]
     found = connection.execute(
         f"{_VIEWS} ORDER BY name",
         (tenant, session_id),
     )
-    return decode(found, read_view, "views")
-
-
-def read_view(row: Sequence[Any]) -> ViewRecord:
-    """Return the view from its columns."""
-    check(row, shape("sss"))
-    return ViewRecord(*row)
+    return decode(found, rows.read_view, "views")

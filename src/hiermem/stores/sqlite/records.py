@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
 from hiermem.stores.contract import check_record_writes
-from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Record, RecordWrite
 
-_SHAPE: Final = shape("ssssi")
-_FIND: Final = "SELECT kind, scope, key, body, version FROM records WHERE tenant = ? AND kind = ?"
+_FIND: Final = f"SELECT {rows.RECORD} FROM records WHERE tenant = ? AND kind = ?"  # noqa: S608
 _OF: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
 _VERSION: Final = f"SELECT version FROM records WHERE {_OF}"  # noqa: S608 - a constant
 _HELD: Final = f"SELECT body, version FROM records WHERE {_OF}"  # noqa: S608 - a constant
@@ -46,7 +46,7 @@ def find(
     if key is not None:
         where, values = where + " AND key = ?", [*values, key]
     found = connection.execute(where + " ORDER BY scope, key LIMIT ?", (*values, max(limit, 0)))
-    return decode(found, read, "records")
+    return decode(found, rows.read_record, "records")
 
 
 def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) -> bool:
@@ -79,10 +79,3 @@ def stands(transaction: Transaction, tenant: str, record: Record) -> bool:
 def drop(transaction: Transaction, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
     """Delete the records with these (kind, scope, key); missing ones are ignored."""
     transaction.connection.executemany(_DELETE, [(tenant, *place) for place in places])
-
-
-def read(row: Sequence[Any]) -> Record:
-    """Return the record from its columns."""
-    check(row, _SHAPE)
-    kind, scope, key, body, version = row
-    return Record(kind, scope, key, body, version)

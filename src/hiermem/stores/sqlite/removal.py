@@ -10,14 +10,17 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import segments
-from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 
 #: The tables whose rows hold a session's number.
 _BY_NUMBER: Final = (
-    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "heads", "sessions",
+    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "due", "heads",
+    "sessions",
 )  # fmt: skip
 #: The tables of the journal, and the column that holds the name of the session or subject.
 _JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
@@ -55,7 +58,45 @@ def journal(connection: sqlite3.Connection, tenant: str, subject: str) -> None:
 
 
 def session(transaction: Transaction, tenant: str, session_id: str) -> None:
-    """Remove all data of a session; of an unknown session, all rows that hold its name."""
+    """Remove all data of a session; of an unknown session, all rows that hold its name.
+
+    What a restore of it brought, and did not finish, is removed too.
+    """
+    shown(transaction, tenant, session_id)
+    unshown(transaction.connection, tenant, session_id)
+    transaction.connection.execute(
+        "DELETE FROM restores WHERE tenant = ? AND id = ?", (tenant, session_id)
+    )
+
+
+def unshown(connection: sqlite3.Connection, tenant: str, session_id: str) -> None:
+    """Remove what an unfinished restore brought of a session."""
+    of = (tenant, session_id)
+    found = connection.execute(
+        "SELECT session FROM restores WHERE tenant = ? AND id = ? AND session IS NOT NULL", of
+    ).fetchone()
+    if found is not None:
+        _numbered(connection, found[0])
+    connection.execute("DELETE FROM restored_rows WHERE tenant = ? AND id = ?", of)
+    connection.execute(
+        "UPDATE restores SET session = NULL, chain = NULL, first = NULL "
+        "WHERE tenant = ? AND id = ?",
+        of,
+    )
+    connection.execute("DELETE FROM restores WHERE tenant = ? AND id = ? AND digest IS NULL", of)
+
+
+def shown(transaction: Transaction, tenant: str, session_id: str) -> None:
+    """Remove all data of a session but what a restore is bringing; or what belongs to none."""
+    if session_id == NO_SESSION:
+        for table, column in _BY_NAME:
+            kept = f" AND kind <> '{STORE_COPY}'" if table == "records" else ""
+            transaction.connection.execute(
+                f"DELETE FROM {table} WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s "
+                f"WHERE s.tenant = {table}.tenant AND s.id = {table}.{column}){kept}",
+                (tenant,),
+            )
+        return
     connection = transaction.connection
     found = connection.execute(
         "SELECT session FROM sessions WHERE tenant = ? AND id = ?", (tenant, session_id)
@@ -73,6 +114,11 @@ def everything(transaction: Transaction, tenant: str) -> int:
     found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))
     numbers = [row[0] for row in found.fetchall()]
     segments.drop_all(connection, tenant)
+    unfinished = "SELECT session FROM restores WHERE tenant = ? AND session IS NOT NULL"
+    for (number,) in connection.execute(unfinished, (tenant,)).fetchall():
+        _numbered(connection, number)
+    for table in ("restores", "restored_rows"):
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
     for number in numbers:
         _numbered(connection, number)
     for table, _ in _BY_NAME:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from hiermem.stores.sqlite import heads, rows
-from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
+from hiermem.stores.sqlite import heads
 from hiermem.stores.sqlite.reads import one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import TERMS, Block, IndexState, PlacedBlock, Segment
+from hiermem.types.transaction import TERMS, IndexState, PlacedBlock, Segment
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 #: A page's key is its segment's number, shifted by this many bits, plus its own number.
 _PAGE_BITS: Final = 16
 _PLACED: Final = (
-    f"SELECT p.segment, p.place, b.kind, b.start, b.stop, b.data, {rows.SESSION} FROM places p "
+    f"SELECT p.segment, p.place, b.kind, b.start, b.stop, b.data, {heads.SESSION} FROM places p "
     f"{{}} JOIN blocks b ON b.session = p.session AND b.kind = '{TERMS}' AND b.start = p.start "
     "JOIN heads h ON h.session = p.session JOIN sessions s ON s.session = p.session "
 )
@@ -35,7 +36,7 @@ AT: Final = (
     + "WHERE p.tenant = ? AND p.segment > 0 AND p.segment = ? AND p.place = ? AND p.live = 1"
 )
 UNINDEXED: Final = (
-    f"SELECT {rows.SESSION} FROM heads h INDEXED BY heads_unindexed "
+    f"SELECT {heads.SESSION} FROM heads h INDEXED BY heads_unindexed "
     "JOIN sessions s ON s.session = h.session "
     "WHERE h.tenant = ? AND h.indexed < h.messages ORDER BY h.session LIMIT ?"
 )
@@ -46,7 +47,6 @@ _DEAD: Final = (
 _COVERED: Final = (
     "SELECT start, stop FROM places WHERE session = ? AND live = 1 ORDER BY start, stop"
 )
-_SHAPE: Final = shape("iisiib")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -69,12 +69,12 @@ def state(
             Segment(number, blocks, tuple(dead.get(number, ())), _pages(connection, number, pages))
             for number, blocks in found
         )
-        loose = decode(connection.execute(LOOSE, (tenant, most)), _read, "blocks")
+        loose = decode(connection.execute(LOOSE, (tenant, most)), rows.read_placed, "blocks")
         behind = decode(
             connection.execute(UNINDEXED, (tenant, most)), rows.read_session, "sessions"
         )
         gaps = tuple(
-            (record, _gaps(connection.execute(_COVERED, (number,)).fetchall(), record.messages))
+            (record, rows.gaps(connection.execute(_COVERED, (number,)).fetchall(), record.messages))
             for number, record in behind
         )
     return IndexState(segments, tuple(loose), gaps)
@@ -92,23 +92,6 @@ def _pages(
     return found
 
 
-def _gaps(covered: Sequence[tuple[int, int]], stop: int) -> tuple[tuple[int, int], ...]:
-    """Return the stretches before ``stop`` that nothing covers; ``covered`` are by start."""
-    found: list[tuple[int, int]] = []
-    reached = 0
-    for low, high in [*covered, (stop, stop)]:
-        if reached < min(low, stop):
-            found.append((reached, min(low, stop)))
-        reached = max(reached, high)
-    return tuple(found)
-
-
-def _read(row: Sequence[Any]) -> PlacedBlock:
-    check(row[:6], _SHAPE)
-    segment, place, *block = row[:6]
-    return PlacedBlock(rows.read_session(row[6:])[1], Block(*block), segment, place)
-
-
 def blocks(
     connection: sqlite3.Connection, tenant: str, places: Sequence[tuple[int, int]]
 ) -> list[PlacedBlock]:
@@ -117,7 +100,7 @@ def blocks(
         found = [
             row for place in places for row in connection.execute(AT, (tenant, *place)).fetchall()
         ]
-    return decode(found, _read, "blocks")
+    return decode(found, rows.read_placed, "blocks")
 
 
 # ---------------------------------------------------------------------------------------------

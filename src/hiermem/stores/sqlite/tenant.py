@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hiermem.stores.dump import missing, read
+from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.stores.dump import missing
+from hiermem.stores.receive import receive
 from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import due, puts, reads, records, removal, restores, segments, tree_reads
 from hiermem.stores.sqlite import dump as dumping
-from hiermem.stores.sqlite import puts, reads, records, removal, segments, tree_reads
 from hiermem.stores.sqlite import writes as changing
+from hiermem.stores.sqlite.answers import answers
 from hiermem.stores.sqlite.tree import SQLiteTree
 from hiermem.stores.sqlite.workers import Busy, Connections
 from hiermem.types import Revision, SessionRecord, StoredMessage
@@ -25,13 +28,16 @@ from hiermem.types.transaction import (
     Block,
     Changes,
     Deciding,
+    DueSession,
     IndexState,
     LogEvent,
     PlacedBlock,
     Record,
     RecordWrite,
+    RestoreState,
     RunRecord,
     Scrubbed,
+    SessionNeed,
     SessionOrder,
     Snapshot,
     Spent,
@@ -139,6 +145,10 @@ class SQLiteTenant:
             lambda transaction: changing.transact(transaction, name, decide)
         )
 
+    async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
+        """Return the answers to these needs, in their order, all from one state of the file."""
+        return await self._store.read(answers, self._name, tuple(needs))
+
     async def erase_all(self) -> int:
         """Remove all data of this tenant; return the number of sessions removed."""
         name = self._name
@@ -149,14 +159,20 @@ class SQLiteTenant:
 
         Until the last page was read, the file's log cannot be shortened and grows with each write.
         """
-        if await self.session(session_id) is None:
+        if session_id != NO_SESSION and await self.session(session_id) is None:
             raise missing(session_id)
         return self._store.pages(partial(dumping.dump, tenant=self._name, session_id=session_id))
 
-    async def restore(self, rows: AsyncIterable[Sequence[StoredRow]]) -> None:
-        """Write what ``dump`` returned: all of it, or nothing."""
-        given = await read(rows, tenant=self._name)
-        await self._store.write(lambda transaction: dumping.restore(transaction, given))
+    async def restore(
+        self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
+    ) -> None:
+        """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
+        receiver = partial(restores.SQLiteReceiver, self._store, self._name, replaces)
+        await receive(rows, receiver, tenant=self._name)
+
+    async def restores(self, session_id: str | None = None) -> list[RestoreState]:
+        """Return what restores brought of a session, or all that is unfinished."""
+        return await self._store.read(restores.find, self._name, session_id)
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.
@@ -201,6 +217,23 @@ class SQLiteTenant:
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` ids of sessions with unfinished nodes in the serving tree."""
         return await self._store.read(tree_reads.backlog, self._name, after=after, limit=limit)
+
+    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
+        """Claim the session's entry if it is due or claimed."""
+        found = await self._store.claim(1, lease, (self._name, session_id))
+        return found[0] if found else None
+
+    async def put_due(self, session_ids: Sequence[str]) -> None:
+        """Make those of these sessions due now that have no entry."""
+        name, wanted = self._name, tuple(session_ids)
+        await self._store.write(lambda transaction: due.put(transaction, name, wanted))
+
+    async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
+        """Remove the entry, or set its next time; return whether."""
+        name = self._name
+        return await self._store.write(
+            lambda transaction: due.settle(transaction, name, claimed, at)
+        )
 
     async def reusable(self, input_hash: str) -> Revision | None:
         """Return the tenant's newest revision with this input hash, or None.

@@ -10,11 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import fields
 from typing import Any, Final
 
-from hiermem.stores.sqlite import tree_rows
-from hiermem.stores.sqlite.codec import check, decode, read_optional_time, shape
+from hiermem.stores import tree_rows
+from hiermem.stores.codec import decode
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NodeTally
@@ -26,19 +25,20 @@ _NODE: Final = _NODES + " AND id = ?"
 _OF_LEVEL: Final = (
     _NODES + " AND level = ? AND sealed = 1 AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
 )
-_DUE: Final = "sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1)"
 UNFINISHED: Final = (
     f"SELECT {tree_rows.NODE} FROM nodes WHERE tenant = ? AND session = ? AND tree = ? "
-    f"AND level = ? AND ordinal > ? AND {_DUE} ORDER BY ordinal LIMIT ?"
+    f"AND level = ? AND ordinal > ? AND {tree_rows.DUE} ORDER BY ordinal LIMIT ?"
 )
 COVERING: Final = (
     f"SELECT start, {tree_rows.NODE} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
     "AND stop > ? AND sealed = 1 AND level = 1 ORDER BY stop, start"
 )
-NEXT_WAITING: Final = f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {_DUE}"
+NEXT_WAITING: Final = (
+    f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {tree_rows.DUE}"
+)
 _WAITS: Final = (
     "SELECT s.id, EXISTS (SELECT 1 FROM nodes WHERE tenant = ? AND session = h.session "
-    f"AND tree = h.tree AND {_DUE}) FROM heads h JOIN sessions s ON s.session = h.session "
+    f"AND tree = h.tree AND {tree_rows.DUE}) FROM heads h JOIN sessions s ON s.session = h.session "
     "WHERE h.session = ?"
 )
 _REVISION: Final = (
@@ -61,7 +61,6 @@ _TALLY: Final = (
     "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
     "GROUP BY n.level, n.status ORDER BY n.level, n.status"
 )
-_TALLY_SHAPE: Final = shape("isiiiiiii" + "iiiiii" + "fiI")
 
 
 def _of(
@@ -240,15 +239,7 @@ def tally(
     connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
 ) -> list[NodeTally]:
     """Return the totals of the sealed nodes for each level and status, in that order."""
-    return decode(_of(connection, tenant, session_id, tree, _TALLY), _read_tally, "nodes")
-
-
-def _read_tally(row: Sequence[Any]) -> NodeTally:
-    check(row, _TALLY_SHAPE)
-    level, status, *sums, since = row
-    names = [one.name for one in fields(NodeTally)][2:-1]
-    counted = dict(zip(names, sums, strict=True))
-    return NodeTally(level, status, **counted, since=read_optional_time(since))
+    return decode(_of(connection, tenant, session_id, tree, _TALLY), tree_rows.read_tally, "nodes")
 
 
 def revisions(
@@ -279,7 +270,8 @@ def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Re
     """
     found = connection.execute(
         f"SELECT {tree_rows.REVISION} FROM revisions WHERE tenant = ? AND input_hash = ? "
-        "AND degraded = 0 ORDER BY written DESC LIMIT 1",
+        "AND degraded = 0 AND EXISTS (SELECT 1 FROM heads h WHERE h.session = revisions.session) "
+        "ORDER BY written DESC LIMIT 1",  # not those that a restore is bringing
         (tenant, input_hash),
     )
     for revision in decode(found, tree_rows.read_revision, "revisions"):

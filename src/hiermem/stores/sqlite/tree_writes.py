@@ -9,8 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from hiermem.core.summaries.due import due_by_nodes
+from hiermem.stores import tree_rows
 from hiermem.stores.contract import check_write, refuse
-from hiermem.stores.sqlite import heads, removal, tree_rows
+from hiermem.stores.sqlite import due, heads, removal
 from hiermem.stores.sqlite.heads import insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Attempt, Changes, NodeWrite
@@ -80,6 +82,8 @@ def write_nodes(
     if head is not None:
         at = (head[0], head[1].tree if tree is None else tree)
         applied = [_write_node(connection, tenant, at, write) for write in writes]
+        if at[1] == head[1].tree and any(applied):
+            due.note(transaction, at[0], due_by_nodes(write.node for write in writes))
     recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
     put_attempts(transaction, tenant, recorded)
     return applied

@@ -19,10 +19,11 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
+from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Scrubbed
+from hiermem.types.transaction import DueSession, Scrubbed
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -37,11 +38,14 @@ class Transaction:
     """The connection that a write uses, inside a transaction that it may share with other writes.
 
     ``heads`` maps (tenant, session id) to (number, record) as this transaction sees the session. It
-    is emptied whenever another connection has committed.
+    is emptied whenever another connection has committed. ``now`` returns the store's time.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: Callable[[], datetime] = system_time
+    ) -> None:
         self.connection = connection
+        self.now = now
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
         #: True while a decision runs: an error that the decision raises is not translated.
         self.deciding = False
@@ -230,6 +234,8 @@ class Writer(_Worker):
         self,
         connection: sqlite3.Connection,
         reconnect: Callable[[], sqlite3.Connection] | None = None,
+        *,
+        clock: Callable[[], datetime] = system_time,
     ) -> None:
         super().__init__()
         self._reconnect = reconnect
@@ -238,7 +244,7 @@ class Writer(_Worker):
         # The thread that holds this lock is the one that writes.
         self._turn = threading.Lock()
         self._wanted = False
-        self._transaction = Transaction(connection)
+        self._transaction = Transaction(connection, clock)
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -476,6 +482,10 @@ class Connections(Protocol):
 
     async def time(self) -> datetime:
         """Return the store's time."""
+        ...
+
+    async def claim(self, limit: int, lease: float, of: tuple[str, str] | None) -> list[DueSession]:
+        """Claim sessions that are due, or one."""
         ...
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:

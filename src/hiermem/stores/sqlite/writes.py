@@ -10,13 +10,15 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from hiermem.core.summaries.due import due_by_change
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.codec import decode, pack
 from hiermem.stores.contract import check_changes, refuse, run_decision
+from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, puts, records, removal, rows, tree_rows, tree_writes
+from hiermem.stores.sqlite import due, heads, puts, records, removal, tree_writes
 from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.codec import decode, pack, to_micros
 from hiermem.stores.sqlite.heads import insert
-from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
@@ -30,12 +32,13 @@ _KEYS_AT_ONCE = 50
 _NEW_SESSION = insert(
     "sessions",
     "tenant",
-    "id, title, participants, config, counter, created_at, forked_from, forked_at",
+    f"id, {rows.FIXED}",
 )
+_NUMBERED = insert("sessions", "session, tenant", f"id, {rows.FIXED}")
 _NEW_HEAD = insert(
     "heads",
     "tenant",
-    "messages, closed, version, state, epoch, tree, build, last_activity, session",
+    f"{rows.HEAD}, session",
 )
 _HEAD = (
     "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
@@ -105,7 +108,7 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
 
     def answered(session_id: str, need: Any) -> Any:
         transaction.deciding = False
-        found = answer(transaction, tenant, session_id, need)
+        found = answer(transaction.connection, tenant, session_id, need)
         transaction.deciding = True
         return found
 
@@ -152,6 +155,7 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         tree_writes.write_structure(connection, tenant, session_id, (number, tree), changes)
     if changes.drop_views or changes.drop_records:
         removal.derived(connection, tenant, session_id, changes)
+    due.note(transaction, number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
 
 
@@ -222,26 +226,9 @@ def write_record(
 
     The fields that an append does not change are written only if they differ.
     """
-    head = (
-        after.messages,
-        int(after.closed),
-        after.version,
-        after.state,
-        after.epoch,
-        after.tree,
-        after.build,
-        to_micros(after.last_activity),
-    )
-    if before is None or _fixed(before) != _fixed(after):
-        fixed = (
-            after.title,
-            pack(after.participants),
-            after.config,
-            after.counter,
-            to_micros(after.created_at),
-            after.forked_from,
-            after.forked_at,
-        )
+    head = rows.head_row(after)
+    if before is None or not rows.same_fixed(before, after):
+        fixed = rows.fixed_row(after)
         if before is None:
             cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
             number = cursor.lastrowid or 0
@@ -256,25 +243,20 @@ def write_record(
     return number
 
 
+def write_new(
+    connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
+) -> None:
+    """Write the record of a session that has its number already."""
+    connection.execute(_NUMBERED, (number, tenant, record.id, *rows.fixed_row(record)))
+    connection.execute(_NEW_HEAD, (tenant, *rows.head_row(record), number))
+    _write_metadata(connection, tenant, number, record)
+
+
 def _write_metadata(
     connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
 ) -> None:
     rows_of = [(number, tenant, key, value) for key, value in record.metadata.items()]
     connection.executemany(_METADATA, rows_of)
-
-
-def _fixed(record: SessionRecord) -> tuple[Any, ...]:
-    """Return the fields that an append does not change."""
-    return (
-        record.config,
-        record.title,
-        record.participants,
-        record.counter,
-        record.created_at,
-        record.forked_from,
-        record.forked_at,
-        record.metadata,
-    )
 
 
 def _write_log(

@@ -57,6 +57,16 @@ CREATE INDEX heads_active ON heads (tenant, last_activity, session);
 -- Only the sessions with messages that a search over all sessions finds in no block.
 CREATE INDEX heads_unindexed ON heads (tenant, session) WHERE indexed < messages;
 
+-- When a session has something to make next. generation rises with each later reason; claimed is 1
+-- while a worker has it.
+CREATE TABLE due (
+    session INTEGER PRIMARY KEY,
+    due_at INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    claimed INTEGER NOT NULL
+);
+CREATE INDEX due_next ON due (due_at);
+
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
 -- content is NULL if the message has parts; rest holds the values that few messages have; zone is
 -- the offset from UTC in microseconds, NULL for none.
@@ -311,3 +321,27 @@ CREATE INDEX places_of ON places (session, start, stop, live);
 CREATE INDEX places_loose ON places (tenant, session, start) WHERE segment = 0;
 CREATE INDEX places_in ON places (segment, place) WHERE segment > 0;
 CREATE INDEX places_dead ON places (tenant, segment, place) WHERE live = 0;
+
+-- What restores brought of a session, or of what belongs to none (id ''). digest is that of the
+-- content which the last one brought. session is the number under which one is bringing it now, and
+-- NULL if none is: it has taken so many rows, and chain and first are the digests of all of them
+-- and of the first one.
+CREATE TABLE restores (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    digest TEXT,
+    session INTEGER,
+    taken INTEGER NOT NULL,
+    chain BLOB,
+    first BLOB,
+    PRIMARY KEY (tenant, id)
+) WITHOUT ROWID;
+
+-- The rows of it that would be found by their name: they are written when it is whole.
+CREATE TABLE restored_rows (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    row INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (tenant, id, row)
+) WITHOUT ROWID;

@@ -7,11 +7,11 @@ column lists here; no other place states that order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, get_args
 
-from hiermem.stores.sqlite.codec import (
+from hiermem.stores.codec import (
     OPTIONAL_TEXT,
     Shape,
     check,
@@ -37,7 +37,14 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.transaction import LogEvent
+from hiermem.types.transaction import (
+    Block,
+    KeyEntry,
+    LogEvent,
+    PlacedBlock,
+    Record,
+    ViewRecord,
+)
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
@@ -46,18 +53,31 @@ _INDEX_MASK = (1 << INDEX_BITS) - 1
 SESSION = (
     "s.session, s.id, s.title, s.participants, s.config, s.counter, s.created_at, "
     "h.messages, h.closed, h.version, h.state, s.forked_from, s.forked_at, h.epoch, h.tree, "
-    "h.build, h.last_activity, "
-    "(SELECT json_group_object(m.key, m.value) FROM session_metadata m WHERE m.session = s.session)"
+    "h.build, h.last_activity"
 )
 MESSAGE = (
     "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
     "flags, rest"
 )
+HEAD = "messages, closed, version, state, epoch, tree, build, last_activity"
+FIXED = "title, participants, config, counter, created_at, forked_from, forked_at"
+HEAD_TYPES, FIXED_TYPES = "iiisiisi", "SsssiSi"
 EVENT = "kind, at, happened_at, detail"
+KEY = "key, message_index, fingerprint"
+VIEW = "session_id, name, state"
+RECORD = "kind, scope, key, body, version"
+BLOCK = "kind, start, stop, data"
+MESSAGE_TYPES, EVENT_TYPES, KEY_TYPES = "issSSiIiisSsSS", "siis", "siS"
+RECORD_TYPES, BLOCK_TYPES = "ssssi", "siib"
 
 _SESSION_SHAPE = shape("isSsssi" + "iiis" + "Siiis" + "is")
-_MESSAGE_SHAPE = shape("issSSiIiisSsSS")
-_EVENT_SHAPE = shape("siis")
+_MESSAGE_SHAPE = shape(MESSAGE_TYPES)
+_EVENT_SHAPE = shape(EVENT_TYPES)
+_KEY_SHAPE = shape(KEY_TYPES)
+_VIEW_SHAPE = shape("sss")
+_RECORD_SHAPE = shape(RECORD_TYPES)
+_BLOCK_SHAPE = shape(BLOCK_TYPES)
+_PLACED_SHAPE = shape("ii" + BLOCK_TYPES)
 _STATES: tuple[MessageState, ...] = get_args(MessageState)
 
 
@@ -65,7 +85,7 @@ _STATES: tuple[MessageState, ...] = get_args(MessageState)
 
 
 def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
-    """Return (the session's number, its record) from the columns SESSION."""
+    """Return (the session's number, its record) from the columns SESSION and its metadata."""
     check(row, _SESSION_SHAPE)
     number, id_, title, participants, config, counter, created_at, *head = row
     metadata = mapping(head[10])
@@ -89,6 +109,47 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
         forked_from=head[4],
         forked_at=head[5],
         metadata=metadata,
+    )
+
+
+def head_row(record: SessionRecord) -> tuple[Any, ...]:
+    """Return the columns HEAD: the fields of a record that every append rewrites."""
+    return (
+        record.messages,
+        int(record.closed),
+        record.version,
+        record.state,
+        record.epoch,
+        record.tree,
+        record.build,
+        to_micros(record.last_activity),
+    )
+
+
+def fixed_row(record: SessionRecord) -> tuple[Any, ...]:
+    """Return the columns FIXED: the fields of a record, but metadata, that an append leaves."""
+    return (
+        record.title,
+        pack(record.participants),
+        record.config,
+        record.counter,
+        to_micros(record.created_at),
+        record.forked_from,
+        record.forked_at,
+    )
+
+
+def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
+    """Return whether two records agree in all fields that an append leaves as they are."""
+    return (
+        one.config == other.config
+        and one.title == other.title
+        and one.participants == other.participants
+        and one.counter == other.counter
+        and one.created_at == other.created_at
+        and one.forked_from == other.forked_from
+        and one.forked_at == other.forked_at
+        and one.metadata == other.metadata
     )
 
 
@@ -238,3 +299,48 @@ def read_message(row: Sequence[Any]) -> StoredMessage:
         metadata=metadata,
     )
     return StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
+
+
+# -- what stands beside the log
+
+
+def read_key(row: Sequence[Any]) -> tuple[str, KeyEntry]:
+    """Return (key, entry) from the columns KEY."""
+    check(row, _KEY_SHAPE)
+    return row[0], KeyEntry(row[1], row[2])
+
+
+def read_view(row: Sequence[Any]) -> ViewRecord:
+    """Return the view from the columns VIEW."""
+    check(row, _VIEW_SHAPE)
+    return ViewRecord(*row)
+
+
+def read_record(row: Sequence[Any]) -> Record:
+    """Return the record from the columns RECORD."""
+    check(row, _RECORD_SHAPE)
+    return Record(*row)
+
+
+def read_block(row: Sequence[Any]) -> Block:
+    """Return the block from the columns BLOCK."""
+    check(row, _BLOCK_SHAPE)
+    return Block(*row)
+
+
+def read_placed(row: Sequence[Any]) -> PlacedBlock:
+    """Return a block from its segment, its place there, BLOCK, and the columns of its session."""
+    check(row[:6], _PLACED_SHAPE)
+    segment, place, *block = row[:6]
+    return PlacedBlock(read_session(row[6:])[1], Block(*block), segment, place)
+
+
+def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:
+    """Return the stretches before ``stop`` that nothing covers; ``covered`` are by start."""
+    found: list[tuple[int, int]] = []
+    reached = 0
+    for low, high in [*covered, (stop, stop)]:
+        if reached < min(low, stop):
+            found.append((reached, min(low, stop)))
+        reached = max(reached, high)
+    return tuple(found)

@@ -7,10 +7,11 @@ order of the column lists here; no other place states that order.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, get_args
 
-from hiermem.stores.sqlite.codec import (
+from hiermem.stores.codec import (
     check,
     mapping,
     optional_micros,
@@ -22,7 +23,7 @@ from hiermem.stores.sqlite.codec import (
     to_micros,
 )
 from hiermem.types import Node, Revision, SizeUnit, Span, Status, Trust
-from hiermem.types.transaction import Attempt, RunRecord
+from hiermem.types.transaction import Attempt, NodeTally, RunRecord, Spent
 
 NODE = (
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
@@ -41,10 +42,19 @@ ATTEMPT = (
     "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost"
 )
 
-_NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI")
-_REVISION_SHAPE = shape("sisisssssi" + "ssssFssii" + "iiiis")
-_RUN_SHAPE = shape("sssiIss")
-_ATTEMPT_SHAPE = shape("ssssisissiiIiiF")
+#: Which nodes an update may have to make.
+DUE = "sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1)"
+NODE_TYPES = "siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI"
+REVISION_TYPES = "sisisssssi" + "ssssFssii" + "iiiis"
+RUN_TYPES, ATTEMPT_TYPES = "sssiIss", "ssssisissiiIiiF"
+
+_NODE_SHAPE = shape(NODE_TYPES)
+_REVISION_SHAPE = shape(REVISION_TYPES)
+_RUN_SHAPE = shape(RUN_TYPES)
+_ATTEMPT_SHAPE = shape(ATTEMPT_TYPES)
+_SPENT_SHAPE = shape("iiiiiiF")
+_TALLY_SHAPE = shape("isiiiiiii" + "iiiiii" + "fiI")
+_TREE_SHAPE = shape("i")
 #: Matches the level in the id of a sealed or open node.
 _LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
 _STATUSES: tuple[Status, ...] = get_args(Status)
@@ -289,3 +299,31 @@ def read_attempt(row: Sequence[Any]) -> Attempt:
         reasoning_tokens=how[6],
         cost=how[7],
     )
+
+
+# -- totals, and rows that state their tree
+
+
+def read_spent(row: Sequence[Any]) -> Spent:
+    """Return the totals of attempts, in the order of the fields."""
+    check(row, _SPENT_SHAPE)
+    return Spent(*row)
+
+
+def read_tally(row: Sequence[Any]) -> NodeTally:
+    """Return the totals of nodes, in the order of the fields."""
+    check(row, _TALLY_SHAPE)
+    level, status, *sums, since = row
+    names = [one.name for one in fields(NodeTally)][2:-1]
+    counted = dict(zip(names, sums, strict=True))
+    return NodeTally(level, status, **counted, since=read_optional_time(since))
+
+
+def of_tree(read: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], tuple[int, Any]]:
+    """Return the function that reads the number of a tree, and then what ``read`` reads."""
+
+    def read_both(row: Sequence[Any]) -> tuple[int, Any]:
+        check(row[:1], _TREE_SHAPE)
+        return row[0], read(row[1:])
+
+    return read_both

@@ -7,14 +7,12 @@ module knows no table.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hiermem.errors import StoreCorruptError
-from hiermem.stores.sqlite.failures import DAMAGED
 
 T = TypeVar("T")
 
@@ -34,6 +32,15 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 OPTIONAL_TEXT = _KINDS["S"]
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Rows that a statement still has to deliver, such as a cursor."""
+
+    def close(self) -> None:
+        """End the statement."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,14 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
     try:
         complete = list(rows)
     finally:
-        if isinstance(rows, sqlite3.Cursor):
+        if isinstance(rows, Closable):
             rows.close()
     try:
         return [read(row) for row in complete]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise StoreCorruptError(
             f"the store is damaged: a row of {what} cannot be read ({type(error).__name__}); "
-            f"{DAMAGED}"
+            "it was left untouched; restore a copy of it"
         ) from None
 
 

@@ -1,0 +1,49 @@
+"""One session's update by its name, for job queues that run it on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hiermem.api.memory import AsyncMemory
+from hiermem.core import arguments
+from hiermem.core.summaries.plan import UpdateReport
+from hiermem.core.text.policy import check_name
+from hiermem.engine.worker.due import update_one as run_update_one
+from hiermem.errors import UsageError
+
+
+async def update_one(
+    memory_for: Callable[[str], AsyncMemory],
+    tenant: str,
+    session: str,
+    *,
+    deadline: float = 50.0,
+) -> UpdateReport:
+    """Make what one session lacks, in about ``deadline`` seconds; the report says if there is more.
+
+    ``memory_for`` returns the memory of a tenant; ``memory.for_tenant`` does. It may be called any
+    number of times, at once and on many machines, and for a session that has nothing to make or is
+    gone: whatever else holds a summary is left to make it, and nothing is made twice. No call is
+    begun after ``deadline`` seconds; those in flight are finished. Nothing is kept between two
+    calls, and where nothing is to do, nothing is written.
+
+    Raises what ``session.update`` raises, but no NotFoundError. What was made until then stays, and
+    the session becomes due again.
+    """
+    arguments.seconds(deadline, "deadline")
+    memory = arguments.function(memory_for, "memory_for")(
+        check_name(tenant, what="tenant")
+    )  # fmt: skip
+    if not isinstance(memory, AsyncMemory):
+        raise UsageError(
+            f"memory_for returned {type(memory).__name__}; it must return an AsyncMemory"
+        )
+    resources = memory._resources  # noqa: SLF001 - of the same room
+    return await run_update_one(
+        resources.opened(),
+        check_name(session, what="session id"),
+        llm=resources.llm,
+        fallback=resources.fallback,
+        prompts=dict(resources.prompts),
+        deadline=deadline,
+    )

@@ -1,0 +1,123 @@
+"""Decides when a session has something to make, so that workers need not look at every session.
+
+::
+
+    a change of a session  -> an entry, due at once or later
+    a claim of the entry   -> an update -> nothing left: the entry goes; otherwise its next time
+
+A store writes the entry in the transaction of the change. What makes a session due:
+
+    a sealed summary without a fit text     at once; after a failure, later each time
+    a new configuration, another tree       at once: a worker looks
+    an open window with a limit of time     when the time is over, if nothing is appended by then
+    a provisional text, where groups grow   a minute after the append
+
+An entry is only a hint. What is missed is found by a sweep, and one too many costs a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+from hiermem.core.calls.fairness import BACK_OFF, back_off
+from hiermem.core.tree.state import has_open_window
+from hiermem.core.tree.stored import config_from
+from hiermem.errors import HiermemError
+from hiermem.types import Node, SessionRecord
+from hiermem.types.transaction import Changes, Due
+
+#: What becomes due now.
+AT_ONCE: Final = Due()
+#: Seconds before a text is asked for again after a first failure; doubled at each further one.
+_FIRST: Final = 15.0
+#: Seconds after an append before provisional texts are made.
+_GROWTH: Final = 60.0
+_INSTANT: Final = timedelta(microseconds=1)
+
+
+def due_by_change(
+    before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
+) -> Due | None:
+    """Return when a session is due after its record became ``after``; None for no change."""
+    if before is not None and (before.tree != after.tree or before.config != after.config):
+        return AT_ONCE
+    if changes.nodes and changes.tree in (None, after.tree):
+        due = due_by_nodes(changes.nodes)
+        if due is not None:
+            return due
+    limits, grows = _rules(after.config)
+    # While a window is open, the session has an entry: this append changes nothing.
+    if limits and not (before is not None and has_open_window(before.state)):
+        due = _by_time(after)
+        if due is not None:
+            return due
+    return Due(delay=_GROWTH) if grows and changes.messages else None
+
+
+def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
+    """Return when the first of these nodes is to be made; None where none is.
+
+    A node that is being made is not: the session has an entry, and whoever makes it settles that.
+    """
+    delays = [
+        _delay(node)
+        for node in nodes
+        if node.sealed
+        and (node.status in ("pending", "failed") or (node.status == "active" and _again(node)))
+    ]
+    return Due(delay=min(delays)) if delays else None
+
+
+def due_after_turn(
+    record: SessionRecord, *, ready: Iterable[Node], leased: Iterable[Node], now: datetime
+) -> Due | None:
+    """Return when a session is due next that was just worked on; None where nothing is left.
+
+    ``ready`` are the unfinished nodes with all their inputs, ``leased`` those that another run
+    holds.
+    """
+    times = [node.lease_until for node in leased if node.lease_until is not None]
+    times += [now + timedelta(seconds=_delay(node)) for node in ready]
+    by_time = _by_time(record)
+    if by_time is not None and by_time.at is not None and by_time.at > now:
+        times.append(by_time.at)
+    return Due(at=min(times)) if times else None
+
+
+def _again(node: Node) -> bool:
+    """Return whether a made node is to be made again."""
+    return node.degraded or node.dirty
+
+
+def _delay(node: Node) -> float:
+    """Return the seconds after which an unfinished node is to be made."""
+    if node.status == "failed" or (node.status == "active" and not node.dirty):
+        return back_off(max(1, node.attempts), first=_FIRST, most=BACK_OFF)
+    return 0.0
+
+
+def _by_time(record: SessionRecord) -> Due | None:
+    """Return when the first limit of time of an open window is over."""
+    limits, _ = _rules(record.config)
+    if record.closed or not limits or not has_open_window(record.state):
+        return None
+    try:
+        return Due(at=record.last_activity + min(limits) + _INSTANT)
+    except OverflowError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _rules(config: str) -> tuple[tuple[timedelta, ...], bool]:
+    """Return the limits of time of a stored configuration, and whether open groups grow."""
+    try:
+        found = config_from(config)
+    except HiermemError:
+        return (), False
+    if not found.enabled:
+        return (), False
+    limits = [limit for limit in (found.max_age, found.flush_after) if limit is not None]
+    return tuple(limits), found.open_groups == "grow"

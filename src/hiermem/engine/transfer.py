@@ -1,0 +1,317 @@
+"""Copies sessions, tenants or a whole store to another store, and compares both sides afterwards.
+
+``core.transfer`` decides what is done with a session. A session goes from one store to the other
+as the rows of a dump, in batches; what was cut off is gone on with by the next call. What belongs
+to no session goes before the sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from hiermem.core import transfer
+from hiermem.core.check import Finding
+from hiermem.core.log import copies
+from hiermem.core.log.copies import StoreCopy
+from hiermem.core.log.row_digest import NO_SESSION, RowDigest, is_carried
+from hiermem.core.transfer import CopyReport
+from hiermem.engine.calls.store_retry import retry_store
+from hiermem.engine.check import check
+from hiermem.engine.handle import Handle, every_session
+from hiermem.engine.log.copies import copies_of, every_tenant
+from hiermem.errors import (
+    NotFoundError,
+    SessionChangedError,
+    SessionDiffersError,
+    SessionExistsError,
+    StoreError,
+    UsageError,
+)
+from hiermem.protocols import Store, TenantStore
+from hiermem.types import SessionRecord
+from hiermem.types.transaction import Batch, Deciding, StoredRow
+
+#: How often a session is copied again because it was written to meanwhile.
+_TRIES: Final = 3
+#: A limit that returns all.
+_ALL: Final = 2**31 - 1
+
+
+async def copy(
+    source: Store,
+    target: Store,
+    handle: Handle,
+    *,
+    session: str | None = None,
+    all_tenants: bool = False,
+    on_progress: Callable[[CopyReport], object] | None = None,
+) -> CopyReport:
+    """Copy one session, or everything, of the handle's tenant or of all; then check the target.
+
+    Raises what ``AsyncMemory.copy_to`` does.
+    """
+    kept = "durable" in source.capabilities  # what is in memory has no place of its own
+    if source is target or (kept and place_of(source) == place_of(target)):
+        raise UsageError("the target is the store itself; name another place")
+    run = _Run(source, target, CopyReport(place_of(target)), on_progress)
+    names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
+    async for name in names:
+        await run.tenant(name, session)
+    async for name in every_tenant(target):
+        if name in run.checked:
+            found = await check(handle.for_tenant(target.tenant(name)))
+            of = [one for one in found.findings if session in (None, one.session_id)]
+            run.found(of)
+    return run.report
+
+
+async def _only(name: str) -> AsyncIterator[str]:
+    yield name
+
+
+def place_of(store: Store) -> str:
+    """Return how a store is named to people; no secret is in it."""
+    return str(getattr(store, "place", f"a {type(store).__name__}"))
+
+
+class _TakenError(UsageError):
+    """Something that belongs to no session has a name that is taken at the target."""
+
+
+class _Run:
+    """A copy that is under way."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        report: CopyReport,
+        on_progress: Callable[[CopyReport], object] | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._on_progress = on_progress
+        self.report = report
+        #: The tenants that have something at the target now, and are to be checked.
+        self.checked: set[str] = set()
+
+    def found(self, findings: list[Finding]) -> None:
+        """Add the findings of a check."""
+        self.report = replace(self.report, findings=(*self.report.findings, *findings))
+
+    async def tenant(self, name: str, session: str | None) -> None:
+        """Copy a tenant, or one of its sessions."""
+        of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
+        if session is None and not await of.holds_anything():
+            return
+        self.checked.add(name)
+        self.count(tenants=1)
+        now = await of.source.now()
+        # Before anything is copied: no erasure may miss it.
+        there, here = StoreCopy(self.report.place, now), StoreCopy(place_of(self._source), now)
+        if session is not None and await of.source.session(session) is None:
+            raise NotFoundError(f"session {session!r} does not exist in the source")
+        await of.source.put_records([copies.record(there)])
+        if session is None:
+            await of.everything()
+        else:
+            await of.refuse_erased(session)
+            await of.one(session)
+        known = {one.place: one for one in await copies_of(of.source)} | {here.place: here}
+        known.pop(there.place, None)
+        await of.target.put_records([copies.record(one) for one in known.values()])
+
+    def count(self, **more: int) -> None:
+        """Add to the counts of the report."""
+        sums = {name: getattr(self.report, name) + number for name, number in more.items()}
+        self.report = replace(self.report, **sums)
+
+    def changing(self, session_id: str) -> None:
+        """Name a session that was written to whenever it was copied."""
+        self.report = replace(self.report, changing=(*self.report.changing, session_id))
+
+    def tell(self) -> None:
+        """Report how far the copy is."""
+        if self._on_progress is not None:
+            self._on_progress(self.report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What was sent of a session: the digest of its rows, and its record's version and epoch."""
+
+    digest: str
+    state: tuple[int, int] | None
+
+
+class _Tenant:
+    """The copy of one tenant."""
+
+    def __init__(self, run: _Run, source: TenantStore, target: TenantStore) -> None:
+        self._run = run
+        self.source = source
+        self.target = target
+        self._rewritten = False
+
+    async def holds_anything(self) -> bool:
+        """Return whether the source has anything of the tenant, or the target something unseen."""
+        if await self.source.sessions(limit=1) or await self.target.restores():
+            return True
+        return bool(await _digest(self.source, NO_SESSION))
+
+    async def everything(self) -> None:
+        """Copy all sessions, and what belongs to none."""
+        async for record in every_session(self.source):
+            await self.refuse_erased(record.id)
+        # A journal that outlives its session must not come to the session that it outlived.
+        await self._remove_erased()
+        await self.one(NO_SESSION)
+        async for record in every_session(self.source):
+            await self.one(record.id)
+        await self._remove_erased()
+        for cut_off in await self.target.restores():
+            if cut_off.session_id and await self.source.session(cut_off.session_id) is None:
+                await self._delete(cut_off.session_id)
+        if self._rewritten:
+            await self.target.scrub()
+
+    async def refuse_erased(self, session_id: str) -> None:
+        """Raise SessionDiffersError where the session was erased at the target."""
+        if await self.target.session(session_id) is not None:
+            return
+        for run in await self.target.runs(subject=session_id, limit=_ALL):
+            if transfer.is_erasure(run) and await self.source.run(run.id) is None:
+                raise SessionDiffersError(session_id, erased=True)
+
+    async def _remove_erased(self) -> None:
+        """Remove from the target what was erased in the source since an earlier copy."""
+        async for record in every_session(self.target):
+            if await self.source.session(record.id) is not None:
+                continue
+            if not transfer.was_erased(await self.source.runs(subject=record.id, limit=_ALL)):
+                continue
+            arrived = await self.target.restores(record.id)
+            if not arrived or arrived[0].digest != await _digest(self.target, record.id):
+                raise SessionDiffersError(record.id)
+            await self._delete(record.id)
+            self._run.count(removed=1)
+
+    async def _delete(self, session_id: str) -> None:
+        self._rewritten = True
+        await self.target.transact(lambda: _deleting(session_id))
+
+    async def one(self, session_id: str) -> None:
+        """Copy one session, or what belongs to none, as often as it changes meanwhile."""
+        done: transfer.Step = "keep"
+        for tried in range(1, _TRIES + 1):
+            try:
+                step = await self._step(session_id)
+                if step[0] == "keep":
+                    break
+                done = step[0] if done == "keep" else done
+                sent = await retry_store(
+                    partial(self._send, session_id, step[1]), sleep=asyncio.sleep
+                )
+            except (SessionChangedError, SessionExistsError, _TakenError):
+                # Other rows came in an earlier call, or these did, and only the answer was lost.
+                if tried == _TRIES:
+                    raise
+                continue
+            except NotFoundError:  # it was erased in the source just now
+                return
+            self._rewritten = self._rewritten or step[0] == "replace"
+            if await _digest(self.target, session_id) != sent.digest:
+                raise StoreError(
+                    f"session {session_id!r}: what arrived is not what was sent; copy it again"
+                )
+            if not session_id or await self._state(session_id) == sent.state:
+                break
+        else:
+            self._run.changing(session_id)
+        if session_id:
+            counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
+            self._run.count(**{"sessions": 1, counts[done]: 1})
+        self._run.tell()
+
+    async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
+        """Return what is done with a session, and the version of the one that it replaces."""
+        there: SessionRecord | None = None
+        if session_id:
+            there = await self.target.session(session_id)
+            if there is None:
+                return "copy", None
+        arrived = await self.target.restores(session_id)
+        target = await _digest(self.target, session_id)
+        step = transfer.step(
+            session_id,
+            source=await _digest(self.source, session_id),
+            target=target if there or target else None,
+            arrived=arrived[0] if arrived else None,
+        )
+        version = there.version if there else 0
+        return step, version if step == "replace" else None
+
+    async def _state(self, session_id: str) -> tuple[int, int] | None:
+        found = await self.source.session(session_id)
+        return None if found is None else (found.version, found.epoch)
+
+    async def _send(self, session_id: str, replaces: int | None) -> _Sent:
+        digest = RowDigest()
+        state: tuple[int, int] | None = None
+
+        async def carried() -> AsyncGenerator[list[StoredRow]]:
+            nonlocal state
+            async for page in _carried(self.source, session_id):
+                for row in page:
+                    digest.add(row)
+                    if row["kind"] == "session":
+                        state = row["value"]["version"], row["value"]["epoch"]
+                self._run.count(messages=sum(row["kind"] == "message" for row in page))
+                yield page
+                self._run.tell()
+
+        before = self._run.report.messages
+        try:
+            async with aclosing(carried()) as rows:
+                await self.target.restore(rows, replaces=replaces)
+        except BaseException as error:
+            self._run.count(messages=before - self._run.report.messages)
+            if type(error) is UsageError and not session_id:
+                raise _TakenError(str(error)) from error
+            raise
+        return _Sent(digest.text, state)
+
+
+async def _carried(source: TenantStore, session_id: str) -> AsyncIterator[list[StoredRow]]:
+    """Yield the pages of a dump without what every store has for itself."""
+    left = 0
+    async for page in await source.dump(session_id):
+        kept = [row for row in page if is_carried(row)]
+        left += len(page) - len(kept)
+        if left and kept and kept[-1]["kind"] == "end":
+            kept[-1] = {**kept[-1], "rows": kept[-1]["rows"] - left}
+        yield kept
+
+
+async def _digest(store: TenantStore, session_id: str) -> str:
+    """Return the digest of a session's content, "" where there is none."""
+    digest = RowDigest()
+    async for page in await store.dump(session_id):
+        await asyncio.to_thread(_add_all, digest, page)
+    return digest.text
+
+
+def _add_all(digest: RowDigest, page: list[StoredRow]) -> None:
+    for row in page:
+        digest.add(row)
+
+
+def _deleting(session_id: str) -> Deciding[None]:
+    """Decide to delete a session with everything that is stored of it."""
+    yield from ()
+    return Batch(None, delete=(session_id,))

@@ -1,0 +1,209 @@
+"""Works by the list of what is due, over all tenants of a store.
+
+::
+
+    claim -> a turn -> settle: the entry goes, or gets its next time
+
+A claim is a hint, not a right: it spares others a look. What keeps two workers from making the same
+text are the leases of the nodes, and a claim that is lost or repeated costs a look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from hiermem.core.summaries.due import due_after_turn
+from hiermem.core.summaries.plan import UpdateReport
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.tree.fold import idle_tick
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.calls.budget import Budget
+from hiermem.engine.handle import Handle, Handles, every_session, state_from
+from hiermem.engine.log.append import tick_if_idle
+from hiermem.engine.worker.pool import SessionKey, UpdatePool
+from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors, workable
+from hiermem.errors import HiermemError, NotFoundError
+from hiermem.protocols import LLM, Store
+from hiermem.types import Node, SessionRecord
+from hiermem.types.transaction import DueSession
+
+#: Seconds for which a worker claims a session.
+_LEASE: Final = 120.0
+#: The pause where a cap of the session or the tenant forbids what is left, in seconds.
+_CAPPED: Final = 300.0
+_CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
+#: The pause after a turn that made nothing although something is left, in seconds.
+_IDLE: Final = 30.0
+#: Seconds between two sweeps, and the share of the time that a sweep takes at most.
+SWEEP: Final = 3600.0
+_SWEEPING: Final = 0.05
+#: Sessions, and tenants, that are listed at once.
+_LISTED: Final = 500
+
+
+class DueList:
+    """What one worker has claimed of the sessions of all tenants; ``handles`` are theirs."""
+
+    def __init__(self, store: Store, handles: Handles) -> None:
+        self.store, self.handles = store, handles
+        self.claimed: dict[SessionKey, DueSession] = {}
+
+    async def claim(self, limit: int) -> list[tuple[SessionKey, Handle]]:
+        """Claim up to ``limit`` sessions; return those that this worker had not claimed before."""
+        fresh: list[tuple[SessionKey, Handle]] = []
+        for one in await self.store.claim_due(limit, lease=_LEASE):
+            key = one.tenant, one.session_id
+            if key not in self.claimed:
+                fresh.append((key, self.handles.add(one.tenant)))
+            self.claimed[key] = one
+        for _, handle in fresh:  # what is due is due by the store's clock
+            await handle.compare_clocks(lease=handle.update_policy.lease)
+        return fresh
+
+    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> None:
+        """Give a claim back; the session is due again after ``pause`` seconds at the earliest."""
+        claimed = self.claimed.pop(key, None)
+        if claimed is not None:
+            await settle(handle, claimed, pause=pause)
+
+    async def give_back(self) -> None:
+        """Make due again, at once, what was claimed and has had no turn."""
+        while self.claimed:
+            (tenant, _), one = self.claimed.popitem()
+            handle = self.handles.add(tenant)
+            await handle.store.settle_due(one, at=handle.store_now())
+
+
+async def settle(
+    handle: Handle, claimed: DueSession | None, *, session_id: str = "", pause: float = 0.0
+) -> bool:
+    """Settle a claim by what is left to make; return whether any of it can be made now.
+
+    Without a claim, only look at ``session_id``.
+    """
+    store = handle.store
+    session_id = claimed.session_id if claimed is not None else session_id
+    record = await store.session(session_id)
+    if record is None:
+        return False
+    now = handle.store_now()
+    ready: list[Node] = []
+    leased: list[Node] = []
+    async for node, free in workable(store, session_id, now=now):
+        (ready if free else leased).append(node)
+        if free and node.status in ("pending", "generating"):
+            break  # nothing is due before that
+    due = due_after_turn(record, ready=ready, leased=leased, now=now)
+    if claimed is not None:
+        at = None
+        if due is not None and due.at is not None:
+            at = max(due.at, now + timedelta(seconds=pause))
+        await store.settle_due(claimed, at=at)
+    return due is not None and due.at is not None and due.at <= now
+
+
+async def update_one(
+    handle: Handle,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    prompts: dict[str, PromptTemplate | str] | None = None,
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> UpdateReport:
+    """Make what a session lacks within ``deadline`` seconds, and settle its entry.
+
+    Where nothing is to do, nothing is written. Nodes that another run holds are left to it. An
+    error leaves the claim to expire.
+    """
+    await handle.compare_clocks(lease=handle.update_policy.lease)
+    # By then the nodes of a run that died are free too.
+    lease = deadline + handle.update_policy.lease
+    claimed = await handle.store.take_due(session_id, lease=lease)
+    budget = Budget(max_calls=None, max_tokens=None, deadline=deadline, clock=clock)
+    pool = UpdatePool(
+        handle.update_policy, llm, fallback, prompts, budget, clock,
+        sleep=sleep, waits_for_leases=False,
+    )  # fmt: skip
+    try:
+        await tick_if_idle(handle, session_id)
+        report: UpdateReport = await pool.work(pool.begin(handle, session_id))
+    except NotFoundError:
+        return UpdateReport()
+    more = await settle(
+        handle, claimed, session_id=session_id, pause=pause_after(report)
+    )  # fmt: skip
+    return replace(report, more=more and not pause_after(report))
+
+
+def pause_after(report: UpdateReport) -> float:
+    """Return the seconds for which a session is left alone after a turn with this result."""
+    if report.stopped in _CAPS:
+        return _CAPPED
+    if report.stopped == "circuit_open":
+        return report.retry_after or _IDLE
+    return 0.0 if report.by_level or report.stopped is not None else _IDLE
+
+
+async def sweep(
+    store: Store,
+    handles: Handles,
+    *,
+    share: float = _SWEEPING,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> int:
+    """Look at every session of every tenant, and make due what has something to make.
+
+    Every writer enters it; this finds what was missed all the same. Returns the number of sessions
+    that have something to make. At most ``share`` of the time is spent on it.
+    """
+    found, last = 0, None
+    while tenants := await store.tenants(after=last, limit=_LISTED):
+        last = tenants[-1]
+        for tenant in tenants:
+            begun = time.monotonic()
+            handle = handles.add(tenant)
+            behind = [session_id async for session_id in backlog(handle.store)]
+            behind += [
+                record.id async for record in every_session(handle.store)
+                if _lacks_otherwise(handle, record) or await lacks_vectors(handle, record)
+            ]  # fmt: skip
+            for start in range(0, len(behind), _LISTED):
+                await handle.store.put_due(behind[start : start + _LISTED])
+            found += len(behind)
+            await sleep((time.monotonic() - begun) * (1 / share - 1))
+    return found
+
+
+async def sweep_for_ever(due: DueList, *, every: float = SWEEP) -> None:
+    """Sweep once in ``every`` seconds, beginning at a random time, so that workers spread."""
+    pause = every * random.random()  # noqa: S311 - no secret
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            await sweep(due.store, due.handles)
+        except HiermemError:
+            pause = every / 10
+        else:
+            pause = every
+
+
+def _lacks_otherwise(handle: Handle, record: SessionRecord) -> bool:
+    """Return whether a session has work that no backlog shows: by time, or provisional texts."""
+    if record.closed or not record.state:
+        return False
+    try:
+        config = config_from(record.config)
+        idle = handle.store_now() - record.last_activity
+        by_time = idle_tick(state_from(record.state), config, idle) is not None
+    except HiermemError:
+        return False
+    return by_time or has_provisional(record)

@@ -1,0 +1,82 @@
+"""Where the conversation of a framework goes on once it was rewound or rewritten: in a fork.
+
+Frameworks take messages back and change them; a session is never rewritten. The session that the
+application named stays as it was, and its metadata name the fork that holds the conversation from
+then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hiermem import Memory, Message, Session, SessionExistsError, UsageError
+
+__all__ = ["CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "session_of"]
+
+#: In the metadata of a session whose conversation goes on elsewhere: the id of the fork.
+FORK = "continues_in"
+#: In the metadata of a session whose end was taken back, until it is forked: the place.
+CUT = "rewound_to"
+
+
+def checked(memory: Memory) -> Memory:
+    """Return ``memory``. Raises UsageError for anything else than a blocking Memory."""
+    if not isinstance(memory, Memory):
+        raise UsageError(
+            f"memory is {type(memory).__name__}; it must be a Memory, which serves blocking and "
+            "asynchronous runs alike"
+        )
+    return memory
+
+
+def session_of(memory: Memory, session_id: str) -> Session:
+    """Return a session that takes any text.
+
+    A tool's output with a NUL character would else end a run that has been paid for.
+    """
+    return memory.session(session_id, on_bad_text="replace")
+
+
+def current(memory: Memory, session_id: str) -> Session:
+    """Return the session in which the conversation ``session_id`` goes on."""
+    found = session_of(memory, session_id).get_metadata()
+    return session_of(memory, found.get(FORK, session_id))
+
+
+def fork(memory: Memory, session_id: str, source: Session, at: int) -> Session:
+    """Return a new fork of ``source``, a session of the conversation; nothing names it yet."""
+    number = 1
+    while True:
+        try:
+            made = source.fork(f"{session_id}~{number}", at=at)
+            break
+        except SessionExistsError:
+            number += 1
+    made.set_metadata(without_notes(made.get_metadata()))
+    return session_of(memory, made.id)
+
+
+def go_on_in(memory: Memory, session_id: str, chosen: Session) -> None:
+    """Note in the metadata of ``session_id`` where its conversation goes on."""
+    root = session_of(memory, session_id)
+    before = root.get_metadata()
+    after = without_notes(before)
+    if chosen.id != session_id:
+        after[FORK] = chosen.id
+    if after != before:
+        root.set_metadata(after)
+
+
+def keep(memory: Memory, session_id: str, history: Sequence[Message]) -> Session:
+    """Make the conversation equal to a whole ``history``, and return the session that holds it."""
+    report = current(memory, session_id).sync(history, on_rewrite="fork")
+    chosen = session_of(memory, report.session_id)
+    if report.ends_at is not None:
+        chosen = fork(memory, session_id, chosen, report.ends_at)
+    go_on_in(memory, session_id, chosen)
+    return chosen
+
+
+def without_notes(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return metadata without what is noted here."""
+    return {name: value for name, value in metadata.items() if name not in (FORK, CUT)}

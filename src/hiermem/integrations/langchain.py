@@ -1,0 +1,137 @@
+"""LangChain: a middleware for its agents that keeps a whole conversation and bounds requests.
+
+    agent = create_agent(model, tools, middleware=[HiermemMiddleware(memory)], checkpointer=saver)
+
+Needs the extra ``langchain``.
+"""
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import (
+    SystemMessage,
+    convert_to_messages,
+    convert_to_openai_messages,
+)
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from hiermem import Memory, Message, Session, UsageError
+from hiermem.integrations.branches import checked, keep
+
+__all__ = ["HiermemMiddleware"]
+
+#: Conversations whose newest state is remembered, so that only what is new of it is read.
+_REMEMBERED = 64
+
+
+class HiermemMiddleware(AgentMiddleware):
+    """Keeps the agent's messages in a memory and sends a context of at most ``max_tokens``.
+
+    The session is that of the ``thread_id`` in the agent's configuration. The state of the graph
+    stays as it is; only the request to the model is shorter. ``max_tokens`` counts the system
+    prompt, the tools and all messages.
+
+    Where the state was rewound or edited, the conversation goes on in a fork at that message, and
+    the metadata of the session ``thread_id`` name the fork as ``continues_in``. Messages that were
+    removed from the beginning of the state stay in the session and in its contexts.
+
+    Put it first: other middleware then sees the shorter request, and what it changes is sent.
+
+    Raises UsageError where ``memory`` is not a Memory, and a run does so where its configuration
+    has no ``thread_id``.
+    """
+
+    def __init__(self, memory: Memory, *, max_tokens: int = 8_000) -> None:
+        super().__init__()
+        self._memory = checked(memory)
+        self._max_tokens = max_tokens
+        self._lock = Lock()
+        self._seen: dict[str, tuple[list[Any], Session, int]] = {}
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Store what is new, and call the model with a context."""
+        return handler(request.override(messages=self._context(request)))
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Store what is new, and call the model with a context."""
+        messages = await to_thread(self._context, request)
+        return await handler(request.override(messages=messages))
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Store the model's answer."""
+        self._keep(state["messages"], runtime)
+
+    async def aafter_model(self, state: Any, runtime: Any) -> None:
+        """Store the model's answer."""
+        await to_thread(self._keep, state["messages"], runtime)
+
+    def _context(self, request: Any) -> list[Any]:
+        """Return the messages to send: leading system messages, records, the newest messages."""
+        # The state, not the request: what other middleware changes for one request is no rewrite.
+        given: list[Any] = list(request.state["messages"])
+        session = self._keep(given, request.runtime)
+        lead = given[: _leading(given)]
+        system = [*([request.system_message] if request.system_message else ()), *lead]
+        context = session.context(
+            self._max_tokens,
+            system="\n\n".join(each.text for each in system) if system else None,
+            tools=[
+                each if isinstance(each, dict) else convert_to_openai_tool(each)
+                for each in request.tools
+            ],
+        )
+        own = {each.id: each for each in given if each.id is not None}
+        shown = list(lead)
+        for block in context.blocks:
+            stored = block.message
+            if block.text or stored is None:
+                shown += convert_to_messages([{"role": "user", "content": block.text}])
+                continue
+            mine = own.get(stored.message.key)
+            if mine is not None and _read([mine])[0].content == stored.content:
+                shown.append(mine)  # with what only its provider reads
+            else:
+                shown += convert_to_messages([stored.message.to_openai(extras=False)])
+        return shown
+
+    def _keep(self, messages: Sequence[Any], runtime: Any) -> Session:
+        """Make the thread's session equal to the state, and return the session that holds it."""
+        info = runtime.execution_info
+        thread = None if info is None else info.thread_id
+        if thread is None:
+            raise UsageError(
+                'the run has no thread_id; give one, as in config={"configurable": {"thread_id": '
+                '"ada"}}'
+            )
+        now = list(messages)
+        with self._lock:
+            before, session, count = self._seen.pop(thread, ([], None, 0))
+            if session is not None and now[: len(before)] == before and session.count() == count:
+                session.append(_read(now[len(before) :]))
+            else:
+                session = keep(self._memory, thread, _read(now))
+            self._seen[thread] = (now, session, session.count())
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        return session
+
+
+def _leading(messages: Sequence[Any]) -> int:
+    """Return the number of system messages at the beginning; a session does not keep those."""
+    others = (n for n, each in enumerate(messages) if not isinstance(each, SystemMessage))
+    return next(others, len(messages))
+
+
+def _read(messages: Sequence[Any]) -> list[Message]:
+    """Return messages of LangChain as messages of hiermem, by their ids."""
+    shapes = convert_to_openai_messages(list(messages))
+    return [
+        Message.from_openai(shape, key=each.id)
+        for shape, each in zip(shapes, messages, strict=True)
+    ]

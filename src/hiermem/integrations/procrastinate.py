@@ -1,0 +1,99 @@
+"""Runs updates as jobs of procrastinate, the queue that keeps its jobs in PostgreSQL.
+
+::
+
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=DSN))
+    memory = await AsyncMemory.open(DSN, llm=model)
+    add_tasks(app, memory)
+    await app.run_worker_async()
+
+A job says which session of which tenant to look at, and nothing else. Whether there is something to
+make, and who makes it, is in the store. So a job that is lost is sent again by a later dispatch, a
+job that is repeated costs a look, and no job is ever retried. Each process that works has the tasks
+of its own memory. It needs the extra ``procrastinate``.
+"""
+
+# The queue is an extra that need not be there.
+# pyright: reportMissingImports=false, reportFunctionMemberAccess=false
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from procrastinate import App, exceptions
+
+from hiermem import AsyncMemory, UsageError, update_one
+
+__all__ = ["add_tasks"]
+
+#: Entries that are claimed, and jobs that are sent, at once.
+_BATCH: Final = 100
+
+
+def add_tasks(
+    app: App,
+    memory: AsyncMemory,
+    *,
+    queue: str = "hiermem",
+    deadline: float = 50.0,
+    every: str = "* * * * * */5",
+    lease: float = 300.0,
+    most: int = 1000,
+) -> None:
+    """Add the tasks to ``app``: two that it runs from time to time, and one for each session.
+
+    ``update_session`` makes what a session lacks, in about ``deadline`` seconds, and sends itself
+    again where there is more. ``dispatch`` sends a job for each session that is due, at the times
+    ``every`` (cron, with seconds last), up to ``most`` at a time. A session whose job brought
+    nothing is sent again ``lease`` seconds later. ``sweep`` looks at all sessions once a day. Their
+    names in the app begin with "hiermem.". All jobs are in ``queue``; of each session, and of each
+    of the two others, no more than one waits there.
+
+    ``memory`` is that which opened the store. It must be open while the app's worker runs, in the
+    same event loop, and it is left open.
+
+    Raises UsageError for another memory, and for times that are not above 0.
+    """
+    if not isinstance(memory, AsyncMemory):
+        raise UsageError(f"memory is {type(memory).__name__}; it must be an AsyncMemory")
+    if min(deadline, lease, most) <= 0:
+        raise UsageError("deadline, lease and most must be above 0")
+
+    @app.task(name="hiermem.update_session", queue=queue)
+    async def update_session(tenant: str, session: str) -> None:
+        report = await update_one(memory.for_tenant, tenant, session, deadline=deadline)
+        if report.more:
+            await _send([{"tenant": tenant, "session": session}])
+
+    async def _send(jobs: list[dict[str, str]]) -> None:
+        for job in jobs:
+            lock = queueing_lock(job["tenant"], job["session"])
+            try:
+                await update_session.configure(queueing_lock=lock).defer_async(**job)
+            except exceptions.AlreadyEnqueued:
+                continue  # one that waits does for this too
+
+    @app.periodic(cron=every)
+    @app.task(name="hiermem.dispatch", queue=queue, queueing_lock="hiermem.dispatch", priority=1)
+    async def dispatch(timestamp: int) -> None:  # noqa: ARG001 - given to every periodic task
+        sent = 0
+        while sent < most:
+            due = await memory.claim_due(min(_BATCH, most - sent), lease=lease)
+            await _send([{"tenant": one.tenant, "session": one.session_id} for one in due])
+            sent += len(due)
+            if len(due) < _BATCH:
+                return
+
+    @app.periodic(cron="17 3 * * *")
+    @app.task(name="hiermem.sweep", queue=queue, queueing_lock="hiermem.sweep")
+    async def sweep(timestamp: int) -> None:  # noqa: ARG001 - as above
+        await memory.sweep_due()
+
+    del dispatch, sweep  # the app has them
+
+
+def queueing_lock(tenant: str, session: str) -> str:
+    """Return the lock by which a session has one waiting job; it shows neither name."""
+    named = hashlib.sha256(f"{len(tenant)}:{tenant}{session}".encode())
+    return f"hiermem:{named.hexdigest()[:32]}"

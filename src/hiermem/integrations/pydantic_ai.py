@@ -1,0 +1,275 @@
+"""pydantic-ai: a capability that keeps a whole conversation and bounds the requests of an agent.
+
+    agent = Agent("openai:gpt-5-mini", capabilities=[HiermemCapability(memory)])
+    result = await agent.run("Hello", conversation_id="ada")
+
+Needs the extra ``pydantic-ai``.
+"""
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from pydantic_ai import messages as pai
+from pydantic_ai.capabilities import AbstractCapability
+
+from hiermem import FilePart, ImagePart, JsonPart, Memory, Message, Session, TextPart, ToolCall
+from hiermem.integrations.branches import checked, current, fork, go_on_in, keep
+
+__all__ = ["HiermemCapability"]
+
+
+class Piece(NamedTuple):
+    """A message of hiermem, and the response or the part of a request that it stands for."""
+
+    message: Message
+    origin: Any
+
+
+class HiermemCapability(AbstractCapability[Any]):
+    """Keeps an agent's conversation in a memory and sends a context of at most ``max_tokens``.
+
+    The session is that of the run's ``conversation_id``. ``result.all_messages()`` stays whole;
+    only the request to the model is shorter. ``max_tokens`` counts instructions, tools and all
+    messages.
+
+    A run without ``message_history`` goes on with what the session holds. With a history that was
+    rewound or edited, the conversation goes on in a fork at that message, and the metadata of the
+    session ``conversation_id`` name the fork as ``continues_in``.
+
+    Put it first: what other capabilities change in a request before it is not sent.
+
+    Raises UsageError where ``memory`` is not a Memory.
+    """
+
+    def __init__(self, memory: Memory, *, max_tokens: int = 8_000) -> None:
+        self._memory = checked(memory)
+        self._max_tokens = max_tokens
+        self._forget()
+
+    def _forget(self) -> None:
+        self._session: Session | None = None
+        self._kept: list[Message] = []
+        self._whole = False
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        """Return None: a memory cannot be written into a specification."""
+        return None
+
+    async def for_run(self, ctx: Any) -> HiermemCapability:
+        """Return an instance for one run, which knows what of the run is stored."""
+        mine = copy(self)
+        mine._forget()  # noqa: SLF001 - an instance of this very class
+        return mine
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """Store what is new, and put a context in the place of the messages."""
+        shown = await to_thread(self._context, ctx, request_context)
+        return replace(request_context, messages=shown)
+
+    async def after_run(self, ctx: Any, *, result: Any) -> Any:
+        """Store the answer."""
+        await to_thread(self._keep, ctx, result.all_messages())
+        return result
+
+    def _context(self, ctx: Any, request: Any) -> list[Any]:
+        """Return the messages to send: leading system prompts, records, the newest messages."""
+        # The run's own, not the request's: what is changed for one request is no rewrite.
+        given = list(ctx.messages)
+        lead = list(_lead(given))
+        session, pieces = self._keep(ctx, given)
+        asked = request.model_request_parameters
+        texts = [each.content for each in (*(asked.instruction_parts or ()), *lead)]
+        context = session.context(
+            self._max_tokens,
+            system="\n\n".join(texts) if texts else None,
+            tools=[
+                {
+                    "name": each.name,
+                    "description": each.description or "",
+                    "parameters": each.parameters_json_schema,
+                }
+                for each in (*asked.function_tools, *asked.output_tools)
+            ],
+        )
+        shown = [pai.ModelRequest(lead)] if lead else []
+        return [*shown, *_messages(context.blocks, pieces, first=context.messages - len(pieces))]
+
+    def _keep(self, ctx: Any, messages: Sequence[Any]) -> tuple[Session, list[Piece]]:
+        """Make the session's end equal to the run's messages; return both."""
+        pieces = _pieces(messages)
+        name, now, before = ctx.conversation_id, [each.message for each in pieces], self._kept
+        if self._session is None:
+            self._whole = any(each.run_id != ctx.run_id for each in messages)
+        pairs = zip(before, now, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        rewritten = same < len(before)
+        if self._whole and (self._session is None or rewritten):
+            session = keep(self._memory, name, now)
+        else:
+            session = self._session or current(self._memory, name)
+            if rewritten:
+                at = session.count() - len(before) + same
+                session = fork(self._memory, name, session, at)
+                go_on_in(self._memory, name, session)
+            session.append(now[same:])
+        self._session, self._kept = session, now
+        return session, pieces
+
+
+def _lead(messages: Sequence[Any]) -> Iterator[Any]:
+    """Yield the system prompts at the beginning; a session does not keep those."""
+    for part in messages[0].parts if messages else ():
+        if not isinstance(part, pai.SystemPromptPart):
+            break
+        yield part
+
+
+def _pieces(messages: Sequence[Any]) -> list[Piece]:
+    """Read messages of pydantic-ai as messages of hiermem, without the leading system prompts."""
+    found: list[Piece] = []
+    for message in messages:
+        if isinstance(message, pai.ModelResponse):
+            found.append(Piece(_answer(message), message))
+            continue
+        for part in message.parts:
+            read = _asked(part)
+            if read is not None and (found or read.role != "system"):
+                found.append(Piece(read, part))
+    return found
+
+
+def _answer(response: Any) -> Message:
+    calls = [each for each in response.parts if isinstance(each, pai.ToolCallPart)]
+    others = [each for each in response.parts if not isinstance(each, pai.ToolCallPart)]
+    if all(isinstance(each, pai.TextPart) for each in others):
+        content: Any = "".join(each.content for each in others)
+    else:
+        dumped = _dumped(pai.ModelResponse(others))
+        content = tuple(
+            TextPart(each.content)
+            if isinstance(each, pai.TextPart)
+            else JsonPart({"type": each.part_kind, **data})
+            for each, data in zip(others, dumped, strict=True)
+        )
+    return Message.assistant(
+        content,
+        tool_calls=[
+            ToolCall(each.tool_call_id, each.tool_name, each.args_as_json_str()) for each in calls
+        ],
+    )
+
+
+def _asked(part: Any) -> Message | None:
+    """Return a part of a request as a message; None for what is no part of the conversation."""
+    if isinstance(part, pai.SystemPromptPart):
+        return Message.system(part.content)
+    if isinstance(part, pai.UserPromptPart):
+        content = part.content
+        return Message.user(
+            content if isinstance(content, str) else tuple(_content(each) for each in content)
+        )
+    if isinstance(part, pai.ToolReturnPart):
+        text = part.model_response_str()
+    elif isinstance(part, pai.RetryPromptPart | pai.RetryFeedbackPart):
+        text = part.model_response()
+    else:
+        return None
+    if getattr(part, "tool_name", None) is None:
+        return Message.user(text)
+    return Message.tool(text, tool_call_id=part.tool_call_id, name=part.tool_name)
+
+
+def _content(item: Any) -> Any:
+    if isinstance(item, str):
+        return TextPart(item)
+    if isinstance(item, pai.ImageUrl):
+        return ImagePart(item.url)
+    if isinstance(item, pai.FileUrl):
+        return FilePart(item.url)
+    if isinstance(item, pai.BinaryContent):
+        return (ImagePart if item.is_image else FilePart)(item.data_uri)
+    [data] = _dumped(pai.ModelRequest([pai.UserPromptPart([item])]))
+    return JsonPart(data["content"][0])
+
+
+def _dumped(message: Any) -> list[Any]:
+    """Return the parts of a message as JSON."""
+    [data] = pai.ModelMessagesTypeAdapter.dump_python([message], mode="json")
+    return list(data["parts"])
+
+
+def _messages(blocks: Iterable[Any], pieces: Sequence[Piece], *, first: int) -> Iterator[Any]:
+    """Yield the blocks of a context as messages of pydantic-ai, which joins adjacent requests.
+
+    ``first`` is the index of the first of ``pieces``. A message that the run holds is the run's
+    own, with what only its provider reads.
+    """
+    names: dict[str, str] = {}
+    for block in blocks:
+        stored = block.message
+        if block.text or stored is None:
+            yield pai.ModelRequest([pai.UserPromptPart(block.text)])
+            continue
+        message: Message = stored.message
+        names.update((call.id, call.name) for call in message.tool_calls)
+        place = stored.index - first
+        piece = pieces[place] if 0 <= place < len(pieces) else None
+        if piece is None or not _same(piece.message, message):
+            yield _written(message, names)
+        elif isinstance(piece.origin, pai.ModelResponse):
+            yield piece.origin
+        else:
+            yield pai.ModelRequest([piece.origin])
+
+
+def _same(one: Message, other: Message) -> bool:
+    """Return whether two messages say the same; a stored one also has a time."""
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("role", "content", "tool_calls", "tool_call_id")
+    )
+
+
+def _written(message: Message, names: Mapping[str, str]) -> Any:
+    """Write a message that the run does not hold."""
+    contents: Sequence[Any] = message.content
+    if isinstance(contents, str):
+        contents = [TextPart(contents)] if contents else []
+    texts = [each.text for each in contents if isinstance(each, TextPart)]
+    if message.role == "assistant":
+        parts = [
+            {"part_kind": "text", "content": each.text}
+            if isinstance(each, TextPart)
+            else dict(each.data)  # as it was dumped
+            for each in contents
+            if isinstance(each, TextPart)
+            or (isinstance(each, JsonPart) and "part_kind" in each.data)
+        ]
+        [said] = pai.ModelMessagesTypeAdapter.validate_python(
+            [{"kind": "response", "parts": parts}]
+        )
+        calls = [
+            pai.ToolCallPart(each.name, each.arguments, each.id) for each in message.tool_calls
+        ]
+        return pai.ModelResponse([*said.parts, *calls])
+    if message.role == "system":
+        return pai.ModelRequest([pai.SystemPromptPart("".join(texts))])
+    if message.role == "tool" and message.tool_call_id is not None:
+        name = message.name or names.get(message.tool_call_id, "tool")
+        return pai.ModelRequest([pai.ToolReturnPart(name, "".join(texts), message.tool_call_id)])
+    if len(texts) == len(contents) == 1:
+        return pai.ModelRequest([pai.UserPromptPart(texts[0])])
+    content = [
+        pai.ImageUrl(each.reference) if isinstance(each, ImagePart) else each.text
+        for each in contents
+        if isinstance(each, TextPart | ImagePart)
+    ]
+    return pai.ModelRequest([pai.UserPromptPart(content)])

@@ -1,0 +1,195 @@
+"""Carries objects to and from S3, Google Cloud Storage and Azure, by the package obstore.
+
+Its blocking calls are made in threads. Of its errors only the kind and the HTTP status are told:
+their texts repeat what the server said and what was signed, and may hold keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from hiermem.core.spaces.objects import BankUrl
+from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
+from hiermem.errors import FolderError, UsageError
+from hiermem.remote.optional import load, require
+
+T = TypeVar("T")
+
+#: Options of the HTTP client, which the package takes apart from those of the storage.
+_CLIENT: Final = frozenset(
+    {
+        "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type",
+        "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
+        "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout",
+        "user_agent",
+    }
+)  # fmt: skip
+_SWITCHES: Final = frozenset({"allow_http", "allow_invalid_certificates", "randomize_addresses"})
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+#: Answers after which the same request may succeed.
+_PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
+_PORTION: Final = 200
+#: The buckets of ``memory://``, which live as long as the process.
+_MEMORY: dict[str, Any] = {}
+
+
+def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
+    """Return a place in object storage; no request is made.
+
+    Raises ConfigError where the extra is not installed, UsageError for options that the storage
+    does not have.
+    """
+    require("obstore", extra="object-store", what=f"{url.scheme}://")
+    if url.scheme == "memory":
+        if options:
+            raise UsageError("memory:// takes no options")
+        if url.bucket not in _MEMORY:
+            _MEMORY[url.bucket] = load("obstore.store").MemoryStore()
+        return ObjectPlace(url, _Bucket(url, _MEMORY[url.bucket]))
+    return ObjectPlace(url, _Bucket(url, _opened(url, options)))
+
+
+def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
+    """Open a bucket."""
+    client: dict[str, str | bool] = {}
+    for name in sorted(options.keys() & _CLIENT):
+        value = options[name]
+        if name in _SWITCHES:
+            if value not in ("true", "false"):
+                raise UsageError(f"options: {name} is true or false")
+            client[name] = value == "true"
+        else:
+            client[name] = value
+    config = {name: value for name, value in options.items() if name not in _CLIENT}
+    given = sorted(config)
+    if url.scheme == "s3":
+        # Objects are deleted one by one, as every server can; not every one has bulk deletion.
+        config.setdefault("disable_bulk_delete", "true")
+    insecure = any(value.lower().startswith("http://") for value in config.values())
+    if insecure and not client.get("allow_http"):
+        raise UsageError(
+            "options: an endpoint http:// sends the bank unencrypted; set allow_http to true for "
+            "a server of your own, or use https://"
+        )
+    wrong = "options: a value does not fit this storage"
+    try:
+        return load("obstore.store").from_url(
+            f"{url.scheme}://{url.bucket}",
+            config=config or None,
+            client_options=client or None,
+            # One request a call: what fails is tried again by the caller.
+            retry_config={"max_retries": 0},
+        )
+    except load("obstore.exceptions").UnknownConfigurationKeyError:
+        wrong = (
+            f"options: a name is none that {url.scheme}:// has; it may be among {', '.join(given)}"
+        )
+    except Exception:  # noqa: BLE001, S110
+        pass  # The package raises many kinds, and each text may hold a value.
+    # Outside the handler, so that no context of the error holds a value either.
+    raise UsageError(wrong)
+
+
+class _Bucket:
+    """One bucket of obstore."""
+
+    def __init__(self, url: BankUrl, store: Any) -> None:
+        self._url, self._store = url, store
+        self._obstore, self._errors = load("obstore"), load("obstore.exceptions")
+
+    async def get(self, key: str, *, most: int) -> StoredObject | None:
+        """Return what is stored under ``key``; None where nothing is."""
+
+        def read() -> StoredObject | None:
+            try:
+                found = self._obstore.get(self._store, key)
+            except FileNotFoundError:
+                return None
+            data = None if found.meta["size"] > most else bytes(found.bytes())
+            return StoredObject(data, _version(found.meta), dict(found.attributes))
+
+        return await self._request("read", read)
+
+    async def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        replacing: Mapping[str, str] | None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Mapping[str, str] | None:
+        """Write where the stored version is ``replacing``, or nothing is stored."""
+        mode = "create" if replacing is None else dict(replacing)
+        attributes = {"Content-Type": content_type, **(metadata or {})}
+
+        def write() -> Mapping[str, str] | None:
+            try:
+                done = self._obstore.put(self._store, key, data, mode=mode, attributes=attributes)
+            except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+                return None
+            return _version(done)
+
+        return await self._request("written", write)
+
+    async def delete(self, key: str) -> None:
+        """Delete what is stored under ``key``, if anything is."""
+
+        def remove() -> None:
+            try:
+                self._obstore.delete(self._store, key)
+            except FileNotFoundError:
+                return
+
+        await self._request("deleted", remove)
+
+    async def list(self, prefix: str) -> AsyncIterator[list[tuple[str, datetime]]]:
+        """Yield the keys below ``prefix`` in portions, with when each was last changed."""
+        stream = self._obstore.list(self._store, prefix=prefix, chunk_size=_PORTION)
+        while portion := await self._request("listed", lambda: next(stream, None)):
+            yield [(each["path"], each["last_modified"]) for each in portion]
+
+    async def _request(self, what: str, request: Callable[[], T]) -> T:
+        """Make a blocking request in a thread, and turn its error into ours."""
+
+        def attempt() -> tuple[T | None, FolderError | None]:
+            try:
+                return request(), None
+            except Exception as error:  # noqa: BLE001
+                return None, self._error_of(what, error)
+
+        done, failed = await asyncio.to_thread(attempt)
+        if failed is not None:
+            # Raised here, so that no context of it holds the package's own text.
+            raise failed
+        return done  # type: ignore[return-value]
+
+    def _error_of(self, what: str, error: Exception) -> FolderError:
+        """Return our error for one of the package's, by its kind and status alone."""
+        status = int(found[1]) if (found := _STATUS.search(str(error))) else None
+        if isinstance(error, FileNotFoundError) or status == 404:
+            return FolderError(f"{self._url} cannot be {what}: there is no such bucket")
+        if isinstance(error, self._errors.UnauthenticatedError) or status == 401:
+            return FolderError(f"{self._url} cannot be {what}: the credentials are not accepted")
+        if isinstance(error, self._errors.PermissionDeniedError) or status == 403:
+            return FolderError(f"{self._url} cannot be {what}: the credentials do not allow it")
+        if isinstance(error, self._errors.NotSupportedError | NotImplementedError):
+            return FolderError(f"{self._url} cannot be {what}: the storage does not support it")
+        if "builder error" in str(error):
+            return FolderError(
+                f"{self._url} cannot be {what}: no request can be made for this endpoint; one that "
+                "begins with http:// needs allow_http, or AWS_ALLOW_HTTP=true in the environment"
+            )
+        why = f"the server answered {status}" if status else "no answer from the server"
+        failed = FolderError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")
+        failed.retryable = status is None or status in _PASSING
+        return failed
+
+
+def _version(of: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tells one version of an object from another, as far as the storage has it."""
+    return {name: of[name] for name in ("e_tag", "version") if of.get(name) is not None}

@@ -1,0 +1,318 @@
+"""A store in a schema of a PostgreSQL database, which any number of processes may share.
+
+This module opens and closes the store. ``tenant`` holds the operations of a tenant's handle,
+``scope`` what its transactions begin with, ``decisions`` how it decides under locks, ``reads`` and
+``writes`` the statements, and ``schema`` the tables. It needs ``hiermem-memory[postgres]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from hiermem.errors import (
+    ConfigError,
+    NotFoundError,
+    ReadOnlyError,
+    SecretMismatchError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+    UsageError,
+)
+from hiermem.stores.postgres import due, reads, schema
+from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
+from hiermem.stores.postgres.failures import FAILURES, translate
+from hiermem.stores.postgres.scope import Scope, Settings, Shared
+from hiermem.stores.postgres.scrub import scrub
+from hiermem.stores.postgres.statements import lock_number
+from hiermem.stores.postgres.tenant import PostgresTenant
+from hiermem.types.transaction import DueSession, Scrubbed
+
+__all__ = ["PostgresStore", "PostgresTenant"]
+
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+#: PostgreSQL 16.
+_OLDEST: Final = 160_000
+#: The length of a store's secret, in bytes.
+_SECRET: Final = 32
+_VERSION: Final = "SELECT version FROM {}.store"
+
+
+class PostgresStore:
+    """A store in PostgreSQL; open it with ``await PostgresStore.open(dsn)``.
+
+    It belongs to the process in which it was opened, and to the event loop that uses it first.
+    """
+
+    def __init__(self, shared: Shared, dsn: str, backups_expire: timedelta | None) -> None:
+        self._shared = shared
+        self._dsn = dsn
+        self._backups_expire = backups_expire
+        # Statements that concern all tenants are bound to the name that no tenant has.
+        self._scope = Scope(shared, "")
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        schema: str = "hiermem",
+        create: bool = True,
+        migrate: bool = False,
+        read_only: bool = False,
+        pool_min: int = 0,
+        pool_max: int = 8,
+        prepare: bool = False,
+        row_security: bool = False,
+        backups_expire: timedelta | None = None,
+        lock_timeout: float = 5.0,
+        statement_timeout: float = 30.0,
+        idle_timeout: float = 10.0,
+        secret: bytes | None = None,
+    ) -> PostgresStore:
+        """Open the store in ``schema`` of the database that ``dsn`` names; create it if need be.
+
+        A store of an older version is refused, unless ``migrate`` brings it to this one first; that
+        needs the rights of the owner, and no older hiermem can use the store afterwards.
+        From ``pool_min`` to ``pool_max`` connections are kept. ``prepare`` lets statements be
+        prepared on them, which a pooler between may not support. With ``row_security``, the
+        database itself must confine every statement to its tenant; the role may then be neither a
+        superuser nor the owner of the schema. With ``read_only``, nothing is created, and writes
+        raise ReadOnlyError. ``backups_expire`` states after which time no log, replica or backup of
+        the server holds an old row; without it, ``scrub`` never says that all is done. The timeouts
+        are seconds that a transaction waits for a lock, that one statement takes, and that a
+        transaction waits for this process. ``secret`` are the 32 bytes that the store has, or gets
+        where it is created; by default, they are drawn at random.
+
+        Raises ConfigError for a connection string, user or database that is refused, for a server
+        older than PostgreSQL 16, and where ``row_security`` is not in force; NotFoundError if
+        ``create`` is off and there is no store; StoreNewerError if a newer hiermem wrote it;
+        SecretMismatchError where the store has another secret than ``secret``; StoreError where the
+        server cannot be reached or the store is of an older version.
+        """
+        if not _NAME.fullmatch(schema):
+            raise ConfigError(
+                "schema must be up to 48 lower-case letters, digits and underscores, and begin "
+                "with no digit"
+            )
+        if secret is not None and len(secret) != _SECRET:
+            raise UsageError(f"secret has {len(secret)} bytes; it must have {_SECRET}")
+        if not 0 <= pool_min <= pool_max or pool_max < 1:
+            raise UsageError("pool_min must be from 0 to pool_max, and pool_max 1 or more")
+        if min(lock_timeout, statement_timeout, idle_timeout) <= 0:
+            raise UsageError("lock_timeout, statement_timeout and idle_timeout must be above 0")
+        chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
+        await _prepared(
+            dsn,
+            chosen,
+            create=create and not read_only,
+            migrate=migrate and not read_only,
+            confined=row_security,
+            secret=secret,
+        )
+        connections = Connections(
+            dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
+        )
+        return cls(Shared(connections, chosen), dsn, backups_expire)
+
+    @property
+    def place(self) -> str:
+        """Return how the store is named to people: its server, database and schema."""
+        shared = self._shared
+        return f"PostgreSQL at {shared.connections.shown}, schema {shared.settings.schema}"
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Return the optional abilities; this store has all of them."""
+        return frozenset({"durable", "shared", "concurrent"})
+
+    def tenant(self, name: str) -> PostgresTenant:
+        """Return the handle that is bound to tenant ``name``; this does no I/O."""
+        return PostgresTenant(Scope(self._shared, name))
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        return await self._scope.read(reads.tenants(after, limit))
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
+        return await self._scope.write_alone(due.claim(limit, lease))
+
+    async def scrub(self) -> Scrubbed:
+        """Write the tables anew without the rows that were removed; an erasure alone does not.
+
+        It needs the rights of the tables' owner, and a connection that is not shared by
+        transactions. Others wait while their table is written. The result says up to where, and
+        what is out of reach.
+        """
+        shared = self._shared
+        async with shared.connections.use():  # refuses a closed store, and keeps it open
+            if shared.settings.read_only:
+                raise ReadOnlyError
+            async with _connected(self._dsn) as connection:
+                return await scrub(
+                    connection,
+                    shared.settings.schema,
+                    patience=shared.settings.lock_timeout,
+                    backups_expire=self._backups_expire,
+                )
+
+    async def close(self) -> None:
+        """Finish the operations in progress and close the connections."""
+        await self._shared.connections.close()
+
+
+async def _prepared(
+    dsn: str,
+    chosen: Settings,
+    *,
+    create: bool,
+    migrate: bool,
+    confined: bool,
+    secret: bytes | None,
+) -> None:
+    """Check that the store can be used, on a connection of its own, and create it if need be.
+
+    A pool would hide why a connection was refused.
+    """
+    named = shown(dsn)
+    async with _connected(dsn) as connection:
+        if connection.info.server_version < _OLDEST:
+            found = connection.info.server_version // 10_000
+            raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
+        version = await _version(connection, chosen.schema)
+        if version is None and create:
+            version = await _created(connection, chosen.schema, secret or os.urandom(32))
+        if version is not None and version < schema.VERSION and migrate:
+            version = await _migrated(connection, chosen.schema)
+        _check_version(version, chosen.schema, named)
+        if secret is not None:
+            await _check_secret(connection, chosen.schema, secret)
+        if confined:
+            await _check_confined(connection, chosen.schema)
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncGenerator[Connection]:
+    """Lend a connection of its own; its failures are raised as errors of hiermem."""
+    named = shown(dsn)
+    try:
+        connection: Connection = await psycopg.AsyncConnection.connect(dsn, **settings(dsn))
+    except FAILURES as error:
+        raise translate(error, named) from None
+    try:
+        yield connection
+    except FAILURES as error:
+        raise translate(error, named) from None
+    finally:
+        await connection.close()
+
+
+async def _version(connection: Connection, name: str) -> int | None:
+    """Return the version of the store in the schema, or None where there is no store."""
+    # By a query, which sees what was committed: a function that looks a name up may remember that
+    # it was not there.
+    found = await connection.execute(
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = $1 AND c.relname = 'store'",
+        (name,),
+    )
+    if not found.rowcount:
+        return None
+    select = sql.SQL(_VERSION).format(sql.Identifier(name))
+    version = await (await connection.execute(select)).fetchone()
+    return int(version[0]) if version else 0
+
+
+async def _created(connection: Connection, name: str, secret: bytes) -> int:
+    """Create the store in the schema, which must be empty; another process may just do so."""
+    owned = sql.Identifier(name)
+    version = await _alone(connection, name)
+    if version is None:
+        await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
+        others = await connection.execute(
+            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = $1 LIMIT 1",
+            (name,),
+        )
+        if others.rowcount:
+            raise StoreCorruptError(
+                f"the schema {name} holds tables, but no store; name an empty schema, or a new one"
+            )
+        await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(owned))
+        await connection.execute(schema.script().encode())
+        await connection.execute(
+            "INSERT INTO store (one, version, secret, created_at) VALUES (1, $1, $2, "
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
+            (schema.VERSION, secret),
+        )
+        version = schema.VERSION
+    await connection.execute("COMMIT")
+    return version
+
+
+async def _migrated(connection: Connection, name: str) -> int:
+    """Bring the store to the version of this library, step by step, in one transaction."""
+    version = await _alone(connection, name) or 0
+    await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(name)))
+    while version < schema.VERSION:
+        version += 1
+        await connection.execute(schema.script(f"{version:04}").encode())
+        await connection.execute("UPDATE store SET version = $1", (version,))
+    await connection.execute("COMMIT")
+    return version
+
+
+async def _alone(connection: Connection, name: str) -> int | None:
+    """Begin a transaction that alone changes the schema, and return the version found in it."""
+    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    await connection.execute("SET LOCAL client_min_messages TO warning")
+    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
+    return await _version(connection, name)
+
+
+def _check_version(version: int | None, name: str, named: str) -> None:
+    if version is None:
+        raise NotFoundError(f"there is no store in the schema {name} of {named}")
+    if version > schema.VERSION:
+        raise StoreNewerError(
+            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
+            f"knows {schema.VERSION}; upgrade the library"
+        )
+    if version < schema.VERSION:
+        raise StoreError(
+            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
+            f"needs {schema.VERSION}; run: hiermem migrate --db DSN"
+        )
+
+
+async def _check_secret(connection: Connection, name: str, secret: bytes) -> None:
+    select = sql.SQL("SELECT secret FROM {}.store").format(sql.Identifier(name))
+    if await (await connection.execute(select)).fetchone() != (secret,):
+        raise SecretMismatchError(
+            f"the store in the schema {name} has another secret; stores that share tenants have one"
+        )
+
+
+async def _check_confined(connection: Connection, name: str) -> None:
+    """Refuse a role, or a table, for which the policies of the schema are not in force."""
+    found = await connection.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_roles r ON r.rolname = current_user "
+        "WHERE c.relnamespace = $1::regnamespace AND c.relkind = 'r' AND c.relname <> 'store' "
+        "AND (r.rolsuper OR r.rolbypassrls OR NOT c.relrowsecurity "
+        "OR pg_has_role(c.relowner, 'USAGE')) LIMIT 1",
+        (f'"{name}"',),
+    )
+    if found.rowcount:
+        raise ConfigError(
+            "row_security=True needs a role that is neither a superuser nor the owner of the "
+            f"tables in the schema {name}, nor may bypass its policies"
+        )

@@ -1,0 +1,191 @@
+"""The connections to PostgreSQL: a pool in one event loop, and statements sent together.
+
+Statements that are sent together cost one wait for the server. Nothing is set on a connection for
+longer than a transaction, so that it may be another one behind a pooler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool
+
+from hiermem.errors import ConfigError, MemoryClosedError, UsageError
+from hiermem.process import HomeProcess
+from hiermem.stores.postgres.failures import FAILURES, translate
+
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+#: A statement and the values of $1, $2, and so on.
+Sent: TypeAlias = tuple[str, Sequence[Any]]
+
+#: Seconds in which a connection must be made, where the connection string does not say.
+_CONNECT = 10
+
+
+def shown(dsn: str) -> str:
+    """Return the host and the database of a connection string, which may be shown to anyone.
+
+    Raises ConfigError for what is no connection string.
+    """
+    try:
+        named = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise ConfigError(
+            "this is no connection string of PostgreSQL; give postgresql://user@host/database"
+        ) from None
+    return f"{named.get('host') or 'localhost'}/{named.get('dbname') or named.get('user') or ''}"
+
+
+def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
+    """Return how connections are made: they commit by themselves and use $1 for values."""
+    timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
+    return {
+        "autocommit": True,
+        "prepare_threshold": 5 if prepare else None,
+        "cursor_factory": psycopg.AsyncRawCursor,
+        **timeout,
+    }
+
+
+class _Pipeline(psycopg.AsyncPipeline):
+    """Ends with a Sync and nothing after it.
+
+    The driver's own sends a Flush as well, at which the server stops its clock for a transaction
+    that is idle. Then a process that stops would keep its locks for ever.
+    """
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        self._enqueue_sync()
+        try:
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
+class Connections:
+    """A pool of connections, which belongs to the event loop that uses it first."""
+
+    def __init__(
+        self, dsn: str, *, smallest: int, largest: int, patience: float, prepare: bool
+    ) -> None:
+        self.shown = shown(dsn)
+        self._home = HomeProcess()
+        self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
+            AsyncConnectionPool,
+            dsn,
+            kwargs=settings(dsn, prepare=prepare),
+            min_size=smallest,
+            max_size=largest,
+            timeout=patience,
+            reconnect_timeout=patience,
+            open=False,
+        )
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._using = 0
+        self._unanswered: set[Connection] = set()
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Wait until no connection is in use, then close all of them."""
+        self._home.check()
+        self._closed = True
+        await self._unused.wait()
+        if self._pool is not None:
+            await self._pool.close()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[Connection]:
+        """Lend a connection on which no transaction is open; roll back what is open at the end."""
+        self._home.check()
+        if self._closed:
+            raise MemoryClosedError("the store is closed; open it again")
+        self._using += 1
+        self._unused.clear()
+        try:
+            pool = await self._opened()
+            try:
+                connection = await pool.getconn()
+            except FAILURES as error:
+                raise translate(error, self.shown) from None
+            try:
+                self._unanswered.add(connection)
+                yield connection
+            finally:
+                self._unanswered.discard(connection)
+                await self._give_back(connection, pool)
+        finally:
+            self._using -= 1
+            if not self._using:
+                self._unused.set()
+
+    def came_lost(self, connection: Connection) -> bool:
+        """Return whether a lent connection is closed and has answered nothing since it was lent."""
+        return connection.closed and connection in self._unanswered
+
+    async def renew(self) -> None:
+        """Replace the connections that were lost."""
+        with suppress(*FAILURES):
+            await (await self._opened()).check()
+
+    async def _opened(self) -> AsyncConnectionPool[Connection]:
+        """Return the pool, which belongs to the event loop that uses it first."""
+        loop = asyncio.get_running_loop()
+        async with self._opening:
+            if self._pool is None:
+                self._pool, self._loop = self._make(), loop
+                await self._pool.open()
+        if loop is not self._loop:
+            raise UsageError("this store is used in another event loop; open it again in this one")
+        return self._pool
+
+    async def _give_back(
+        self, connection: Connection, pool: AsyncConnectionPool[Connection]
+    ) -> None:
+        try:
+            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                await connection.rollback()
+        except FAILURES:
+            pass  # it is lost; the pool finds out
+        finally:
+            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                await connection.close()
+            await pool.putconn(connection)
+
+    async def send(
+        self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
+    ) -> list[list[tuple[Any, ...]]]:
+        """Send the statements together and return the rows of each; ``committing`` with the last.
+
+        Raises an error of hiermem; the first statement that failed ended the transaction.
+        """
+        cursors: list[psycopg.AsyncCursor[tuple[Any, ...]]] = []
+        failed: Exception | None = None
+        sent = False
+        try:
+            connection._pipeline = _Pipeline(connection)  # noqa: SLF001 - it takes no other
+            async with connection.pipeline():
+                # An error that left this block would be written to the driver's log, with the text
+                # of the one that follows it.
+                try:
+                    for sql, values in statements:
+                        cursors.append(await connection.execute(sql.encode(), values))
+                    sent = committing
+                except FAILURES as error:
+                    failed = error
+            if failed is None:
+                self._unanswered.discard(connection)
+                return [await one.fetchall() if one.description else [] for one in cursors]
+        except FAILURES as error:
+            failed = failed or error
+        raise translate(failed, self.shown, committing=sent) from None

@@ -1,0 +1,113 @@
+"""Translation of PostgreSQL's failures for the caller, by SQLSTATE.
+
+The text of an error is always our own: PostgreSQL quotes rows in its details, and a driver quotes
+connection strings. No cause is kept for the same reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from hiermem.errors import (
+    ConfigError,
+    HiermemError,
+    InvalidTextError,
+    MemoryClosedError,
+    StoreBusyError,
+    StoreError,
+    UsageError,
+)
+
+#: What the driver and its pool may raise.
+FAILURES: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
+#: The state of ``SELECT 1 / 0``, with which a statement refuses a write that contradicts the store.
+REFUSED: Final = "22012"
+#: Failures that pass: a conflict, a lock, a time limit, too many connections, a server that stops
+#: or is starting, or one that is only read.
+_BUSY: Final = {
+    "40001": "another write came between",
+    "40P01": "another write came between",
+    "55P03": "another write holds the session for too long",
+    "57014": "a statement took longer than its time limit",
+    "25P03": "the transaction waited too long for this process",
+    "25P04": "the transaction took longer than its time limit",
+    "53300": "it has no connection left",
+    "57P01": "it is being stopped",
+    "57P02": "it is being stopped",
+    "57P03": "it is starting or stopping",
+    "25006": "it takes no writes now, as a replica",
+}
+
+
+#: What a server says when it refuses a connection: libpq keeps no state of it.
+_REFUSED: Final = {
+    "too many": "53300",
+    "connection slots": "53300",
+    "starting up": "57P03",
+    "shutting down": "57P03",
+    "authentication failed": "28P01",
+    "no password": "28P01",
+    "pg_hba": "28000",
+    "role": "28000",
+    "database": "3D000",
+}
+
+
+def refused_connection(error: psycopg.Error) -> str:
+    """Return the SQLSTATE that the text of a failed connection means, or "" for any other one."""
+    text = str(error)
+    if "FATAL" not in text and "no password" not in text:
+        return ""
+    return next((state for words, state in _REFUSED.items() if words in text), "")
+
+
+def translate(error: Exception, shown: str, *, committing: bool = False) -> Exception:
+    """Return the error of hiermem that corresponds to ``error``, or ``error`` if there is none.
+
+    ``shown`` names the server and the database. ``committing`` says that the commit was sent; then
+    it is unknown whether a write took effect whose connection was lost.
+    """
+    if isinstance(error, PoolClosed):
+        return MemoryClosedError("the store is closed; open it again")
+    if isinstance(error, PoolTimeout):
+        return StoreBusyError(f"no connection to {shown} was free in time; try again")
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidTextError("a text holds a lone surrogate; replace it before storing")
+    if isinstance(error, OverflowError):
+        return UsageError("a number is beyond the 64 bits that the store keeps")
+    if isinstance(error, psycopg.Error):
+        return _of_server(error, shown, committing=committing)
+    return error
+
+
+def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> HiermemError:
+    state = error.sqlstate or refused_connection(error)
+    where = f"PostgreSQL at {shown}"
+    made: HiermemError
+    if state in _BUSY:
+        made = StoreBusyError(f"{where}: {_BUSY[state]} ({state}); try again")
+    elif state.startswith("28"):
+        made = ConfigError(
+            f"{where} refused the user or the password ({state}); check the connection string"
+        )
+    elif state in ("3D000", "42501"):
+        what = "has no such database" if state == "3D000" else "denies this to the role"
+        made = ConfigError(f"{where} {what} ({state})")
+    elif state == REFUSED:
+        made = UsageError(
+            "the write contradicts what is stored: a flag, a parent or a copied text is for "
+            "something that does not exist"
+        )
+    elif state.startswith(("21", "22", "23")) or isinstance(error, psycopg.DataError):
+        made = UsageError(f"the write contradicts what is stored ({state or 'a value'})")
+    elif not state or state.startswith("08"):
+        made = StoreError(f"the connection to {where} was lost or not made")
+    else:
+        made = StoreError(f"{where} failed ({state})")
+    lost = not state or state.startswith(("08", "57P"))
+    if committing and lost and isinstance(made, StoreError):
+        made.committed = None
+    return made

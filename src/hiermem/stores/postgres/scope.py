@@ -1,0 +1,263 @@
+"""What is common to all operations of one tenant: its locks, its transactions, its statements."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from hiermem.errors import ReadOnlyError, StoreError
+from hiermem.stores.postgres.connections import Connection, Connections, Sent
+from hiermem.stores.postgres.statements import Query, Statement, digest, lock_number
+from hiermem.types import SessionRecord
+
+T = TypeVar("T")
+
+#: The number of sessions whose record a store remembers.
+_REMEMBERED: Final = 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What each transaction of a store begins with: its schema, and its limits in seconds."""
+
+    schema: str
+    lock_timeout: float
+    statement_timeout: float
+    idle_timeout: float
+    read_only: bool
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the values for _SETTINGS."""
+        limits = (self.lock_timeout, self.statement_timeout, self.idle_timeout)
+        # A table of that name in the session's own temporary schema must not come first.
+        return f'"{self.schema}", pg_temp', *(f"{1000 * limit:.0f}" for limit in limits)
+
+
+_SETTINGS: Final = (
+    "set_config('hiermem.tenant', $1::text, true), set_config('search_path', $2, true), "
+    "set_config('lock_timeout', $3, true), set_config('statement_timeout', $4, true), "
+    "set_config('idle_in_transaction_session_timeout', $5, true)"
+)
+#: Every statement of the transaction sees the state from before its first one.
+_ONE_STATE: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
+_COMMIT: Final[Sent] = ("COMMIT", ())
+_WRITING: Final = "set_config('hiermem.ok', '1', true), set_config('hiermem.applied', '0', true)"
+_KNOWN: Final = (
+    "WITH known AS (INSERT INTO {schema}.tenants (tenant, name) VALUES ($1::text::uuid, $6) "
+    "ON CONFLICT DO NOTHING) "
+)
+
+
+@dataclass
+class Shared:
+    """What the scopes of one store share."""
+
+    connections: Connections
+    settings: Settings
+    heads: dict[tuple[str, str], tuple[int, SessionRecord]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, SessionRecord]]
+    )
+    turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary[tuple[str, str], asyncio.Lock]
+    )
+
+
+class Scope:
+    """One tenant's part of a store, as its statements see it."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        self.name = name
+        self.tenant = digest(name)
+        self.read_only = shared.settings.read_only
+        self._shared = shared
+        self._waiting: list[tuple[Query[Any], asyncio.Future[list[tuple[Any, ...]]]]] = []
+        self._reading: set[asyncio.Task[None]] = set()
+        self._lock = lock_number(shared.settings.schema, self.tenant)
+
+    # -- statements
+
+    def sent(self, statement: Statement | Query[Any]) -> Sent:
+        """Return the statement with the tenant as its first value."""
+        return statement.sql, (self.tenant, *statement.values)
+
+    def prologue(
+        self, names: Iterable[str] | None = None, *, whole: bool = False, writing: bool = False
+    ) -> Sent:
+        """Return the statement that a transaction begins with.
+
+        It waits for the locks of ``names``, and for the tenant's: together with others, or alone
+        where ``whole``. None takes no lock, for a transaction that reads. ``writing`` enters the
+        tenant's name.
+        """
+        values: list[Any] = [self.tenant, *self._shared.settings.texts()]
+        if names is None:
+            return f"SELECT {_SETTINGS}", values
+        wanted = [_SETTINGS, _WRITING]
+        before = ""
+        if writing:
+            before = _KNOWN.replace("{schema}", f'"{self._shared.settings.schema}"')
+            values.append(self.name)
+        locks = [("" if whole else "_shared", self._lock)]
+        locks += [("", number) for number in sorted({self._number(name) for name in names})]
+        for shared, number in locks:
+            values.append(number)
+            wanted.append(f"pg_advisory_xact_lock{shared}(${len(values)}::bigint)")
+        return f"{before}SELECT {', '.join(wanted)}", values
+
+    def try_locks(self, names: Iterable[str], *, whole: bool = False) -> Sent:
+        """Return the statement that tries to take more locks; its row says which were free."""
+        numbers = [self._number(name) for name in names] + ([self._lock] if whole else [])
+        tried = (f"pg_try_advisory_xact_lock(${n}::bigint)" for n in range(1, len(numbers) + 1))
+        return f"SELECT {', '.join(tried)}", numbers
+
+    def index_lock(self, *, together: bool = False) -> Sent:
+        """Return the statement that waits for the lock of the index over all sessions.
+
+        It must be the last lock of its transaction, so that whoever holds it waits for none.
+        ``together`` is for those who put or drop blocks of sessions that they have locked, and
+        dissolve nothing.
+        """
+        number = lock_number(self._shared.settings.schema, self.tenant, "segments", "")
+        shared = "_shared" if together else ""
+        return f"SELECT pg_advisory_xact_lock{shared}($1::bigint)", (number,)
+
+    def _number(self, name: str) -> int:
+        return lock_number(self._shared.settings.schema, self.tenant, name)
+
+    # -- transactions
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
+        """Lend a connection; what is open on it at the end is rolled back."""
+        return self._shared.connections.use()
+
+    async def on_connection(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run ``work`` on a connection, and on a fresh one if that was lost before it was lent."""
+        connections = self._shared.connections
+        for last in (False, True):
+            async with connections.use() as connection:
+                try:
+                    return await work(connection)
+                except StoreError as error:
+                    lost = connections.came_lost(connection) and error.committed is not None
+                    if last or not lost:
+                        raise
+            await connections.renew()
+        raise AssertionError("the last run returns or raises")
+
+    async def send(
+        self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
+    ) -> list[list[tuple[Any, ...]]]:
+        """Send the statements together; see ``Connections.send``."""
+        return await self._shared.connections.send(connection, statements, committing=committing)
+
+    async def read(self, query: Query[T]) -> T:
+        """Read in one state of the store. Reads that begin at the same time are sent together."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
+        if not self._waiting:
+            task = loop.create_task(self._read_together())
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        self._waiting.append((query, answer))
+        return query.read(await answer)
+
+    async def _read_together(self) -> None:
+        together, self._waiting = self._waiting, []
+        try:
+            found = await self._found([query for query, _ in together])
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            if len(together) == 1 or not isinstance(error, Exception):
+                found = [error] * len(together)
+            else:  # each has its own error, or none
+                found = [await self._found_or_error(query) for query, _ in together]
+        for (_, answer), rows in zip(together, found, strict=True):
+            if answer.done():  # whoever waited was cancelled
+                continue
+            if isinstance(rows, BaseException):
+                answer.set_exception(rows)
+            else:
+                answer.set_result(rows)
+
+    async def _found(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            return await self.send(connection, [self.prologue(), *map(self.sent, queries)])
+
+        return (await self.on_connection(work))[1:]
+
+    async def _found_or_error(self, query: Query[Any]) -> Any:
+        try:
+            return (await self._found([query]))[0]
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            return error
+
+    async def read_one_state(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Run queries that all see the same state of the store, and wait for them once."""
+        begun: list[Sent] = [_ONE_STATE, self.prologue()]
+        sent = [*begun, *map(self.sent, queries), _COMMIT]
+
+        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            return await self.send(connection, sent)
+
+        found = (await self.on_connection(work))[len(begun) : -1]
+        return [query.read(rows) for query, rows in zip(queries, found, strict=True)]
+
+    async def write(
+        self,
+        names: Iterable[str],
+        statements: Sequence[Statement],
+        *,
+        whole: bool = False,
+        index: Sequence[Sent] = (),
+    ) -> list[list[tuple[Any, ...]]]:
+        """Run the statements under the locks of ``names`` and commit; return the rows of each.
+
+        ``index`` is the lock of the index over all sessions, if they write to it.
+        """
+        if self.read_only:
+            raise ReadOnlyError
+        begun = [self.prologue(names, whole=whole, writing=True), *index]
+        sent = [*begun, *map(self.sent, statements)]
+
+        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            return await self.send(connection, sent, committing=True)
+
+        return (await self.on_connection(work))[len(begun) :]
+
+    async def write_alone(self, query: Query[T]) -> T:
+        """Run one statement that needs no lock but those of the rows it hits, and commit it."""
+        if self.read_only:
+            raise ReadOnlyError
+
+        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            return await self.send(connection, [self.prologue(), self.sent(query)], committing=True)
+
+        return query.read((await self.on_connection(work))[1])
+
+    # -- what is remembered of sessions
+
+    def remembered(self, session_id: str) -> tuple[int, SessionRecord] | None:
+        """Return the session's number and record as this process last saw them."""
+        return self._shared.heads.get((self.tenant, session_id))
+
+    def remember(self, number: int, record: SessionRecord) -> None:
+        """Remember a record, and forget the one that was longest here if there are too many."""
+        heads = self._shared.heads
+        heads[self.tenant, record.id] = number, record
+        if len(heads) > _REMEMBERED:
+            del heads[next(iter(heads))]
+
+    def forget(self, session_ids: Iterable[str] | None = None) -> None:
+        """Forget these sessions, or all of the tenant's."""
+        heads = self._shared.heads
+        if session_ids is None:
+            session_ids = [id_ for tenant, id_ in heads if tenant == self.tenant]
+        for session_id in session_ids:
+            heads.pop((self.tenant, session_id), None)
+
+    def turn(self, session_id: str) -> asyncio.Lock:
+        """Return the lock under which this process writes to the session."""
+        return self._shared.turns.setdefault((self.tenant, session_id), asyncio.Lock())

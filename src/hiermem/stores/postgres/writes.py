@@ -1,0 +1,496 @@
+"""The statements that write: what changes come to, in the order in which they are applied.
+
+Nothing here waits. A statement that must hit a row, and does not, fails by itself, so that
+everything may be sent together with the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.core.summaries.due import due_by_change
+from hiermem.stores import rows, tree_rows
+from hiermem.stores.contract import refuse
+from hiermem.stores.postgres import due, segments
+from hiermem.stores.postgres import statements as tables
+from hiermem.stores.postgres.reads import RECORD
+from hiermem.stores.postgres.statements import OK, SESSION, Statement, digest
+from hiermem.types import SessionRecord
+from hiermem.types.transaction import (
+    TERMS,
+    Attempt,
+    Block,
+    Changes,
+    Copy,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    Rewrite,
+    RunRecord,
+    ViewRecord,
+)
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
+
+#: The session's number, and the number of its message with the index $3.
+_NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
+_MESSAGE: Final = f"({_NUMBER} << {rows.INDEX_BITS}) + $3"
+_HEAD: Final = rows.HEAD.split(", ")
+_FIXED: Final = rows.FIXED.split(", ")
+_COLUMNS: Final = rows.MESSAGE.split(", ")[1:]
+
+#: The tables whose rows hold a session's number, and those that hold its name or a subject.
+_BY_NUMBER: Final = (
+    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "due", "heads",
+    "sessions",
+)  # fmt: skip
+_JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
+_BY_NAME: Final = (("views", "session_id"), *_JOURNAL, ("records", "scope"))
+#: All tables that hold a tenant's data.
+OF_TENANT: Final = (
+    "messages", "versions", *_BY_NUMBER, *(table for table, _ in _BY_NAME), "segments", "pages",
+    "replaced", "restores", "restored_rows", "tenants",
+)  # fmt: skip
+
+
+def _sets(columns: Sequence[str], first: int) -> str:
+    return ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, first))
+
+
+def _hits(change: str, count: str = "1") -> str:
+    """Return the statement that fails unless ``change`` hits as many rows as ``count`` says."""
+    return (
+        f"WITH hit AS ({change} RETURNING 1) "
+        f"SELECT 1 / (CASE WHEN count(*) = {count} OR NOT {OK} THEN 1 ELSE 0 END) FROM hit"
+    )
+
+
+# -- the record
+
+
+_FOLLOWS: Final = (
+    f"WITH hit AS (UPDATE heads SET {_sets(_HEAD, 5)} FROM sessions s WHERE s.tenant = $1 "
+    "AND s.id = $2 AND s.session = $3 AND heads.tenant = $1 AND heads.session = s.session "
+    "AND heads.version = $4 RETURNING 1) "
+    "SELECT g.ok, x.* FROM "
+    "(SELECT set_config('hiermem.ok', count(*)::text, true) AS ok FROM hit) g "
+    f"LEFT JOIN LATERAL (SELECT {RECORD} FROM {SESSION} AND g.ok <> '1') x ON true"
+)
+_REPLACE_HEAD: Final = (
+    f"UPDATE heads SET {_sets(_HEAD, 3)} WHERE tenant = $1 AND session = {_NUMBER} AND {OK}"
+)
+_REPLACE_FIXED: Final = (
+    f"UPDATE sessions SET {_sets(_FIXED, 3)} WHERE tenant = $1 AND id = $2 AND {OK}"
+)
+
+
+def follow(number: int, before: SessionRecord, after: SessionRecord) -> Statement:
+    """Return the statement that writes ``after`` if ``before`` is what is stored.
+
+    Its row is "1", or another text and the columns of the record that is stored instead. In that
+    case, the statements after it change nothing.
+    """
+    return Statement(_FOLLOWS, (after.id, number, before.version, *rows.head_row(after)))
+
+
+def record(before: SessionRecord | None, after: SessionRecord) -> Iterator[Statement]:
+    """Yield the statements that write the record; what an append leaves only where it differs."""
+    if before is None:
+        yield tables.SESSIONS.put([(after.id, *rows.fixed_row(after))])
+        yield from record_of(after)
+        return
+    yield Statement(_REPLACE_HEAD, (after.id, *rows.head_row(after)))
+    if rows.same_fixed(before, after):
+        return
+    yield Statement(_REPLACE_FIXED, (after.id, *rows.fixed_row(after)))
+    if before.metadata == after.metadata:
+        return
+    yield _of_session("DELETE FROM session_metadata m", after.id)
+    yield from _metadata(after)
+
+
+def record_of(after: SessionRecord) -> Iterator[Statement]:
+    """Yield the statements that write the rest of a new session's record."""
+    yield tables.HEADS.put([rows.head_row(after)], after.id)
+    yield from _metadata(after)
+
+
+def _metadata(after: SessionRecord) -> Iterator[Statement]:
+    if after.metadata:
+        yield tables.METADATA.put(list(after.metadata.items()), after.id)
+
+
+def _of_session(delete: str, session_id: str, where: str = "", *values: Any) -> Statement:
+    """Return the statement that deletes rows ``m`` of the session."""
+    return Statement(
+        f"{delete} WHERE m.tenant = $1 AND m.session = {_NUMBER} AND {OK}{where}",
+        (session_id, *values),
+    )
+
+
+# -- changes
+
+
+def changed(
+    before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
+) -> Iterator[Statement]:
+    """Yield the statements for everything in ``changes`` but the record itself."""
+    session_id = after.id
+    tree = after.tree if changes.tree is None else changes.tree
+    if changes.copy is not None:
+        yield from _copied(session_id, tree, changes.copy)
+    if changes.messages:
+        messages = [rows.message_row(0, stored) for stored in changes.messages]
+        yield tables.MESSAGES.put(messages, session_id)
+    if changes.keys:
+        entries = [(key, entry.index, entry.fingerprint) for key, entry in changes.keys]
+        yield tables.KEYS.put(entries, session_id)
+    for index, flag in changes.flags:
+        yield _flagged(after, index, flag)
+    for rewrite in changes.rewrites:
+        yield from _rewritten(after, rewrite)
+    if changes.events:
+        yield tables.EVENTS.put([rows.event_row(event) for event in changes.events], session_id)
+    yield from _structure(session_id, tree, changes)
+    for name in changes.drop_views:
+        yield _drop("views", session_id, name)
+    for kind, key in changes.drop_records:
+        yield _drop("records", kind, session_id, key)
+    yield from due.note(session_id, due_by_change(before, after, changes))
+
+
+def _copied(session_id: str, tree: int, copy: Copy) -> Iterator[Statement]:
+    """Yield the statements that copy messages, their versions, keys and texts from the source."""
+    of = "o.tenant = $1 AND o.id = $3 AND s.tenant = $1 AND s.id = $2"
+    columns = ", ".join(f"m.{name}" for name in _COLUMNS)
+    for table, order in (("messages", "m.message"), ("versions", "m.edit")):
+        yield Statement(
+            f"INSERT INTO {table} (tenant, {rows.MESSAGE}) "
+            f"SELECT $1, m.message + ((s.session - o.session) << {rows.INDEX_BITS}), {columns} "
+            f"FROM sessions s, sessions o JOIN {table} m ON m.tenant = o.tenant "
+            f"AND m.message >= o.session << {rows.INDEX_BITS} "
+            f"AND m.message < (o.session << {rows.INDEX_BITS}) + $4 WHERE {of} ORDER BY {order}",
+            (session_id, copy.source, copy.stop),
+        )
+    yield Statement(
+        f"INSERT INTO keys (tenant, session, {rows.KEY}) "
+        "SELECT $1, s.session, m.key, m.message_index, m.fingerprint FROM sessions s, sessions o "
+        "JOIN keys m ON m.tenant = o.tenant AND m.session = o.session AND m.message_index < $4 "
+        f"WHERE {of}",
+        (session_id, copy.source, copy.stop),
+    )
+    wanted = list(dict.fromkeys(copy.revisions))
+    if wanted:
+        columns = ", ".join(f"r.{name}" for name in tree_rows.REVISION.split(", "))
+        yield Statement(
+            _hits(
+                f"INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "
+                f"SELECT $1, s.session, $4, {columns} FROM sessions s, sessions o "
+                "JOIN heads h ON h.tenant = o.tenant AND h.session = o.session "
+                "JOIN revisions r ON r.tenant = o.tenant AND r.session = o.session "
+                "AND r.tree = h.tree JOIN unnest($5::text[], $6::bigint[]) "
+                "WITH ORDINALITY AS w(id, number, place) "
+                f"ON w.id = r.node_id AND w.number = r.number WHERE {of} ORDER BY w.place",
+                "cardinality($5::text[])",
+            ),
+            (session_id, copy.source, tree, *map(list, zip(*wanted, strict=True))),
+        )
+
+
+def _flagged(after: SessionRecord, index: int, flag: str) -> Statement:
+    if not 0 <= index < after.messages:
+        raise refuse(after.id, f"a flag is for message {index}, which does not exist")
+    return Statement(
+        "UPDATE messages SET flags = CASE WHEN flags::jsonb ? $4 THEN flags "
+        "ELSE (coalesce(flags, '[]')::jsonb || to_jsonb($4::text))::text END "
+        f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}",
+        (after.id, index, flag),
+    )
+
+
+def _rewritten(after: SessionRecord, rewrite: Rewrite) -> Iterator[Statement]:
+    index = rewrite.message.index
+    if not 0 <= index < after.messages:
+        raise refuse(after.id, f"a rewrite is of message {index}, which does not exist")
+    place = (after.id, index)
+    of_message = f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}"
+    if rewrite.kind == "edit":
+        yield Statement(
+            f"INSERT INTO versions (tenant, {rows.MESSAGE}) "
+            f"SELECT tenant, {rows.MESSAGE} FROM messages {of_message}",
+            place,
+        )
+    elif rewrite.kind == "erase":
+        yield Statement(f"DELETE FROM versions {of_message}", place)
+        yield Statement(
+            f"UPDATE keys SET fingerprint = NULL WHERE tenant = $1 AND session = {_NUMBER} "
+            f"AND message_index = $3 AND key = (SELECT key FROM messages {of_message})",
+            place,
+        )
+    yield Statement(
+        f"UPDATE messages SET {_sets(_COLUMNS, 4)} {of_message}",
+        (*place, *rows.message_row(0, rewrite.message)[1:]),
+    )
+    holding = " AND m.stop > $3 AND m.start <= $3"
+    yield segments.dissolved(after.id, holding, index)
+    yield segments.dropped(after.id, holding, index)
+
+
+def _structure(session_id: str, tree: int, changes: Changes[Any]) -> Iterator[Statement]:
+    """Yield the statements for dropped, forgotten and new nodes and the parents of older nodes."""
+    if changes.drop_tree is not None:
+        for table in ("nodes", "revisions"):
+            yield _of_session(
+                f"DELETE FROM {table} m", session_id, " AND m.tree = $3", changes.drop_tree
+            )
+    if changes.drop:
+        ids = " AND m.tree = $3 AND m.id = ANY($4::text[])"
+        yield _of_session("DELETE FROM nodes m", session_id, ids, tree, list(changes.drop))
+    if forgotten := [*changes.drop, *changes.forget]:
+        ids = " AND m.tree = $3 AND m.node_id = ANY($4::text[])"
+        yield _of_session("DELETE FROM revisions m", session_id, ids, tree, forgotten)
+    if changes.nodes:
+        nodes = [tree_rows.node_row(node) for node in changes.nodes]
+        yield tables.NODES.put(nodes, session_id, tree)
+    for child, parent in changes.parents:
+        yield Statement(
+            _hits(
+                "UPDATE nodes SET parent = $5, version = version + 1 WHERE tenant = $1 "
+                f"AND session = {_NUMBER} AND tree = $3 AND id = $4 AND {OK}"
+            ),
+            (session_id, tree, child, parent),
+        )
+
+
+# -- removal
+
+
+def _drop(table: str, *names: str) -> Statement:
+    return Statement(f"DELETE FROM {table} WHERE tenant = $1 AND place = $2 AND {OK}",
+                     (digest(*names),))  # fmt: skip
+
+
+def dropped_records(places: Iterable[tuple[str, str, str]]) -> Iterator[Statement]:
+    """Yield the statements that delete the records with these (kind, scope, key)."""
+    return (_drop("records", *place) for place in places)
+
+
+def _named(tables: Sequence[tuple[str, str]], name: str) -> Iterator[Statement]:
+    for table, column in tables:
+        yield Statement(
+            f"DELETE FROM {table} WHERE tenant = $1 AND {column} = $2 "
+            f"AND hashtextextended({column}, 0) = hashtextextended($2, 0)",
+            (name,),
+        )
+
+
+def dropped_journal(subject: str) -> Iterator[Statement]:
+    """Yield the statements that delete the runs of this subject and the calls charged to it."""
+    return _named(_JOURNAL, subject)
+
+
+def deleted(session_id: str) -> Iterator[Statement]:
+    """Yield the statements that delete all of a session, and all rows that hold its name.
+
+    What a restore of it brought, and did not finish, is deleted too.
+    """
+    yield from deleted_shown(session_id)
+    yield from dropped_restore(session_id)
+    yield Statement("DELETE FROM restores WHERE tenant = $1 AND id = $2", (session_id,))
+
+
+def dropped_restore(session_id: str) -> Iterator[Statement]:
+    """Yield the statements that delete what an unfinished restore brought of a session."""
+    for statement in _deleted_rows(session_id):
+        sql = statement.sql.replace("FROM sessions WHERE", "FROM restores WHERE")
+        yield Statement(sql, statement.values)
+    yield Statement("DELETE FROM restored_rows WHERE tenant = $1 AND id = $2", (session_id,))
+    yield Statement(
+        "UPDATE restores SET session = NULL, chain = NULL, first = NULL "
+        "WHERE tenant = $1 AND id = $2",
+        (session_id,),
+    )
+    yield Statement(
+        "DELETE FROM restores WHERE tenant = $1 AND id = $2 AND digest IS NULL", (session_id,)
+    )
+
+
+def deleted_shown(session_id: str) -> Iterator[Statement]:
+    """Yield the statements that delete a session but for what a restore is bringing.
+
+    The empty id stands for what belongs to no session.
+    """
+    if session_id == NO_SESSION:
+        for table, column in _BY_NAME:
+            kept = f" AND m.kind <> '{STORE_COPY}'" if table == "records" else ""
+            yield Statement(
+                f"DELETE FROM {table} m WHERE m.tenant = $1 AND NOT EXISTS (SELECT FROM sessions s "
+                f"WHERE s.tenant = m.tenant AND s.id = m.{column}){kept}"
+            )
+        return
+    yield segments.dissolved(session_id)
+    yield from _deleted_rows(session_id)
+    yield from _named(_BY_NAME, session_id)
+
+
+def _deleted_rows(session_id: str) -> Iterator[Statement]:
+    """Yield the statements that delete the rows that hold the session's number."""
+    for table in ("messages", "versions"):
+        yield Statement(
+            f"DELETE FROM {table} WHERE tenant = $1 AND message >= {_NUMBER} << {rows.INDEX_BITS} "
+            f"AND message < ({_NUMBER} + 1) << {rows.INDEX_BITS}",
+            (session_id,),
+        )
+    for table in _BY_NUMBER:
+        yield _of_session(f"DELETE FROM {table} m", session_id)
+
+
+# -- writes without a decision
+
+
+def runs(given: Sequence[RunRecord]) -> Statement:
+    """Return the statement that inserts runs, or replaces those of the same ids."""
+    return tables.RUNS.put([tree_rows.run_row(run) for run in given])
+
+
+def attempts(given: Sequence[Attempt], where: str = "") -> Iterator[Statement]:
+    """Yield the statement that inserts attempts, or replaces those of the same ids."""
+    if given:
+        made = tables.ATTEMPTS.put([tree_rows.attempt_row(attempt) for attempt in given])
+        yield Statement(made.sql.replace(OK, f"{OK}{where}"), made.values)
+
+
+_SAME_EPOCHS: Final = (
+    "NOT EXISTS (SELECT FROM unnest($2::text[], $3::bigint[]) AS e(id, epoch) WHERE NOT EXISTS ("
+    "SELECT FROM sessions s JOIN heads h ON h.tenant = s.tenant AND h.session = s.session "
+    "WHERE s.tenant = $1 AND s.id = e.id AND h.epoch = e.epoch))"
+)
+_STANDING: Final = (
+    "NOT EXISTS (SELECT FROM unnest($4::uuid[], $5::text[], $6::bigint[]) "
+    "AS e(place, body, version) WHERE NOT EXISTS ("
+    "SELECT FROM records r WHERE r.tenant = $1 AND r.place = e.place "
+    "AND r.body = e.body AND r.version = e.version))"
+)
+_EXPECTED: Final = (
+    "NOT EXISTS (SELECT FROM unnest($7::uuid[], $8::bigint[]) AS e(place, version) WHERE "
+    "coalesce((SELECT r.version FROM records r WHERE r.tenant = $1 AND r.place = e.place), 0) "
+    "<> e.version)"
+)
+
+
+def only_if(
+    epochs: Mapping[str, int], standing: Sequence[Record] = (), writes: Sequence[RecordWrite] = ()
+) -> Statement:
+    """Return the statement after which nothing is changed unless all of this holds.
+
+    Its row is "1" where it does.
+    """
+    expected = [
+        (digest(one.kind, one.scope, one.key), one.expected)
+        for one in writes
+        if one.expected is not None
+    ]
+    held = [(digest(one.kind, one.scope, one.key), one.body, one.version) for one in standing]
+    return Statement(
+        "SELECT set_config('hiermem.ok', "
+        f"CASE WHEN {_SAME_EPOCHS} AND {_STANDING} AND {_EXPECTED} THEN '1' ELSE '' END, true)",
+        (
+            list(epochs),
+            list(epochs.values()),
+            *([one[place] for one in held] for place in range(3)),
+            *([one[place] for one in expected] for place in range(2)),
+        ),
+    )
+
+
+def put_records(writes: Sequence[RecordWrite]) -> Iterator[Statement]:
+    """Yield the statements that insert, replace or delete the records."""
+    for write in writes:
+        if write.body is None:
+            yield _drop("records", write.kind, write.scope, write.key)
+            continue
+        place = digest(write.kind, write.scope, write.key)
+        yield Statement(
+            f"INSERT INTO records (tenant, place, {rows.RECORD}) "
+            f"SELECT $1, $2, $3, $4, $5, $6, 1 WHERE {OK} ON CONFLICT (tenant, place) "
+            "DO UPDATE SET body = excluded.body, version = records.version + 1",
+            (place, write.kind, write.scope, write.key, write.body),
+        )
+
+
+def put_view(view: ViewRecord) -> Statement:
+    """Return the statement that inserts the view, or replaces it."""
+    place = digest(view.session_id, view.name)
+    return tables.VIEWS.put([(place, view.session_id, view.name, view.state)])
+
+
+def put_blocks(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
+    """Yield the statements that insert the blocks, or replace those of the same start."""
+    yield from segments.noted(session_id, blocks)
+    yield tables.BLOCKS.put([block_row(block) for block in blocks], session_id)
+
+
+def block_row(block: Block) -> tuple[Any, ...]:
+    """Return the columns of a block that is in no segment."""
+    return block.kind, block.start, block.stop, block.data, 0, 0
+
+
+def drop_blocks(session_id: str, kind: str) -> Iterator[Statement]:
+    """Yield the statements that remove all blocks of ``kind``."""
+    if kind == TERMS:
+        yield segments.dissolved(session_id)
+    yield segments.dropped(session_id, " AND m.kind = $3", kind)
+
+
+_NODE: Final = tree_rows.NODE.split(", ")
+_REVISION: Final = tree_rows.REVISION.split(", ")
+#: The revision's columns come first, so that a write without one leaves them out.
+_COUNT_APPLIED: Final = (
+    "SELECT set_config('hiermem.applied', "
+    "(current_setting('hiermem.applied')::bigint + count(*))::text, true), count(*) FROM hit"
+)
+_INPUTS_SERVE: Final = (
+    "NOT EXISTS (SELECT FROM unnest($5::text[], $6::bigint[]) AS i(id, revision) "
+    "WHERE NOT EXISTS (SELECT FROM nodes o WHERE o.tenant = $1 AND o.session = n.session "
+    "AND o.tree = n.tree AND o.id = i.id AND o.revision = i.revision))"
+)
+_WRITE_NODE: Final = (
+    f"WITH hit AS (UPDATE nodes n SET {_sets(_NODE, 7)} FROM {SESSION} AND n.tenant = $1 "
+    "AND n.session = s.session AND n.tree = coalesce($3::bigint, h.tree) AND n.id = $7 "
+    f"AND n.version = $4 AND {_INPUTS_SERVE} RETURNING n.session, n.tree)"
+)
+_WRITE_REVISION: Final = (
+    f", made AS (INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "
+    "SELECT $1, hit.session, hit.tree, "
+    + ", ".join(f"${number}" for number in range(7 + len(_NODE), 7 + len(_NODE) + len(_REVISION)))
+    + " FROM hit)"
+)
+
+
+def write_node(session_id: str, tree: int | None, write: NodeWrite) -> Statement:
+    """Return the statement that writes one node by compare-and-swap, with its text.
+
+    Its row is (…, 1) where the node was written, and (…, 0) where it was not.
+    """
+    values = (
+        session_id,
+        tree,
+        write.expected,
+        [id_ for id_, _ in write.inputs],
+        [number for _, number in write.inputs],
+        *tree_rows.node_row(write.node),
+    )
+    if write.revision is None:
+        return Statement(f"{_WRITE_NODE} {_COUNT_APPLIED}", values)
+    return Statement(
+        f"{_WRITE_NODE}{_WRITE_REVISION} {_COUNT_APPLIED}",
+        (*values, *tree_rows.revision_row(write.revision)),
+    )
+
+
+def if_all_applied(count: int) -> str:
+    """Return the condition that all of ``count`` nodes were written."""
+    return f" AND current_setting('hiermem.applied') = '{count:d}'"

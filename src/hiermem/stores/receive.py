@@ -1,0 +1,148 @@
+"""Restores a dump in batches, each in a transaction of its own, and shows it when it is whole.
+
+What came so far is kept where nothing reads it. Where a restore is cut off, the next one of the
+same rows goes on behind the last batch; rows that turn out to be others begin anew. Of a dump, only
+one batch is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from hiermem.core.log.row_digest import RowDigest, row_bytes
+from hiermem.errors import SessionChangedError, StoreBusyError, UsageError
+from hiermem.stores.dump import Item, RowReader
+from hiermem.types.transaction import TERMS, StoredRow
+
+#: The number of rows in a batch.
+BATCH: Final = 500
+#: The kinds of values that are found by a name that is known without the session.
+_FOUND_BY_NAME: Final = frozenset({"view", "record", "run", "attempt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a restore has come: ``rows`` were taken, which have the digest ``chain``.
+
+    ``first`` is the digest of the first one, which is that of the session's record.
+    """
+
+    rows: int = 0
+    chain: bytes = b""
+    first: bytes = b""
+
+
+class Receiver(Protocol):
+    """What a store does for ``receive``, about one session or what belongs to none.
+
+    Each call is one transaction. Those after ``begin`` raise StoreBusyError where the progress is
+    not what another call left.
+    """
+
+    async def begin(self, reader: RowReader, first: bytes) -> Progress:
+        """Return how far the restore of a session with this record has come, and reserve its place.
+
+        What came of another record is dropped. Raises what ``TenantStore.restore`` does.
+        """
+        ...
+
+    async def add(
+        self, before: Progress, after: Progress, items: Sequence[Item], held: Sequence[StoredRow]
+    ) -> None:
+        """Keep the items where nothing reads them, and the rows ``held`` as they are."""
+        ...
+
+    async def finish(self, before: Progress, digest: str, reader: RowReader) -> None:
+        """Show all of it, with the rows that were held. Raises what ``restore`` does."""
+        ...
+
+    async def drop(self) -> None:
+        """Remove what came so far."""
+        ...
+
+
+def is_held(row: StoredRow) -> bool:
+    """Return whether a row must wait for the end, because it would be found before."""
+    if row["kind"] == "block":
+        return bool(row["value"]["kind"] == TERMS)
+    return row["kind"] in _FOUND_BY_NAME
+
+
+def taken_over(session_id: str) -> StoreBusyError:
+    """Return the error for a restore of which another one changed what had come."""
+    what = f"session {session_id!r}" if session_id else "what belongs to no session"
+    return StoreBusyError(f"another call restores {what} at the same time; call again")
+
+
+async def receive(
+    rows: AsyncIterable[Sequence[StoredRow]],
+    receiver: Callable[[str], Receiver],
+    *,
+    tenant: str,
+) -> None:
+    """Restore the rows of a dump; ``receiver`` makes that of a session, or of the empty id.
+
+    Raises what ``TenantStore.restore`` does.
+    """
+    reader = RowReader(tenant)
+    opened: list[Receiver] = []
+
+    def of_session() -> Receiver:
+        opened.append(receiver(reader.session_id))
+        return opened[0]
+
+    try:
+        await _received(rows, reader, of_session)
+    except (UsageError, SessionChangedError):
+        for one in opened:
+            await one.drop()
+        raise
+
+
+async def _received(
+    rows: AsyncIterable[Sequence[StoredRow]], reader: RowReader, opened: Callable[[], Receiver]
+) -> None:
+    chain, content = RowDigest(every=True), RowDigest()
+    receiver: Receiver | None = None
+    came = Progress()
+    items: list[Item] = []
+    held: list[StoredRow] = []
+    first, count = b"", 0
+    async for page in rows:
+        for row in page:
+            item = reader.take(row)
+            if item is None:
+                continue
+            said = row_bytes(row)
+            chain.add(row, said)
+            content.add(row, said)
+            count += 1
+            first = first or chain.value
+            if receiver is None:
+                receiver = opened()
+                came = await receiver.begin(reader, first)
+            if count <= came.rows:
+                if count == came.rows and chain.value != came.chain:
+                    raise SessionChangedError(reader.session_id)
+                continue
+            if is_held(row):
+                held.append(row)
+            elif item[0] != "session":
+                items.append(item)
+            if count - came.rows == BATCH:
+                after = Progress(count, chain.value, first)
+                await receiver.add(came, after, items, held)
+                came, items, held = after, [], []
+    reader.end()
+    if receiver is None:
+        receiver = opened()
+        came = await receiver.begin(reader, first)
+    if count < came.rows:
+        raise SessionChangedError(reader.session_id)
+    if count > came.rows:
+        after = Progress(count, chain.value, first)
+        await receiver.add(came, after, items, held)
+        came = after
+    await receiver.finish(came, content.text, reader)

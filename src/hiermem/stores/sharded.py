@@ -1,0 +1,112 @@
+"""A store over several databases: each tenant is in one of them, found by its name alone.
+
+The database of a tenant is the one whose name, hashed with the tenant's, gives the largest number.
+So a database that is added takes over some tenants of each of the others, and no tenant moves
+between those. What is stored does not move by itself: before a database is added or removed, name
+the place of each tenant that is not where it would be in ``exceptions``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from hiermem.errors import UsageError
+from hiermem.protocols import Store, TenantStore
+from hiermem.types.transaction import DueSession
+
+__all__ = ["ShardedStore"]
+
+
+class ShardedStore:
+    """A store over ``stores``, which it owns, by their names; all of them have one secret.
+
+    ``exceptions`` are the tenants that are in another store than that of their hash, with its name.
+    """
+
+    def __init__(
+        self, stores: Mapping[str, Store], *, exceptions: Mapping[str, str] | None = None
+    ) -> None:
+        self._stores = dict(stores)
+        self._exceptions = dict(exceptions or {})
+        if not self._stores:
+            raise UsageError("stores is empty; give at least one store by its name")
+        for tenant, name in self._exceptions.items():
+            if name not in self._stores:
+                raise UsageError(
+                    f"tenant {tenant!r} is to be in {name!r}, which is none of the stores "
+                    f"{sorted(self._stores)}"
+                )
+
+    @classmethod
+    async def open(
+        cls,
+        dsns: Mapping[str, str],
+        *,
+        exceptions: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> ShardedStore:
+        """Open the stores in the databases ``dsns``, by name, and create those that are missing.
+
+        A new one gets the secret of the first. ``settings`` are further arguments of
+        ``PostgresStore.open``. Raises SecretMismatchError where the secrets of two differ, and what
+        that call raises; then no store is left open.
+        """
+        from hiermem.stores.postgres import PostgresStore
+
+        stores: dict[str, Store] = {}
+        secret: bytes | None = None
+        try:
+            for name, dsn in dsns.items():
+                stores[name] = await PostgresStore.open(dsn, secret=secret, **settings)
+                secret = secret or await stores[name].tenant("").secret()
+            return cls(stores, exceptions=exceptions)
+        except BaseException:
+            await asyncio.gather(*(store.close() for store in stores.values()))
+            raise
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Return the abilities that all of the stores have."""
+        return frozenset.intersection(*(store.capabilities for store in self._stores.values()))
+
+    def place(self, tenant: str) -> str:
+        """Return the name of the store that holds ``tenant``."""
+        if tenant in self._exceptions:
+            return self._exceptions[tenant]
+        return max(self._stores, key=lambda name: _weight(name, tenant))
+
+    def tenant(self, name: str) -> TenantStore:
+        """Return the handle bound to tenant ``name``; this does no I/O."""
+        return self._stores[self.place(name)].tenant(name)
+
+    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Return up to ``limit`` names of tenants that have anything stored, in order."""
+        found = await asyncio.gather(
+            *(store.tenants(after=after, limit=limit) for store in self._stores.values())
+        )
+        return list(islice(sorted({name for names in found for name in names}), max(limit, 0)))
+
+    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+        """Claim up to ``limit`` sessions that are due, of the stores in a random order.
+
+        The longest due come first within a store, not among all of them.
+        """
+        found: list[DueSession] = []
+        for store in random.sample(list(self._stores.values()), len(self._stores)):
+            if len(found) < limit:
+                found += await store.claim_due(limit - len(found), lease=lease)
+        return found
+
+    async def close(self) -> None:
+        """Finish the operations in progress and close all of the stores."""
+        await asyncio.gather(*(store.close() for store in self._stores.values()))
+
+
+def _weight(name: str, tenant: str) -> bytes:
+    named = f"{len(name)}:{name}{tenant}".encode()
+    return hashlib.blake2b(named, digest_size=8).digest()

@@ -1,0 +1,81 @@
+"""The commands over all tenants: a process that works until it is ended, and one that goes once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from hiermem import Memory, Message
+from hiermem.cli.app import app
+
+
+@pytest.fixture
+def db(tmp_path):
+    """A file with sessions of three tenants, of which nothing is summarised."""
+    path = tmp_path / "m.db"
+    with Memory.open(path) as memory:
+        for tenant in ("a", "b", "c"):
+            session = memory.for_tenant(tenant).session("s")
+            session.append(
+                Message.user(f"{tenant}: the refund of order {n} was {n}.50 EUR " * 20)
+                for n in range(30)
+            )
+            session.flush()
+    return path
+
+
+def left(path):
+    with Memory.open(path) as memory:
+        return [
+            tenant
+            for tenant in memory.tenants()
+            if any(memory.for_tenant(tenant).session("s").status().unfinished.values())
+        ]
+
+
+def test_it_works_for_all_tenants_until_it_is_ended(db):
+    """Ended by the signal that a service manager sends, it gives back what it holds."""
+    assert left(db) == ["a", "b", "c"]
+    command = [sys.executable, "-m", "hiermem.cli", "work", "--db", str(db), "--poll", "0.1"]
+    worker = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    try:
+        end = time.monotonic() + 60
+        while left(db) and time.monotonic() < end:
+            time.sleep(0.2)
+        worker.send_signal(signal.SIGTERM)
+        shown, hints = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+    assert worker.returncode == 0, hints
+    assert shown.startswith("made ")
+    assert "working for all tenants" in hints
+    assert left(db) == []
+
+
+def test_an_update_of_all_tenants_is_resumed_by_name(db):
+    """A cap ends it; what it prints is where the next one begins."""
+    runner = CliRunner()
+    first = runner.invoke(app, ["update", "--all-tenants", "--db", str(db), "--max-calls", "0"])
+    assert first.exit_code == 3
+    assert "hiermem update --all-tenants" in first.output
+    rest = runner.invoke(
+        app, ["update", "--all-tenants", "--db", str(db), "--after", "a", "--json"]
+    )
+    assert rest.exit_code == 0
+    found = json.loads(rest.stdout)["tenants"]
+    assert [one["tenant"] for one in found] == ["b", "c"]
+    assert all(one["made"] for one in found)
+    assert left(db) == ["a"]
+    for words in (["--after", "a"], ["--all-tenants", "-s", "s"]):
+        assert runner.invoke(app, ["update", "--db", str(db), *words]).exit_code == 2

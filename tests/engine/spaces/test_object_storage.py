@@ -1,0 +1,265 @@
+"""A bank on S3 servers: exported, loaded, fought over, refused and interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import traceback
+
+import pytest
+from object_server import SECRET, serving
+from object_servers import RULES, URL, make_revisions, opened
+
+from hiermem import (
+    AsyncMemory,
+    ConditionalWriteError,
+    ConfigError,
+    FolderError,
+    UsageError,
+)
+from hiermem.engine.spaces import object_io
+from hiermem.stores.memory import MemoryStore
+
+pytest.importorskip("obstore", reason="obstore is in the extra object-store")
+
+
+@pytest.fixture(
+    scope="module",
+    params=["small", "moto", pytest.param("seaweedfs", marks=pytest.mark.thorough)],
+)
+def options(request, tmp_path_factory):
+    """Run one server for all tests of this module; each test takes a prefix of its own."""
+    with opened(request.param, tmp_path_factory.mktemp("server") / "data") as options:
+        yield options
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Run a server that a test can make misbehave; nothing waits long between tries."""
+    monkeypatch.setattr(object_io, "_FIRST_PAUSE", 0.001)
+    with serving("bank") as server:
+        yield server
+
+
+async def fresh(text="SQLite works"):
+    space = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+    await space.note(text, category="progress")
+    await space.consolidate()
+    return space
+
+
+@pytest.fixture
+async def space():
+    return await fresh()
+
+
+async def texts(space) -> dict[str, str]:
+    return {name: await space.read(name) for name in await space.files()}
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory, share):
+    """Make one store, as it was at each of its revisions."""
+    folder = tmp_path_factory.mktemp("lines")
+    asyncio.run(make_revisions(folder, share(12, 5)))
+    return folder
+
+
+async def test_a_bank_goes_there_and_comes_back(space, options):
+    """Another machine has it from there, whole; what it loaded once it loads no more."""
+    url = f"{URL}/there and back"
+    done = await space.export(url, options=options)
+    assert (done.folder, done.revision) == (url, 1)
+    assert done.written == ("decisions.md", "progress.md")
+    other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+    took = await other.load(url, options=options)
+    assert took.created == ("decisions.md", "progress.md")
+    assert await texts(other) == await texts(space)
+    assert (await other.load(url, options=options)).revision is None
+    await space.note("it works twice", category="progress")
+    await space.consolidate()
+    assert (await space.export(url, options=options)).written == ("progress.md",)
+    assert (await space.export(url, options=options)).written == ()
+    assert (await other.load(url, options=options)).updated == ("progress.md",)
+    assert await texts(other) == await texts(space)
+    with pytest.raises(UsageError, match="another store"):
+        await other.export(url, options=options)
+    with pytest.raises(UsageError, match="'x'"):
+        await AsyncMemory(store=MemoryStore()).space("y", rules=RULES).load(url, options=options)
+
+
+async def test_names_of_any_script_are_keys(options):
+    """A storage writes some characters of a key in its own way."""
+    name = "übersicht-文_a+b&c.md"
+    space = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {name}: all\n- b.md: more")
+    await space.note("it works")
+    await space.consolidate()
+    url = f"{URL}/names é&(1)"
+    assert name in (await space.export(url, options=options)).written
+    assert (await space.export(url, options=options)).written == ()
+    other = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {name}: all\n- b.md: more")
+    await other.load(url, options=options)
+    assert await texts(other) == await texts(space)
+
+
+async def test_of_many_exporters_at_once_the_last_revision_wins(lines, options, share):
+    """48 of 12 revisions in a thorough run.
+
+    Broken, an older revision replaces a newer one, or a reader has files of two.
+    """
+    url, last, each = f"{URL}/many", share(12, 5), share(4, 2)
+    async with AsyncMemory.open(lines / "1.db") as memory:
+        await memory.space("x").export(url, options=options)
+    read: list[dict[str, str]] = []
+    over = asyncio.Event()
+
+    async def exporting(number: int):
+        async with AsyncMemory.open(lines / f"{number}.db") as memory:
+            space = memory.space("x")
+            found = await asyncio.gather(*(space.export(url, options=options) for _ in range(each)))
+            return number, await texts(space), found
+
+    async def reading():
+        while not over.is_set():
+            other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+            await other.load(url, options=options)
+            read.append(await texts(other))
+            await asyncio.sleep(0.05)
+
+    readers = asyncio.gather(*(reading() for _ in range(2)))
+    done = await asyncio.gather(*(exporting(number) for number in range(1, last + 1)))
+    over.set()
+    await readers
+    states = {number: held for number, held, _ in done}
+    assert read
+    assert all(held in states.values() for held in read), "a reader had files of two revisions"
+    for number, _, found in done:
+        assert all(it.superseded_by is None or it.superseded_by > number for it in found)
+        assert not any(it.kept for it in found)
+    other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+    await other.load(url, options=options)
+    assert await texts(other) == states[last]
+
+
+@pytest.mark.parametrize("obeyed", [set(), {"If-None-Match"}, {"If-Match"}])
+async def test_a_server_that_ignores_conditions_is_refused(space, server, obeyed):
+    """Two exports would write over each other there, and nobody would notice."""
+    server.conditions = obeyed
+    with pytest.raises(ConditionalWriteError, match="conditional writes"):
+        await space.export(URL, options=server.options)
+    assert server.names() == []
+
+
+async def test_lost_answers_and_passing_faults_are_lived_through(space, server, every):
+    """Each request in turn is answered with 503, then done without an answer."""
+    reference = await texts(space)
+    for told in (503, "lose"):
+        await space.export(f"{URL}/count", options=server.options)
+        server.requests.clear()
+        await space.export(f"{URL}/{told}", options=server.options)
+        for at in range(0, len(server.requests), every(4)):
+            count = iter(range(10_000))
+            server.answer = lambda *_, at=at, count=count, told=told: (
+                told if next(count) == at else None
+            )
+            url = f"{URL}/{told}/{at}"
+            done = await space.export(url, options=server.options)
+            assert done.kept == ()
+            server.answer = lambda method, key: None
+            other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+            await other.load(url, options=server.options)
+            assert await texts(other) == reference
+            left = [key for key in server.names() if key.startswith(f"team/x/{told}/{at}/")]
+            assert sum("/objects/" in key for key in left) == 4, "unnamed objects are left"
+
+
+async def test_a_server_that_is_gone_leaves_the_old_revision(space, server):
+    """The error says that another try may succeed; the bank there is what it was."""
+    await space.export(URL, options=server.options)
+    before = dict(server.buckets["bank"])
+    await space.note("more works", category="progress")
+    await space.consolidate()
+    server.answer = lambda method, key: 503 if method == "PUT" and "probe" not in key else None
+    with pytest.raises(FolderError, match="answered 503") as told:
+        await space.export(URL, options=server.options)
+    assert told.value.retryable
+    server.answer = lambda method, key: None
+    assert {key: server.buckets["bank"][key] for key in before} == before
+    assert (await space.export(URL, options=server.options)).written == ("progress.md",)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
+async def test_no_error_and_no_log_holds_a_key(space, server, status, caplog):
+    """Servers repeat what was signed, and the package repeats what servers say."""
+    caplog.set_level(logging.DEBUG)
+    server.answer = lambda method, key: status
+    for call in (space.export, space.load):
+        with pytest.raises(FolderError) as told:
+            await call(URL, options=server.options)
+        error = told.value
+        whole = "".join(traceback.format_exception(error)) + repr(error) + str(error.__dict__)
+        while error is not None:
+            whole += f"{error!r} {error}"
+            error = error.__cause__ or error.__context__
+        assert SECRET not in whole
+        assert "AKID" not in whole
+        assert URL in whole
+    assert SECRET not in caplog.text
+    assert "AKID-OF" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"no_such_option": SECRET}, {"endpoint": "http://127.0.0.1:1", "secret_access_key": SECRET},
+     {"allow_http": SECRET}, {"timeout": SECRET}, {"virtual_hosted_style_request": SECRET}],
+)  # fmt: skip
+async def test_wrong_options_are_refused_without_their_values(space, options):
+    with pytest.raises((UsageError, FolderError)) as told:
+        await space.export(URL, options=options)
+    whole = "".join(traceback.format_exception(told.value))
+    assert SECRET not in whole.replace(f'SECRET = "{SECRET}"', "")
+    assert told.value.__context__ is None
+
+
+async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
+    """It is for trials; folders take no options, and neither does it."""
+    await space.export("memory://trial/x")
+    other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+    assert (await other.load("memory://trial/x")).created == ("decisions.md", "progress.md")
+    with pytest.raises(FolderError, match="holds no bank"):
+        await other.load("memory://another/x")
+    for place in ("memory://trial/x", str(tmp_path)):
+        with pytest.raises(UsageError, match="options"):
+            await space.export(place, options={"region": "x"})
+
+
+async def test_a_receipt_names_where_a_bank_was_exported_to():
+    """The copy there is out of reach of an erasure, and somebody has to know."""
+    memory = AsyncMemory(store=MemoryStore())
+    space = memory.space("x", rules=RULES)
+    await space.note("SQLite works")
+    await space.consolidate()
+    await space.export("memory://erased/x/")
+    receipt = await memory.erase_space("x")
+    assert any("memory://erased/x" in each for each in receipt.unproven)
+
+
+async def test_without_the_package_the_extra_is_named(space, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match=r"hiermem-memory\[object-store\]"):
+        await space.export(URL)
+
+
+async def test_the_manifest_of_a_server_is_read_by_people(space, server):
+    """It says which revision lies there, and the copies are Markdown to a browser."""
+    await space.export(URL, options=server.options)
+    manifest = json.loads(server.buckets["bank"]["team/x/.hiermem-bank.json"][0])
+    assert (manifest["space"], manifest["revision"]) == ("x", 1)
+    assert server.buckets["bank"]["team/x/progress.md"][1]["content-type"].startswith(
+        "text/markdown"
+    )
+    figures = json.loads(server.buckets["bank"]["team/x/_meta.json"][0])
+    assert figures["revision"] == 1
+    assert SECRET not in str(server.buckets)

@@ -1,0 +1,234 @@
+"""A fleet: what is to be made is in the store's list, whoever left it, and workers find it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from session_fixture import COUNTER, START, messages
+
+from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
+from hiermem.engine.worker.due import sweep
+from hiermem.errors import UsageError
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+
+LEVELS = HierarchyConfig.by_tokens()
+POLICY = UpdatePolicy(batch_delay=0, concurrency=3)
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.at = START + timedelta(days=1)
+
+    def __call__(self):
+        return self.at
+
+
+def memory_over(store, clock, llm=None, config=LEVELS):
+    return AsyncMemory(
+        store=store, llm=llm or ScriptedLLM(), token_counter=COUNTER, config=config,
+        update_policy=POLICY, clock=clock,
+    )  # fmt: skip
+
+
+async def claimed(store):
+    return {(one.tenant, one.session_id) for one in await store.claim_due(1000, lease=600.0)}
+
+
+async def emptied(store):
+    """Forget all entries, as if no writer had written one."""
+    for one in await store.claim_due(1000, lease=0.0):
+        await store.tenant(one.tenant).settle_due(one)
+
+
+async def made(memory, session="s"):
+    """A session with summaries, all of them made, and no entry."""
+    one = memory.session(session)
+    await one.append(*messages(60))
+    await one.flush()
+    await one.update()
+    await emptied(memory._resources.store)
+    return one
+
+
+async def seal(memory):
+    await memory.session("s").append(*messages(60))
+    await memory.session("s").flush()
+
+
+async def edit(memory):
+    await (await made(memory)).edit(3, "another text than before", on_edit="rebuild")
+
+
+async def erase(memory):
+    await (await made(memory)).erase([3])
+
+
+async def fork(memory):
+    one = await made(memory, "source")
+    await one.append(*messages(60, start=900))
+    await one.flush()
+    await emptied(memory._resources.store)
+    await one.fork("s")
+
+
+async def reconfigure(memory):
+    one = await made(memory)
+    await one.append(*messages(8, start=900))
+    memory._handle.clock.at += timedelta(minutes=1)
+    await emptied(memory._resources.store)
+    await one.reconfigure(HierarchyConfig.by_tokens(max_messages=3))
+
+
+async def failure(memory):
+    await seal(memory)
+    failing = memory_over(memory._resources.store, memory._handle.clock, llm=FaultyLLM(
+        ScriptedLLM(), dict.fromkeys(range(99), "permanent")))  # fmt: skip
+    await emptied(memory._resources.store)
+    await failing.session("s").update()
+    assert await claimed(memory._resources.store) == set()
+    memory._handle.clock.at += timedelta(hours=2)
+
+
+async def silence(memory):
+    await memory.session("s").append(*messages(3))
+    assert await claimed(memory._resources.store) == set()
+    memory._handle.clock.at += timedelta(hours=2)
+
+
+WRITERS = (seal, edit, erase, fork, reconfigure, failure, silence)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(writer):
+    """Without its entry, what a session lacks would wait for somebody who looks at everything."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock)
+    await writer(memory)
+    assert ("default", "s") in await claimed(store)
+    clock.at += timedelta(hours=1)
+    await emptied(store)
+    assert await claimed(store) == set()
+    assert await sweep(store, memory._resources.handles, share=1.0) >= 1
+    assert ("default", "s") in await claimed(store)
+
+
+async def test_update_one_makes_what_is_left_and_writes_nothing_where_nothing_is():
+    """It is run twice for each job that an engine repeats: the second time must cost a look."""
+    clock, plan = Clock(), FaultPlan()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(FaultyStore(store, plan), clock)
+    await memory.for_tenant("a").session("s").append(*messages(60))
+    await memory.for_tenant("a").session("s").flush()
+    report = await update_one(memory.for_tenant, "a", "s")
+    assert report.made > 3
+    assert not report.more
+    assert await claimed(store) == set()
+    plan.visits.clear()
+    again = await update_one(memory.for_tenant, "a", "s")
+    assert (again.made, again.more, again.run_id) == (0, False, None)
+    writes = {"write_nodes", "put_run", "put_records", "put_blocks", "settle_due", "transact"}
+    assert not {site.split(".")[0] for site in plan.visits} & writes
+    assert not (await update_one(memory.for_tenant, "a", "never was")).more
+    with pytest.raises(UsageError):
+        await update_one(lambda _: None, "a", "s")
+
+
+async def test_update_one_says_where_there_is_more():
+    """An engine that did not learn of it would leave the rest to the next dispatch."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock)
+    await memory.session("s").append(*messages(200))
+    await memory.session("s").flush()
+    report = await update_one(memory.for_tenant, "default", "s", deadline=0.0)
+    assert report.stopped == "deadline"
+    assert report.more
+    assert await claimed(store) == {("default", "s")}
+    assert not (await update_one(memory.for_tenant, "default", "s")).more
+    assert await claimed(store) == set()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
+    """Two of them over one store, with sessions of tenants that neither was asked for."""
+    store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
+    memory = AsyncMemory(store=store, token_counter=COUNTER, llm=ScriptedLLM(), config=LEVELS,
+                         update_policy=POLICY)  # fmt: skip
+    names = [(f"t{place % 7}", f"s{place}") for place in range(20)]
+    for tenant, name in names:
+        await (
+            memory.for_tenant(tenant).session(name).append(*messages(40, start=97 * int(name[1:])))
+        )
+        await memory.for_tenant(tenant).session(name).flush()
+    other = AsyncMemory(store=store, token_counter=COUNTER, llm=ScriptedLLM(), config=LEVELS,
+                        update_policy=POLICY)  # fmt: skip
+    async with (
+        memory.worker(all_tenants=True, poll=0.05) as one,
+        other.worker(all_tenants=True, poll=0.05) as two,
+    ):
+        assert await one.drain(60)
+        assert await two.drain(60)
+    assert not [tenant for tenant, _ in names if await store.tenant(tenant).backlog()]
+    assert one.status.made + two.status.made + one.status.reused + two.status.reused >= len(names)
+    assert one.status.last_error is None
+    assert await claimed(store) == set()
+    with pytest.raises(UsageError, match="for all tenants"):
+        memory.for_tenant("t1").worker(all_tenants=True)
+    await memory.close()
+
+
+async def test_a_worker_that_is_stopped_gives_back_what_it_claimed():
+    """Otherwise a deployment that restarts its workers waits for their claims to end."""
+    clock, going = Clock(), asyncio.Event()
+
+    class Slow(ScriptedLLM):
+        async def complete(self, request):
+            going.set()
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock, llm=Slow())
+    names = {("default", f"s{place}") for place in range(9)}
+    for _, name in names:
+        await memory.session(name).append(*messages(30, start=97 * int(name[1:])))
+        await memory.session(name).flush()
+    worker = memory.worker(all_tenants=True, poll=0.05)
+    await worker.start()
+    await going.wait()
+    assert await claimed(store) == set()
+    await worker.stop(timeout=0)
+    clock.at += timedelta(seconds=1)
+    assert await claimed(store) == names
+    await memory.close()
+
+
+async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
+    """A look at each tenant would cost a hundred thousand statements a second."""
+    costs = []
+    for count in (3, 30):
+        calls, plan = [], FaultPlan()
+
+        class Counting(FaultyStore):
+            async def claim_due(self, limit, *, lease, calls=calls):
+                calls.append(limit)
+                return await super().claim_due(limit, lease=lease)
+
+        clock = Clock()
+        memory = memory_over(Counting(MemoryStore(clock=clock), plan), clock)
+        for place in range(count):
+            await memory.for_tenant(f"t{place}").session("s").append(Message.user("quiet"))
+        plan.visits.clear()
+        async with memory.worker(all_tenants=True, poll=0.02) as worker:
+            await asyncio.sleep(0.2)
+            assert worker.status.state == "running"
+        costs.append((sum(plan.visits.values()), len(calls) > 1))
+    assert costs == [(0, True)] * 2

@@ -1,0 +1,220 @@
+"""The middleware for LangChain: the state is untouched, the session whole, the request bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("langchain")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from hiermem import AsyncMemory, Memory, UsageError
+from hiermem.integrations.langchain import HiermemMiddleware
+
+THREAD = {"configurable": {"thread_id": "t"}}
+
+
+class Provider(BaseChatModel):
+    """Calls the tool where it is asked to look, else answers; keeps what it was sent."""
+
+    sent: list = []  # noqa: RUF012 - a field of a pydantic model
+
+    @property
+    def _llm_type(self):
+        return "stand-in"
+
+    def bind_tools(self, tools, **_):
+        return self
+
+    def _generate(self, messages, *_, **__):
+        self.sent.append(messages)
+        last = messages[-1]
+        if isinstance(last, HumanMessage) and "look" in last.text:
+            number = len(self.sent)
+            calls = [{"name": "look", "args": {"n": n}, "id": f"c{number}-{n}"} for n in range(2)]
+            thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+            said = AIMessage([thought, {"type": "text", "text": "So."}], tool_calls=calls)
+        else:
+            said = AIMessage(f"Answer {len(self.sent)} to {last.text[:20]}")
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+@tool
+def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+@pytest.fixture
+def memory():
+    with Memory.open(":memory:") as opened:
+        yield opened
+
+
+def agent_of(memory, provider=None, saver=None, **settings):
+    return create_agent(
+        provider or Provider(sent=[]),
+        [look],
+        system_prompt="Be brief.",
+        middleware=[HiermemMiddleware(memory, **settings)],
+        checkpointer=saver or InMemorySaver(),
+    )
+
+
+def ask(agent, text):
+    return agent.invoke({"messages": [HumanMessage(text)]}, THREAD)["messages"]
+
+
+def texts(session):
+    return [each.content if isinstance(each.content, str) else "So." for each in session.messages()]
+
+
+async def test_state_and_session_are_whole_while_requests_stay_within_the_budget(memory):
+    """Broken if a message were lost, a call parted from its results, or the state cut."""
+    provider = Provider(sent=[])
+    agent = agent_of(memory, provider, max_tokens=1_000)
+    for turn in range(30):
+        text = f"{turn}: look at this. " + "There is more to it. " * 10
+        if turn % 2:
+            await agent.ainvoke({"messages": [HumanMessage(text)]}, THREAD)
+        else:
+            ask(agent, text)
+    state = agent.get_state(THREAD).values["messages"]
+    assert len(state) == 30 * 5
+    stored = memory.session("t").messages()
+    assert [each.message.key for each in stored] == [each.id for each in state]
+    assert memory.session("t").context(1_000).coverage == 1.0
+    assert max(map(len, provider.sent)) < 40
+    for sent in provider.sent:
+        calls = [c["id"] for each in sent for c in getattr(each, "tool_calls", ())]
+        assert calls == [each.tool_call_id for each in sent if isinstance(each, ToolMessage)]
+    shown = [each for each in provider.sent[-1] if each in state]
+    assert shown == state[-1 - len(shown) : -1], "the newest messages, as LangChain made them"
+    assert any(isinstance(each.content, list) for each in shown), "and what only a provider reads"
+
+
+def test_a_rewritten_state_goes_on_in_a_fork_that_the_metadata_name(memory):
+    """Broken if the model were shown what the application took back, or the session lost it."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    ask(agent, "one")
+    state = ask(agent, "two")
+    agent.update_state(THREAD, {"messages": [RemoveMessage(state[3].id)]})
+    agent.update_state(THREAD, {"messages": [HumanMessage("zwei", id=state[2].id)]})
+    ask(agent, "three")
+    assert [each.text for each in provider.sent[-1]][1:] == [
+        "one", "Answer 1 to one", "zwei", "three",
+    ]  # fmt: skip
+    root = memory.session("t")
+    assert texts(root) == ["one", "Answer 1 to one", "two", "Answer 2 to two"]
+    fork = memory.session(root.get_metadata()["continues_in"])
+    assert texts(fork)[2:] == ["zwei", "three", "Answer 3 to three"]
+    # Another process reads the same state.
+    ask(agent_of(memory, provider, saver), "four")
+    assert texts(fork)[5:] == ["four", "Answer 4 to four"]
+    assert {each.id for each in memory.sessions()} == {"t", fork.id}
+
+
+def test_an_answer_that_is_asked_for_again_is_not_shown(memory):
+    """Broken if a message removed from the end stayed in the context of the next request."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    state = ask(agent, "one")
+    agent.update_state(THREAD, {"messages": [RemoveMessage(state[1].id)]})
+    agent.invoke({"messages": []}, THREAD)
+    assert [each.text for each in provider.sent[-1]] == ["Be brief.", "one"]
+    root = memory.session("t")
+    assert texts(root) == ["one", "Answer 1 to one"]
+    assert texts(memory.session(root.get_metadata()["continues_in"])) == ["one", "Answer 2 to one"]
+    assert len(memory.sessions()) == 2
+
+
+def test_messages_removed_from_the_beginning_are_still_known(memory):
+    """Broken if trimming the state, which bounds it, cost the history."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    state = [ask(agent, f"number {n}") for n in range(4)][-1]
+    agent.update_state(THREAD, {"messages": [RemoveMessage(each.id) for each in state[:4]]})
+    ask(agent, "last")
+    assert [each.text for each in provider.sent[-1]][1:3] == ["number 0", "Answer 1 to number 0"]
+    assert [each.id for each in memory.sessions()] == ["t"]
+
+
+def test_leading_system_messages_are_sent_and_counted(memory):
+    provider = Provider(sent=[])
+    agent = agent_of(memory, provider)
+    agent.invoke({"messages": [SystemMessage("Rule one."), HumanMessage("Hi")]}, THREAD)
+    assert [each.text for each in provider.sent[-1]] == ["Be brief.", "Rule one.", "Hi"]
+
+
+def test_other_middleware_sees_the_shorter_request(memory):
+    seen = []
+
+    class Look(AgentMiddleware):
+        def wrap_model_call(self, request, handler):
+            seen.append(len(request.messages))
+            return handler(request)
+
+    agent = create_agent(
+        Provider(sent=[]), [], middleware=[HiermemMiddleware(memory, max_tokens=800), Look()]
+    )
+    history = [HumanMessage(f"{n}. " + "There is more to it. " * 10) for n in range(50)]
+    agent.invoke({"messages": history}, THREAD)
+    assert seen[0] < 20
+
+
+def test_what_was_edited_or_erased_in_the_session_is_not_sent(memory):
+    """Broken if a correction, or an erasure, were undone by the copy in the framework's state."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    ask(agent, "my number is 555")
+    ask(agent, "and my pin is 1234")
+    memory.session("t").edit(0, "my number is secret")
+    memory.session("t").erase([2])
+    ask(agent, "go on")
+    assert [each.text for each in provider.sent[-1]][1:] == [
+        "my number is secret", "Answer 1 to my number is 555", "Answer 2 to and my pin is 1234",
+        "go on",
+    ]  # fmt: skip
+    assert len(memory.sessions()) == 1
+
+
+def test_a_change_for_one_request_is_no_rewrite(memory):
+    """Broken if middleware before this one, which adds a reminder to each request, made forks."""
+
+    class Remind(AgentMiddleware):
+        def wrap_model_call(self, request, handler):
+            return handler(request.override(messages=[*request.messages, HumanMessage("Hurry.")]))
+
+    agent = create_agent(
+        Provider(sent=[]),
+        [look],
+        middleware=[Remind(), HiermemMiddleware(memory)],
+        checkpointer=InMemorySaver(),
+    )
+    for turn in range(3):
+        ask(agent, f"{turn}: look")
+    assert [each.id for each in memory.sessions()] == ["t"]
+    assert memory.session("t").count() == 15
+
+
+async def test_wrong_use_is_named(memory):
+    with pytest.raises(UsageError, match="thread_id"):
+        create_agent(Provider(sent=[]), [], middleware=[HiermemMiddleware(memory)]).invoke(
+            {"messages": [HumanMessage("Hi")]}
+        )
+    async with AsyncMemory.open(":memory:") as other:
+        with pytest.raises(UsageError, match="must be a Memory"):
+            HiermemMiddleware(other)

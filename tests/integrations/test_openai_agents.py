@@ -1,0 +1,159 @@
+"""The session for the OpenAI Agents SDK behaves as the SDK's own does, and forgets nothing."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("agents")
+
+from agents import Session, SQLiteSession
+from agents.models.chatcmpl_converter import Converter
+
+from hiermem import AsyncMemory, Memory, UsageError, to_responses
+from hiermem.integrations.openai_agents import HiermemSession
+
+QUESTION = {"role": "user", "content": "How fast?"}
+CALLS = [
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xx"},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}", "id": "fc_1"},
+    {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}", "id": "fc_2"},
+]
+RESULTS = [
+    {"type": "function_call_output", "call_id": "c1", "output": "1"},
+    {"type": "function_call_output", "call_id": "c2", "output": "2"},
+]
+ANSWER = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Fast.", "annotations": []}],
+}
+TURN = [QUESTION, *CALLS, *RESULTS, ANSWER]
+
+
+def bare(items):
+    """Return items as a context shows them."""
+    found = [{k: v for k, v in item.items() if k not in ("id", "status")} for item in items]
+    return [{**i, "content": "Fast."} if i.get("role") == "assistant" else i for i in found]
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.sampled_from(TURN), max_size=4)),
+        st.tuples(st.just("add"), st.just(TURN)),
+        st.tuples(st.just("pop"), st.integers(1, 4)),
+        st.tuples(st.sampled_from(["clear", "reopen", "read"]), st.none()),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(operations)
+async def test_it_answers_as_the_sdk_s_own_session_does(tmp_path_factory, steps):
+    """Broken if a rewound item came back, a call of several was lost, or a restart undid either."""
+    path = tmp_path_factory.mktemp("s") / "chat.db"
+    memory = Memory.open(path)
+    own, ours = SQLiteSession("s"), HiermemSession(memory, "s")
+    added = []
+    for step, value in steps:
+        if step == "add":
+            added += value
+            await own.add_items(copy.deepcopy(value))
+            await ours.add_items(copy.deepcopy(value))
+        elif step == "pop":
+            for _ in range(value):
+                assert await ours.pop_item() == await own.pop_item()
+        elif step == "clear":
+            await own.clear_session()
+            await ours.clear_session()
+        elif step == "reopen":
+            memory.close()
+            memory = Memory.open(path)
+            ours = HiermemSession(memory, "s")
+        elif (items := await own.get_items()) == TURN * (len(items) // len(TURN)):
+            assert await ours.get_items() == bare(items)  # a call without a result has no such form
+        for limit in (0, 1, 3, 100):
+            assert await ours.get_items(limit) == await own.get_items(limit)
+    kept = []
+    for record in memory.sessions():
+        stored = memory.session(record.id).messages()
+        kept += to_responses(each.message for each in stored)
+    assert all(item in kept for item in added), "something that was added is nowhere"
+    own.close()
+    memory.close()
+
+
+async def test_what_was_taken_back_goes_on_in_a_fork_that_the_metadata_name():
+    """Broken if an application could not find the conversation, or lost what was rewound."""
+    with Memory.open(":memory:") as memory:
+        root = memory.session("s", metadata={"user": "ada"})
+        root.append({"role": "user", "content": "Hi"})
+        session = HiermemSession(memory, "s")
+        assert isinstance(session, Session)
+        await session.add_items(TURN)
+        for _ in range(4):
+            await session.pop_item()
+        assert root.get_metadata()["rewound_to"] == "3+1", "durable before anything else"
+        assert root.count() == 7
+        await session.add_items([RESULTS[0]])
+        fork = session.current()
+        assert root.get_metadata() == {"user": "ada", "continues_in": fork.id}
+        assert fork.get_metadata() == {"user": "ada"}
+        record = next(each for each in memory.sessions() if each.id == fork.id)
+        assert (record.forked_from, record.forked_at) == ("s", 3)
+        assert await session.get_items(4) == [QUESTION, CALLS[0], CALLS[1], RESULTS[0]]
+        assert root.count() == 7, "the old end is kept"
+
+
+async def test_erased_messages_are_not_given_back():
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s")
+        await session.add_items(TURN)
+        memory.session("s").erase([5])
+        assert await session.get_items(1) == RESULTS[1:]
+        assert await session.pop_item() == RESULTS[1]
+
+
+async def test_a_long_conversation_is_sent_within_its_budget_and_any_model_of_the_sdk_reads_it():
+    """Broken if a context grew with the conversation, or held what the SDK's models refuse."""
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s", max_tokens=1_000)
+        for turn in range(60):
+            ids = {"call_id": f"a{turn}"}, {"call_id": f"b{turn}"}
+            await session.add_items(
+                [
+                    {**QUESTION, "content": f"How fast is pump {turn}? " + "Really now. " * 5},
+                    CALLS[0],
+                ]
+                + [{**call, **own} for call, own in zip(CALLS[1:], ids, strict=True)]
+            )
+            await session.add_items([{**r, **own} for r, own in zip(RESULTS, ids, strict=True)])
+            await session.add_items([ANSWER])
+        memory.session("s").update()
+        context = memory.session("s").context(1_000)
+        assert (context.coverage, context.total_tokens <= 1_000) == (1.0, True)
+        items = await session.get_items()
+        assert items == context.to_responses()
+        called = [item["call_id"] for item in items if item.get("type") == "function_call"]
+        answered = [i["call_id"] for i in items if i.get("type") == "function_call_output"]
+        assert called == answered != []
+        assert len(Converter.items_to_messages(items)) > 5
+
+
+async def test_a_tool_s_output_that_is_no_text_does_not_end_a_run():
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s")
+        await session.add_items([{"role": "user", "content": "a\0b\ud800"}])
+        assert await session.get_items(1) == [{"role": "user", "content": "a\ufffdb\ufffd"}]
+
+
+async def test_a_memory_of_the_wrong_kind_is_named():
+    async with AsyncMemory.open(":memory:") as memory:
+        with pytest.raises(UsageError, match="must be a Memory"):
+            HiermemSession(memory, "s")

@@ -1,0 +1,244 @@
+"""The capability for pydantic-ai: the history is untouched, the session whole, requests bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pydantic_ai")
+
+from pydantic_ai import Agent, BinaryContent, ImageUrl, ModelRetry
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import FunctionModel
+
+from hiermem import AsyncMemory, Memory, UsageError
+from hiermem.integrations.pydantic_ai import HiermemCapability
+
+
+class Provider:
+    """Calls the tool where it is asked to look, else answers; keeps what it was sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def __call__(self, messages, info):
+        self.sent.append(messages)
+        last = messages[-1].parts[-1]
+        if isinstance(last, UserPromptPart) and "look" in str(last.content):
+            calls = [ToolCallPart("look", {"n": n}, f"c{len(self.sent)}-{n}") for n in range(2)]
+            return ModelResponse([ThinkingPart("hm", signature="s"), TextPart("So."), *calls])
+        if isinstance(last, ToolReturnPart) and "fail" in str(last.content):
+            return ModelResponse([ToolCallPart("look", {"n": 0}, f"c{len(self.sent)}")])
+        return ModelResponse([TextPart(f"Answer {len(self.sent)} to {str(last.content)[:20]}")])
+
+
+@pytest.fixture
+def memory():
+    with Memory.open(":memory:") as opened:
+        yield opened
+
+
+def agent_of(memory, provider, **settings):
+    agent = Agent(
+        FunctionModel(provider),
+        system_prompt="Be brief.",
+        capabilities=[HiermemCapability(memory, **settings)],
+    )
+
+    @agent.tool_plain
+    def look(n: int) -> str:
+        """Look."""
+        return f"seen {n}"
+
+    return agent
+
+
+def texts(session):
+    return [each.content for each in session.messages()]
+
+
+def prompts(messages):
+    return [
+        part.content
+        for message in messages
+        for part in message.parts
+        if part.part_kind in ("user-prompt", "text")
+    ]
+
+
+async def ask(agent, text, history=None):
+    result = await agent.run(text, conversation_id="t", message_history=history)
+    return result.all_messages()
+
+
+@pytest.mark.parametrize("given", ["history", "nothing"])
+async def test_history_and_session_are_whole_while_requests_stay_within_the_budget(memory, given):
+    """Broken if a message were lost or stored twice, or a call parted from its results."""
+    provider = Provider()
+    agent = agent_of(memory, provider, max_tokens=1_000)
+    history = None
+    for turn in range(30):
+        text = f"{turn}: look at this. " + "There is more to it. " * 10
+        new = await ask(agent, text, history)
+        history = new if given == "history" else None
+    assert len(new) == (30 * 4 if given == "history" else 4)
+    session = memory.session("t")
+    assert session.count() == 30 * 5
+    assert session.context(1_000).coverage == 1.0
+    assert [each.id for each in memory.sessions()] == ["t"]
+    assert max(map(len, provider.sent)) < 40
+    for sent in provider.sent:
+        parts = [part for message in sent for part in message.parts]
+        assert [p.content for p in parts if p.part_kind == "system-prompt"] == ["Be brief."]
+        calls = [p.tool_call_id for p in parts if isinstance(p, ToolCallPart)]
+        assert calls == [p.tool_call_id for p in parts if isinstance(p, ToolReturnPart)]
+        thoughts = [p.signature for p in parts if isinstance(p, ThinkingPart)]
+        assert len(thoughts) == len(calls) / 2, "what a provider reads stays with its call"
+
+
+async def test_a_rewritten_history_goes_on_in_a_fork_that_the_metadata_name(memory):
+    """Broken if the model were shown what the application took back, or the session lost it."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    history = await ask(agent, "two", await ask(agent, "one"))
+    third = await ask(agent, "zwei", history[:2])
+    assert prompts(provider.sent[-1]) == ["one", "Answer 1 to one", "zwei"]
+    root = memory.session("t")
+    assert texts(root) == ["one", "Answer 1 to one", "two", "Answer 2 to two"]
+    fork = memory.session(root.get_metadata()["continues_in"])
+    assert texts(fork)[2:] == ["zwei", "Answer 3 to zwei"]
+    await ask(agent_of(memory, provider), "three", third)  # as another process would
+    await ask(agent_of(memory, provider), "four")
+    assert texts(fork)[4::2] == ["three", "four"]
+    assert len(memory.sessions()) == 2
+
+
+async def test_what_was_edited_or_erased_in_the_session_is_not_sent(memory):
+    """Broken if a correction, or an erasure, were undone by the history that comes back."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    history = await ask(agent, "and my pin is 1234", await ask(agent, "my number is 555"))
+    memory.session("t").edit(0, "my number is secret")
+    memory.session("t").erase([2])
+    await ask(agent, "go on", history)
+    assert prompts(provider.sent[-1]) == [
+        "my number is secret", "Answer 1 to my number is 555", "Answer 2 to and my pin is 1234",
+        "go on",
+    ]  # fmt: skip
+    assert len(memory.sessions()) == 1
+
+
+async def test_a_run_that_ends_in_an_error_can_be_repeated(memory):
+    """Broken if the question of a run that failed were stored twice, or cost the history."""
+    provider = Provider()
+    history = await ask(agent_of(memory, provider), "one")
+
+    def fails(messages, info):
+        raise ValueError("no answer")
+
+    with pytest.raises(ValueError, match="no answer"):
+        await ask(agent_of(memory, fails), "two", history)
+    await ask(agent_of(memory, provider), "two", history)
+    assert texts(memory.session("t")) == ["one", "Answer 1 to one", "two", "Answer 2 to two"]
+    assert len(memory.sessions()) == 1
+
+
+async def test_a_processor_that_rewrites_a_run_leads_to_a_fork(memory):
+    """Broken if messages that another capability took out of a run were shown to the model."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    await ask(agent, "before")
+
+    @agent.tool
+    def forget(ctx) -> str:
+        """Forget."""
+        ctx.messages[0].parts = [UserPromptPart("[redacted]")]
+        return "done"
+
+    def model(messages, info):
+        if isinstance(messages[-1].parts[-1], ToolReturnPart):
+            return provider(messages, info)
+        return ModelResponse([ToolCallPart("forget", {}, "f1")])
+
+    with agent.override(model=FunctionModel(model)):
+        await ask(agent, "a secret")
+    assert "a secret" not in str(provider.sent[-1])
+    assert prompts(provider.sent[-1])[:3] == ["before", "Answer 1 to before", "[redacted]"]
+    root = memory.session("t")
+    assert texts(root)[2] == "a secret"
+    assert root.get_metadata()["continues_in"] in {each.id for each in memory.sessions()}
+
+
+async def test_a_change_for_one_request_is_no_rewrite(memory):
+    """Broken if a capability before this one, which changes each request, made forks."""
+
+    class Remind(AbstractCapability):
+        async def before_model_request(self, ctx, request_context):
+            reminder = ModelRequest([UserPromptPart("Hurry.")])
+            return replace(request_context, messages=[reminder, *request_context.messages])
+
+    model = FunctionModel(Provider())
+    agent = Agent(model, capabilities=[Remind(), HiermemCapability(memory)])
+    history = None
+    for turn in range(3):
+        history = await ask(agent, f"{turn}", history)
+    assert [each.id for each in memory.sessions()] == ["t"]
+    assert memory.session("t").count() == 6
+
+
+async def test_images_retries_and_native_calls_are_kept(memory):
+    """Broken if what is no text was lost, or sent as something else to the next run."""
+    native = [
+        NativeToolCallPart("web_search", {"query": "q"}, tool_call_id="n1"),
+        NativeToolReturnPart("web_search", "it", tool_call_id="n1"),
+    ]
+    answers = [
+        ModelResponse([ToolCallPart("check", {"n": 1}, "c1")]),
+        ModelResponse([*native, TextPart("Two pictures.")]),
+        ModelResponse([TextPart("Yes.")]),
+    ]
+    sent = []
+
+    def model(messages, info):
+        sent.append(messages)
+        return answers[len(sent) - 1]
+
+    agent = Agent(FunctionModel(model), capabilities=[HiermemCapability(memory)])
+
+    @agent.tool_plain
+    def check(n: int) -> str:
+        """Check."""
+        raise ModelRetry("not like this")
+
+    image = ImageUrl("https://example.org/a.png")
+    await ask(agent, ["What?", image, BinaryContent(b"\x89PNG", media_type="image/png")])
+    await ask(agent, "Sure?")
+    first, call, retry, answer, last = sent[-1]
+    assert first.parts[0].content[:2] == ["What?", image]
+    assert first.parts[0].content[2].url.startswith("data:image/png;base64,")
+    assert call.parts[0].tool_call_id == retry.parts[0].tool_call_id == "c1"
+    assert "not like this" in retry.parts[0].content
+    assert [type(part) for part in answer.parts[:2]] == [type(part) for part in native]
+    assert (answer.parts[1].content, answer.parts[2].content) == ("it", "Two pictures.")
+    assert prompts([last]) == ["Sure?"]
+
+
+async def test_it_works_in_a_running_loop_and_names_wrong_use(memory):
+    agent = agent_of(memory, Provider())
+    await agent.run("Hi", conversation_id="t")
+    assert memory.session("t").count() == 2
+    async with AsyncMemory.open(":memory:") as other:
+        with pytest.raises(UsageError, match="must be a Memory"):
+            HiermemCapability(other)

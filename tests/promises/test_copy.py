@@ -1,0 +1,395 @@
+"""A memory that is copied to another store is there what it was, whatever happens on the way.
+
+Broken, who moves from a file to a server loses history, serves half a session as a whole one, or
+finds again what was erased.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from logbook import text
+from sampling import every, share
+from test_dump import LIFE, STEPS, live, memory_over, now, settled, store_of
+
+from hiermem import (
+    Message,
+    NotFoundError,
+    SecretMismatchError,
+    SessionDiffersError,
+    StoreError,
+    UsageError,
+)
+from hiermem.stores import receive
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.testing import DiedError, FaultPlan, FaultyStore
+from hiermem.testing.strategies import HOSTILE_NAMES
+
+RULES = "- ferries.md: which ferry leaves when"
+
+
+async def content(store, tenant="default"):
+    """Return all that a store keeps of a tenant, but what is derived, by session."""
+    handle, found = store.tenant(tenant), {}
+    for name in ["", *[one.id for one in await handle.sessions(limit=999)]]:
+        rows = [row async for page in await handle.dump(name) for row in page[:]]
+        found[name] = [
+            json.loads(json.dumps(row)) for row in rows
+            if row["kind"] not in ("dump", "end", "block")
+            and not (row["kind"] == "record" and row["value"]["kind"] == "store-copy")
+        ]  # fmt: skip
+    return found
+
+
+def sqlite(**options):
+    return SQLiteStore.open(":memory:", clock=now, **options)
+
+
+async def filled(store, *names, count=9, tenant="default"):
+    """Return a memory over a store with some sessions."""
+    memory = memory_over(store)
+    if tenant != "default":
+        memory = memory.for_tenant(tenant)
+    for name in names:
+        session = memory.session(name)
+        await session.append(
+            Message.user(text(n, 9), key=f"k{n}", created_at=now()) for n in range(count)
+        )
+    return memory
+
+
+# -- what arrives
+
+
+@settings(
+    max_examples=share(100, 4),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(
+    st.lists(STEPS, max_size=9), st.lists(STEPS, max_size=4),
+    st.sampled_from(("memory", "sqlite")), st.sampled_from(("memory", "sqlite")),
+)  # fmt: skip
+@example(LIFE, LIFE[:3], "memory", "sqlite")
+@example(LIFE, LIFE[:3], "sqlite", "memory")
+def test_a_copy_holds_what_the_source_holds(steps, more, source_kind, target_kind):
+    async def run():
+        with tempfile.TemporaryDirectory() as folder:
+            source = await store_of(source_kind, folder, "source.db")
+            target = await store_of(target_kind, folder, "target.db")
+            memory = memory_over(source)
+            for number, part in enumerate((steps, more)):
+                await live(memory, part)
+                space = memory.space("team", rules=RULES)
+                await space.note(f"The ferry leaves at 14:{20 + number}.")
+                await space.consolidate()
+                await settled(memory)
+                report = await memory.copy_to(target)
+                assert (report.findings, report.changing) == ((), ())
+                assert await content(target) == await content(source)
+                assert await target.tenant("default").restores() == []
+            names = [one.id for one in await memory.sessions()]
+            again = await memory.copy_to(target)
+            assert (again.unchanged, again.copied, again.replaced) == (len(names), 0, 0)
+            # And back: a store of the same secret takes what it gave.
+            back = MemoryStore(clock=now)
+            assert (await memory_over(target).copy_to(back)).ok
+            assert await content(back) == await content(source)
+
+    asyncio.run(run())
+
+
+async def test_a_copy_is_of_what_was_asked_for():
+    source = await sqlite()
+    memory = await filled(source, "s", "other")
+    await memory.session("s").fork("fork of s", at=5)
+    for tenant in HOSTILE_NAMES:
+        await filled(source, *HOSTILE_NAMES[:4], count=2, tenant=tenant)
+    target = await sqlite()
+    report = await memory.copy_to(target, session="fork of s")
+    assert (report.ok, report.sessions, report.messages) == (True, 1, 5)
+    assert [one.id for one in await target.tenant("default").sessions()] == ["fork of s"]
+    report = await memory.copy_to(target)
+    assert (report.copied, report.unchanged) == (2, 1)
+    assert await target.tenants() == ["default"]
+    forks = await target.tenant("default").forks("s")
+    assert [one.id for one in forks] == ["fork of s"]
+    report = await memory.copy_to(target, all_tenants=True)
+    assert report.tenants == len(HOSTILE_NAMES) + 1
+    assert await target.tenants(limit=99) == await source.tenants(limit=99)
+    for tenant in HOSTILE_NAMES:
+        assert await content(target, tenant) == await content(source, tenant)
+    with pytest.raises(NotFoundError):
+        await memory.copy_to(target, session="none")
+    with pytest.raises(UsageError):
+        await memory.copy_to(source)
+
+
+async def test_an_empty_memory_is_copied_to_nothing(tmp_path):
+    memory = memory_over(await sqlite())
+    report = await memory.copy_to(tmp_path / "new.db", all_tenants=True)
+    assert (report.ok, report.tenants, report.sessions) == (True, 0, 0)
+    target = await sqlite()
+    assert (await memory.copy_to(target)).ok
+    assert await target.tenants() == []
+
+
+async def test_an_erasure_on_either_side_names_the_other_copy(tmp_path):
+    source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
+    memory = await filled(source, "s")
+    await memory.copy_to(tmp_path / "b.db")
+    receipt = await memory.session("s").erase([0])
+    assert [one.place for one in receipt.copies] == [str(tmp_path / "b.db")]
+    target = memory_over(await SQLiteStore.open(tmp_path / "b.db", clock=now))
+    await target.backup(tmp_path / "backup.db")
+    # The note of its own backup stays when the rest is copied anew.
+    await memory.space("x", rules=RULES).note("Another.")
+    await memory.copy_to(target._resources.store)
+    receipt = await target.session("s").erase([1])
+    assert {one.place for one in receipt.copies} == {
+        str(tmp_path / "a.db"), str(tmp_path / "backup.db")
+    }  # fmt: skip
+
+
+# -- what changes meanwhile
+
+
+async def test_what_is_written_meanwhile_is_copied_anew():
+    source, target = await sqlite(), await sqlite()
+    memory = await filled(source, "s", "t")
+    late = [Message.user("late", key=str(n), created_at=now()) for n in range(2)]
+    tasks = []
+
+    def append(_):
+        if late:
+            task = memory.session("s").append(late.pop())
+            tasks.append(asyncio.get_running_loop().create_task(task))
+
+    report = await memory.copy_to(target, on_progress=append)
+    await asyncio.gather(*tasks)
+    assert report.changing in ((), ("s",))
+    report = await memory.copy_to(target)
+    assert report.ok
+    assert await content(target) == await content(source)
+
+
+async def test_a_session_that_never_rests_is_named():
+    source, target = await sqlite(), await sqlite()
+    memory = await filled(source, "s", "t", count=3)
+
+    class Busy(FaultyStore):
+        """Has a message appended after every dump of the session."""
+
+        def tenant(self, name):
+            inner = super().tenant(name)
+            if not hasattr(inner, "restore"):
+                return inner
+
+            class Handle:
+                def __getattr__(self, attribute):
+                    return getattr(inner, attribute)
+
+                async def restore(self, rows, *, replaces=None):
+                    await inner.restore(rows, replaces=replaces)
+                    await memory.session("s").append(Message.user("more", created_at=now()))
+
+            return Handle()
+
+    report = await memory.copy_to(Busy(target, FaultPlan()), session="s")
+    assert (report.changing, report.ok) == (("s",), False)
+    assert (await memory.copy_to(target)).ok
+    assert await content(target) == await content(source)
+
+
+async def test_what_was_erased_in_the_source_does_not_stay_at_the_target():
+    source, target = await sqlite(), await sqlite()
+    memory = await filled(source, "s", "t", "u")
+    await memory.session("s").fork("fork", at=5)
+    space = memory.space("team", rules=RULES)
+    await space.note("A note.")
+    await memory.copy_to(target)
+    await memory.session("t").erase([3])
+    await memory.erase_session("s")
+    await memory.erase_space("team")
+    report = await memory.copy_to(target)
+    assert (report.ok, report.removed, report.replaced) == (True, 1, 2)
+    assert await content(target) == await content(source)
+    # A session that only the target has, and that nothing says was erased, stays.
+    await filled(target, "own")
+    report = await memory.copy_to(target)
+    assert report.removed == 0
+    assert await target.tenant("default").session("own")
+
+
+async def test_a_target_that_differs_is_refused_and_left_as_it_was():
+    source = await sqlite()
+    memory = await filled(source, "s", "t")
+    await memory.space("team", rules=RULES).note("A note.")
+
+    async def changed(change):
+        target = await sqlite()
+        await memory.copy_to(target)
+        other = memory_over(target)
+        await change(other)
+        return target
+
+    async def append(other):
+        await other.session("t").append(Message.user("more", created_at=now()))
+
+    async def erase(other):
+        await other.erase_session("t")
+
+    async def note(other):
+        await other.space("team").note("Another note.")
+
+    for change, name in ((append, "t"), (erase, "t"), (note, "")):
+        target = await changed(change)
+        before = await content(target)
+        with pytest.raises(SessionDiffersError) as caught:
+            await memory.copy_to(target)
+        assert caught.value.session_id == name
+        assert (repr(name) if name else "spaces") in str(caught.value)
+        assert await content(target) == before
+    # What was erased at the target is refused as well when it has gone from both.
+    target = await changed(append)
+    await memory.erase_session("t")
+    with pytest.raises(SessionDiffersError):
+        await memory.copy_to(target)
+    stranger = await sqlite()
+    await filled(stranger, "s")
+    with pytest.raises(SecretMismatchError):
+        await memory.copy_to(stranger)
+
+
+# -- what cuts it off
+
+
+async def test_a_copy_that_dies_anywhere_shows_no_half_and_ends_right(monkeypatch):
+    """At every operation of the target: what is seen there is whole, and the next call ends it."""
+    monkeypatch.setattr(receive, "BATCH", 4)
+    source = await sqlite()
+    memory = await filled(source, "s", "t", count=5)
+    await memory.session("s").update()
+    await memory.space("team", rules=RULES).note("A note.")
+    await settled(memory)
+    expected = await content(source)
+    plan = FaultPlan()
+    await memory.copy_to(FaultyStore(await sqlite(), plan))
+    for fault in ("die", "fail"):
+        for place in range(0, plan.arrivals, every(7 if fault == "die" else 13)):
+            inner = await sqlite()
+            faults = FaultPlan({place: fault})
+            with suppress(DiedError, StoreError):
+                await memory.copy_to(FaultyStore(inner, faults))
+            found = await content(inner)
+            assert all(found[name] == expected[name] for name in found if name), place
+            assert (await memory.copy_to(inner)).ok
+            assert await content(inner) == expected, place
+            await inner.close()
+
+
+async def test_a_half_is_not_served_and_can_be_erased(monkeypatch):
+    monkeypatch.setattr(receive, "BATCH", 3)
+    source, target = await sqlite(), await sqlite()
+    memory = await filled(source, "s", count=30)
+    await memory.session("s").update()
+
+    async def cut_off(count):
+        pages = [page async for page in await source.tenant("default").dump("s")]
+        for row in [row for page in pages for row in page][:count]:
+            yield [row]
+        raise ConnectionResetError
+
+    tenant = target.tenant("default")
+    rows = sum(map(len, [page async for page in await source.tenant("default").dump("s")]))
+    with pytest.raises(ConnectionResetError):
+        await tenant.restore(cut_off(rows - 2))
+    (half,) = await tenant.restores()
+    assert (half.session_id, half.digest, half.unfinished) == ("s", None, True)
+    other = memory_over(target)
+    assert await target.tenants() == []
+    assert await other.sessions() == await other.runs() == await tenant.backlog() == []
+    assert await tenant.messages("s", 0, 99) == await tenant.attempts() == []
+    hashes = [one.revision.input_hash for one in await memory.session("s").summaries()]
+    assert [await tenant.reusable(one) for one in hashes] == [None] * len(hashes)
+    (finding,) = (await other.check()).findings
+    assert (finding.promise, finding.session_id) == ("P1", "s")
+    # It goes on where it was, however often it is cut off.
+    with pytest.raises(ConnectionResetError):
+        await tenant.restore(cut_off(4))
+    assert (await memory.copy_to(target)).ok
+    assert await content(target) == await content(source)
+    # Without the copy, the half goes with an erasure, and with the source's.
+    for erase in (lambda one: one.erase_session("s"), lambda one: one.erase_tenant()):
+        target = await sqlite()
+        other, tenant = memory_over(target), target.tenant("default")
+        with pytest.raises(ConnectionResetError):
+            await tenant.restore(cut_off(rows - 2))
+        await erase(other)
+        assert await target.read(_rows) == 0
+    await memory.copy_to(target)
+    await memory.session("s").append(Message.user("more", created_at=now()))
+    with pytest.raises(ConnectionResetError):
+        await tenant.restore(cut_off(20), replaces=(await tenant.session("s")).version)
+    assert len(await tenant.messages("s", 0, 99)) == 30, "the earlier copy is served until then"
+    await memory.erase_session("s")
+    assert (await memory.copy_to(target)).removed == 1
+    assert await target.read(_rows) == 0
+
+
+def _rows(connection):
+    """Count what is left of sessions in the tables, but what says that there was a copy."""
+    tables = ("sessions", "messages", "keys", "nodes", "revisions", "heads", "restored_rows",
+              "restores WHERE id <> ''")  # fmt: skip
+    return sum(connection.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in tables)
+
+
+COPYING = """
+import os, signal, sys
+from hiermem import Memory
+from hiermem.stores import dump, receive
+
+dump._PAGE = receive.BATCH = 20
+left = int(sys.argv[3])
+
+def step(_):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Memory.open(sys.argv[1]) as memory:
+    report = memory.copy_to(sys.argv[2], on_progress=step)
+    print(report.copied, report.unchanged)
+"""
+
+
+async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
+    source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
+    await filled(source, "s", "t", count=90)
+
+    def copy(steps):
+        words = [sys.executable, "-c", COPYING, tmp_path / "a.db", tmp_path / "b.db", str(steps)]
+        return subprocess.run(words, check=False, env={**os.environ})
+
+    for steps in (4, 12):
+        ended = await asyncio.to_thread(copy, steps)
+        assert ended.returncode == -signal.SIGKILL
+        with sqlite3.connect(tmp_path / "b.db") as file:
+            seen = file.execute("SELECT id, messages FROM sessions JOIN heads USING (session)")
+            assert dict(seen.fetchall()) in ({}, {"s": 90}, {"s": 90, "t": 90})
+    taken = sqlite3.connect(tmp_path / "b.db").execute("SELECT max(taken) FROM restores")
+    assert taken.fetchone()[0] >= 20
+    assert (await asyncio.to_thread(copy, 0)).returncode == 0
+    target = await SQLiteStore.open(tmp_path / "b.db", clock=now)
+    assert await content(target) == await content(source)
+    assert (await memory_over(target).check()).ok

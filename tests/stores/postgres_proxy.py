@@ -1,0 +1,81 @@
+"""A proxy before a PostgreSQL server that counts the waits of its clients."""
+
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+
+class Proxy:
+    """Listens where ``dsn`` points; ``waits`` counts how often a client sent and was answered."""
+
+    def __init__(self, dsn):
+        self._place = tempfile.TemporaryDirectory(prefix="hm-px-")
+        self._to = conninfo_to_dict(dsn)
+        self.dsn = make_conninfo(dsn, host=self._place.name, port=5432)
+        self.waits = 0
+        self._left = None
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(Path(self._place.name) / ".s.PGSQL.5432"))
+        self._listening.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            server = self._server()
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _server(self):
+        host, port = self._to.get("host") or "localhost", self._to.get("port") or 5432
+        if not host.startswith("/"):
+            return socket.create_connection((host, int(port)))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
+
+    def _serve(self, client, server):
+        turn = {"of": server}
+        with client, server:
+            back = threading.Thread(target=self._relay, args=(server, client, client, turn))
+            back.start()
+            self._relay(client, server, client, turn)
+            back.join()
+
+    def _relay(self, source, target, client, turn):
+        try:
+            while data := source.recv(1 << 16):
+                if source is client and turn["of"] is not client:
+                    self.waits += 1
+                if source is not client and self._left is not None and turn["of"] is client:
+                    self._left -= 1
+                    if not self._left:  # the server has done it, and nobody is told
+                        self._left = None
+                        break
+                turn["of"] = source
+                target.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for one in (source, target):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def counted(self):
+        """Return the number of waits since the last call."""
+        waits, self.waits = self.waits, 0
+        return waits
+
+    def cut_after(self, waits):
+        """Close the next connection whose client has waited that often, instead of the answer."""
+        self._left = waits
+
+    def close(self):
+        self._listening.close()
+        self._place.cleanup()

@@ -1,0 +1,44 @@
+"""PostgreSQL meets the contract."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import postgres_server
+import pytest
+import sampling
+from conformance import Conformance
+from hypothesis import settings
+
+from hiermem.protocols import Store
+from hiermem.testing import StoreConformance
+
+pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+
+from hiermem.stores.postgres import PostgresStore
+
+
+class TestPostgres(Conformance):
+    machine_settings: ClassVar[settings] = settings(
+        Conformance.machine_settings,
+        max_examples=sampling.share(StoreConformance.machine_settings.max_examples, 4),
+    )
+
+    async def open_store(self, path: Path) -> Store:
+        return await PostgresStore.open(
+            postgres_server.dsn(), schema=postgres_server.emptied_schema(str(path)), idle_timeout=60
+        )
+
+
+@pytest.mark.thorough
+class TestPostgresConfined(Conformance):
+    """The same as a role that the database itself confines to one tenant at a time."""
+
+    async def open_store(self, path: Path) -> Store:
+        schema, known = postgres_server.schema_of(str(path)), self._known
+        if schema not in known:
+            known[schema] = postgres_server.roles(schema)["app"]
+        return await PostgresStore.open(
+            known[schema], schema=schema, create=False, row_security=True
+        )
+
+    _known: ClassVar[dict[str, str]] = {}
