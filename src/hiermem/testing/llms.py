@@ -202,7 +202,9 @@ def _summary(
         if count("\n".join(longer)) > budget:
             break
         lines = longer
-    room = budget - count("\n".join(lines)) - 2
+    # A summary of a few tokens says one thing at least: without any it would say nothing.
+    most = budget if len(lines) > len(required) else max(budget, max_tokens)
+    room = most - count("\n".join(lines)) - 2
     pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
         chosen = salience.select(pieces, room, count).text
