@@ -48,8 +48,14 @@ def pytest_configure(config):
     modules_compiled_once()
     sampling.factor = sampling.factor_of(config.option.markexpr)
     # Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
+    # A property draws the same cases in each run, so that a failure can be repeated.
     settings.register_profile(
-        "hiermem", deadline=None, print_blob=True, max_examples=sampling.share(100)
+        "hiermem",
+        database=None,
+        deadline=None,
+        derandomize=not sampling.others,
+        print_blob=True,
+        max_examples=sampling.share(100),
     )
     settings.load_profile("hiermem")
 

@@ -56,7 +56,7 @@ def chosen(full: int, plain: int | None = None) -> settings:
     """
     return settings(
         max_examples=share(full, plain),
-        derandomize=not (factor and others),
+        derandomize=not others,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
