@@ -8,15 +8,27 @@ then on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from hiermem import Memory, Message, Session, SessionExistsError, UsageError
 
-__all__ = ["CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "session_of"]
+__all__ = [
+    "CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "lock_of", "session_of",
+]  # fmt: skip
 
 #: In the metadata of a session whose conversation goes on elsewhere: the id of the fork.
 FORK = "continues_in"
 #: In the metadata of a session whose end was taken back, until it is forked: the place.
 CUT = "rewound_to"
+
+#: How much of a conversation's id is in those of its forks, and the digits of their numbers: an id
+#: has at most 512 characters.
+_MOST = 500
+_DIGITS = 10
+#: The locks that are held or kept by somebody, by memory and conversation, and one for the table.
+_locks: WeakKeyDictionary[Memory, WeakValueDictionary[str, Lock]] = WeakKeyDictionary()
+_table = Lock()
 
 
 def checked(memory: Memory) -> Memory:
@@ -27,6 +39,20 @@ def checked(memory: Memory) -> Memory:
             "asynchronous runs alike"
         )
     return memory
+
+
+def lock_of(memory: Memory, session_id: str) -> Lock:
+    """Return the lock of a conversation, the same for all who ask for it in this process.
+
+    Applications make a new object of a bridge for each request, and requests of one conversation
+    may come at once.
+    """
+    with _table:
+        of_memory = _locks.setdefault(memory, WeakValueDictionary())
+        lock = of_memory.get(session_id)
+        if lock is None:
+            lock = of_memory[session_id] = Lock()
+        return lock
 
 
 def session_of(memory: Memory, session_id: str) -> Session:
@@ -45,10 +71,12 @@ def current(memory: Memory, session_id: str) -> Session:
 
 def fork(memory: Memory, session_id: str, source: Session, at: int) -> Session:
     """Return a new fork of ``source``, a session of the conversation; nothing names it yet."""
-    number = 1
+    base = session_id[:_MOST]
+    last = source.id.removeprefix(f"{base}~")
+    number = int(last) + 1 if last.isdecimal() and len(last) < _DIGITS else 1
     while True:
         try:
-            made = source.fork(f"{session_id}~{number}", at=at)
+            made = source.fork(f"{base}~{number}", at=at)
             break
         except SessionExistsError:
             number += 1

@@ -8,14 +8,18 @@ Needs the extra ``langchain``.
 
 from __future__ import annotations
 
+import json
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Sequence
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import (
+    AIMessage,
     SystemMessage,
+    ToolMessage,
     convert_to_messages,
     convert_to_openai_messages,
 )
@@ -28,6 +32,8 @@ __all__ = ["HiermemMiddleware"]
 
 #: Conversations whose newest state is remembered, so that only what is new of it is read.
 _REMEMBERED = 64
+#: The most characters of an id that is a message's key.
+_MOST_KEY = 512
 
 
 class HiermemMiddleware(AgentMiddleware):
@@ -74,7 +80,7 @@ class HiermemMiddleware(AgentMiddleware):
     def _context(self, request: Any) -> list[Any]:
         """Return the messages to send: leading system messages, records, the newest messages."""
         # The state, not the request: what other middleware changes for one request is no rewrite.
-        given: list[Any] = list(request.state["messages"])
+        given: list[Any] = list(_repaired(request.state["messages"], request.messages))
         session = self._keep(given, request.runtime)
         lead = given[: _leading(given)]
         system = [*([request.system_message] if request.system_message else ()), *lead]
@@ -97,7 +103,7 @@ class HiermemMiddleware(AgentMiddleware):
             if mine is not None and _read([mine])[0].content == stored.content:
                 shown.append(mine)  # with what only its provider reads
             else:
-                shown += convert_to_messages([stored.message.to_openai(extras=False)])
+                shown.append(_written(stored.message))
         return shown
 
     def _keep(self, messages: Sequence[Any], runtime: Any) -> Session:
@@ -128,10 +134,92 @@ def _leading(messages: Sequence[Any]) -> int:
     return next(others, len(messages))
 
 
-def _read(messages: Sequence[Any]) -> list[Message]:
+def _repaired(state: Sequence[Any], request: Sequence[Any]) -> Iterator[Any]:
+    """Yield the state with the results that LangChain adds for calls that it could not parse.
+
+    They are in the request alone until the model has answered, and a provider refuses a call
+    without a result.
+    """
+    answered = {each.tool_call_id for each in state if isinstance(each, ToolMessage)}
+    added = {each.tool_call_id: each for each in request if isinstance(each, ToolMessage)}
+    for each in state:
+        yield each
+        for call in _broken(each):
+            if call["id"] in added and call["id"] not in answered:
+                answered.add(call["id"])
+                yield added[call["id"]]
+
+
+def _broken(message: Any) -> list[Any]:
+    """Return the calls of a message that could not be parsed, as far as a result can name them."""
+    return [each for each in getattr(message, "invalid_tool_calls", ()) if each.get("id")]
+
+
+def _read(messages: Iterable[Any]) -> list[Message]:
     """Return messages of LangChain as messages of hiermem, by their ids."""
-    shapes = convert_to_openai_messages(list(messages))
-    return [
-        Message.from_openai(shape, key=each.id)
-        for shape, each in zip(shapes, messages, strict=True)
-    ]
+    return [_message(each) for each in messages]
+
+
+def _message(message: Any) -> Message:
+    shape: dict[str, Any]
+    try:
+        [shape] = convert_to_openai_messages([message])
+    except Exception:
+        if isinstance(message.content, str):
+            raise
+        # LangChain converts what OpenAI has too; the rest is kept as it is.
+        [shape] = convert_to_openai_messages([message.model_copy(update={"content": ""})])
+        shape["content"] = [
+            {"type": "text", "text": block}
+            if isinstance(block, str)
+            else json.loads(json.dumps(block, default=_json))
+            for block in message.content
+        ]
+    if isinstance(shape["content"], str):
+        # As LangGraph's checkpoints write a lone surrogate: what they change is no rewrite.
+        shape["content"] = shape["content"].encode("utf-8", "replace").decode("utf-8")
+    if broken := _broken(message):
+        shape["tool_calls"] = [
+            *shape.get("tool_calls", ()),
+            *(
+                {
+                    "id": each["id"],
+                    "type": "function",
+                    "function": {
+                        "name": each.get("name") or "unknown",
+                        "arguments": each.get("args") or "",
+                    },
+                }
+                for each in broken
+            ),
+        ]
+    key = message.id if message.id and len(message.id) <= _MOST_KEY else None
+    return Message.from_openai(shape, key=key)
+
+
+def _json(value: Any) -> str:
+    """Return what JSON does not have as text: media may be given as bytes."""
+    return b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
+
+
+def _written(message: Message) -> Any:
+    """Write a message that the state does not hold."""
+    shape = message.to_openai(extras=False)
+    shape.pop("tool_calls", None)  # LangChain raises for arguments that are no JSON
+    [written] = convert_to_messages([{**shape, "content": shape.get("content") or ""}])
+    if not message.tool_calls:
+        return written
+    calls, broken = [], []
+    for call in message.tool_calls:
+        made: dict[str, Any] = {"id": call.id, "name": call.name, "args": call.arguments}
+        try:
+            arguments = json.loads(call.arguments or "{}")
+        except ValueError:
+            arguments = None
+        if isinstance(arguments, dict):
+            calls.append({**made, "args": arguments, "type": "tool_call"})
+        else:
+            broken.append({**made, "error": None, "type": "invalid_tool_call"})
+    return AIMessage(
+        written.content, name=written.name, tool_calls=calls, invalid_tool_calls=broken
+    )

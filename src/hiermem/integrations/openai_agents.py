@@ -9,11 +9,18 @@ Needs the extra ``openai-agents``.
 from __future__ import annotations
 
 from asyncio import to_thread
-from threading import Lock
 from typing import Any
 
 from hiermem import Memory, Session, from_responses, to_responses
-from hiermem.integrations.branches import CUT, checked, current, fork, go_on_in, session_of
+from hiermem.integrations.branches import (
+    CUT,
+    FORK,
+    checked,
+    fork,
+    go_on_in,
+    lock_of,
+    session_of,
+)
 
 __all__ = ["HiermemSession"]
 
@@ -40,7 +47,7 @@ class HiermemSession:
         self.session_id = session_of(checked(memory), session_id).id
         self.max_tokens = max_tokens
         self._memory = memory
-        self._lock = Lock()
+        self._lock = lock_of(memory, self.session_id)
 
     def current(self) -> Session:
         """Return the session that holds the conversation: the named one, or its newest fork."""
@@ -106,12 +113,13 @@ class HiermemSession:
 
         One message may be several items: calls that were made at once.
         """
-        session = current(self._memory, self.session_id)
-        noted = session_of(self._memory, self.session_id).get_metadata().get(CUT)
-        if noted is None:
-            return session, session.count(), 0
-        stop, _, part = noted.partition("+")
-        return session, int(stop), int(part)
+        # One reading: a place is of the session that was noted with it.
+        found = session_of(self._memory, self.session_id).get_metadata()
+        session = session_of(self._memory, found.get(FORK, self.session_id))
+        count = session.count()
+        stop, _, part = found.get(CUT, f"{count}+0").partition("+")
+        # Another process may have forked the session since its end was taken back here.
+        return (session, count, 0) if int(stop) > count else (session, int(stop), int(part))
 
     def _cut(self, place: str) -> None:
         """Note where the conversation ends now: a restart must not bring back what was taken."""

@@ -136,13 +136,22 @@ def memory_block(
 
 
 def message_blocks(shown: Sequence[Shown], *, key: bytes, count: Count) -> list[Block]:
-    """Render verbatim messages in order of index, in native form where providers accept it."""
-    visible = [item for item in shown if not item.silent]
+    """Render verbatim messages in order of index, in native form where providers accept it.
+
+    A tool's result without text is rendered with its call, which would be none without it.
+    """
+    visible = [item for item in shown if not item.silent or _answers(item)]
     native = _native(visible)
     return [
         _native_block(item.message) if native[place] else _quote(item, key=key, count=count)
         for place, item in enumerate(visible)
+        if native[place] or not item.silent
     ]
+
+
+def _answers(item: Shown) -> bool:
+    """Return whether a message is the result of a call, even one without text."""
+    return item.message.state == "live" and item.message.message.tool_call_id is not None
 
 
 def _native(visible: Sequence[Shown]) -> list[bool]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from hiermem.core.text.policy import MAX_NAME
+
 #: Hexadecimal digits that tell one rewrite of a session from another.
 _DIGITS: Final = 16
 
@@ -63,7 +65,8 @@ def rewrite_id(session_id: str, index: int, mark: str) -> str:
     ``mark`` tells the message that now stands at ``index``. The id is as long for a fork of a fork.
     """
     path = "\n".join((session_id, str(index), mark))
-    return branch_id(base_of(session_id), sha256(path.encode()).hexdigest()[:_DIGITS])
+    base = base_of(session_id)[: MAX_NAME - _DIGITS - 1]
+    return branch_id(base, sha256(path.encode()).hexdigest()[:_DIGITS])
 
 
 def base_of(session_id: str) -> str:
