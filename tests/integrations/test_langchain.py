@@ -210,6 +210,66 @@ def test_a_change_for_one_request_is_no_rewrite(memory):
     assert memory.session("t").count() == 15
 
 
+def test_a_call_that_is_no_json_is_sent_with_the_result_that_says_so(memory):
+    """Broken if a request had a call without a result: providers refuse it, each time again."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    wrong = {"name": "look", "args": "{", "id": "w1", "error": None}
+    broken = AIMessage("So.", invalid_tool_calls=[{**wrong, "type": "invalid_tool_call"}])
+    agent.update_state(THREAD, {"messages": [HumanMessage("Hi"), broken]})
+    for text in ("one", "two"):
+        ask(agent, text)
+        said, result = provider.sent[-1][2:4]
+        assert said.invalid_tool_calls[0]["id"] == result.tool_call_id == "w1"
+        assert "could not be executed" in result.text
+    assert [each.id for each in memory.sessions()] == ["t"]
+    # The state is gone, and the session still knows of the call.
+    state = agent.get_state(THREAD).values["messages"]
+    agent = agent_of(memory, provider)
+    agent.invoke({"messages": [*state[-2:], HumanMessage("three")]}, THREAD)
+    said, result = provider.sent[-1][2:4]
+    assert (said.invalid_tool_calls[0]["args"], result.tool_call_id) == ("{", "w1")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "video", "base64": "aGk=", "mime_type": "video/mp4"},
+        {"type": "text-plain", "text": "x", "mime_type": "text/plain"},
+        {"type": "media", "mime_type": "audio/wav", "data": b"hi"},
+        {"cachePoint": {"type": "default"}},
+    ],
+)
+def test_content_that_openai_does_not_have_is_kept(memory, block):
+    """Broken if an answer that has been paid for ended the run."""
+    agent = agent_of(memory)
+    message = HumanMessage([{"type": "text", "text": "See this."}, block])
+    agent.invoke({"messages": [message]}, THREAD)
+    ask(agent, "again")
+    first, *_ = memory.session("t").messages()
+    assert first.message.content[0].text == "See this."
+    assert first.message.content[1].data.keys() == block.keys()
+    assert [each.id for each in memory.sessions()] == ["t"]
+
+
+def test_an_empty_message_is_sent(memory):
+    """Broken if a request ended with the last answer, which a model would go on with."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    ask(agent, "one")
+    ask(agent, "")
+    assert isinstance(provider.sent[-1][-1], HumanMessage)
+
+
+def test_what_checkpoints_change_is_no_rewrite(memory):
+    """Broken if half a character, which LangGraph stores as a question mark, made a fork."""
+    saver = InMemorySaver()
+    ask(agent_of(memory, saver=saver), "half \ud83d")
+    ask(agent_of(memory, saver=saver), "next")
+    assert texts(memory.session("t"))[0] == "half ?"
+    assert [each.id for each in memory.sessions()] == ["t"]
+
+
 async def test_wrong_use_is_named(memory):
     with pytest.raises(UsageError, match="thread_id"):
         create_agent(Provider(sent=[]), [], middleware=[HiermemMiddleware(memory)]).invoke(

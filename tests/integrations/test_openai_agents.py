@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 
 import pytest
@@ -151,6 +152,48 @@ async def test_a_tool_s_output_that_is_no_text_does_not_end_a_run():
         session = HiermemSession(memory, "s")
         await session.add_items([{"role": "user", "content": "a\0b\ud800"}])
         assert await session.get_items(1) == [{"role": "user", "content": "a\ufffdb\ufffd"}]
+
+
+async def test_requests_of_one_conversation_at_once_lose_nothing():
+    """Broken if two objects of one session, as two requests make, forked or rewound at cross."""
+
+    async def use(session, name):
+        for number in range(12):
+            await session.add_items([{"role": "user", "content": f"{name}{number}"}])
+            if number % 3 == 0:
+                await session.pop_item()
+            await session.get_items()
+
+    with Memory.open(":memory:") as memory:
+        one, other = HiermemSession(memory, "s"), HiermemSession(memory, "s")
+        await asyncio.gather(use(one, "a"), use(other, "b"))
+        stored = {
+            each.message.content
+            for record in memory.sessions()
+            for each in memory.session(record.id).messages()
+        }
+        assert stored == {f"{name}{number}" for name in "ab" for number in range(12)}
+        assert one.current().count() == other.current().count() == 16
+
+
+@pytest.mark.parametrize("name", ["s~7", "x" * 512])
+async def test_any_session_id_has_room_for_its_forks(name):
+    """Broken if a conversation with a long id could not go on once an item was taken back."""
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, name)
+        for text in "abc":
+            await session.add_items([{"role": "user", "content": text}, QUESTION])
+            await session.pop_item()
+        assert [item["content"] for item in await session.get_items()] == ["a", "b", "c"]
+
+
+async def test_a_result_without_text_stays_with_its_call():
+    """Broken if a model were shown a call without its result: it would call again."""
+    silent = {"type": "function_call_output", "call_id": "c1", "output": ""}
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s")
+        await session.add_items([QUESTION, CALLS[1], silent])
+        assert await session.get_items() == bare([QUESTION, CALLS[1], silent])
 
 
 async def test_a_memory_of_the_wrong_kind_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,15 +12,21 @@ pytest.importorskip("pydantic_ai")
 from pydantic_ai import Agent, BinaryContent, ImageUrl, ModelRetry
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
+    AudioUrl,
+    CachePoint,
+    DocumentUrl,
     ModelRequest,
     ModelResponse,
     NativeToolCallPart,
     NativeToolReturnPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UploadedFile,
     UserPromptPart,
+    VideoUrl,
 )
 from pydantic_ai.models.function import FunctionModel
 
@@ -227,12 +234,99 @@ async def test_images_retries_and_native_calls_are_kept(memory):
     await ask(agent, "Sure?")
     first, call, retry, answer, last = sent[-1]
     assert first.parts[0].content[:2] == ["What?", image]
-    assert first.parts[0].content[2].url.startswith("data:image/png;base64,")
+    assert first.parts[0].content[2].data == b"\x89PNG"
     assert call.parts[0].tool_call_id == retry.parts[0].tool_call_id == "c1"
     assert "not like this" in retry.parts[0].content
     assert [type(part) for part in answer.parts[:2]] == [type(part) for part in native]
     assert (answer.parts[1].content, answer.parts[2].content) == ("it", "Two pictures.")
     assert prompts([last]) == ["Sure?"]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        BinaryContent(b"%PDF", media_type="application/pdf"),
+        DocumentUrl("https://example.org/a.pdf"),
+        DocumentUrl("https://example.org/a"),
+        AudioUrl("https://example.org/a.mp3"),
+        VideoUrl("https://example.org/a"),
+        UploadedFile(file_id="f", provider_name="openai"),
+        TextContent(content="a note", metadata={"source": "x"}),
+    ],
+)
+async def test_files_are_sent_to_the_next_run_too(memory, item):
+    """Broken if what a person attached were gone from the conversation with the run."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    await ask(agent, ["Read this.", CachePoint(), item])
+    await ask(agent, "And?")
+    [found] = [
+        part.content
+        for message in provider.sent[-1]
+        for part in message.parts
+        if part.part_kind == "user-prompt" and part.content != "And?"
+    ]
+    assert found[0] == "Read this."
+    if isinstance(item, TextContent):
+        assert found[1:] == ["a note"]
+    else:
+        [back] = found[1:]
+        assert type(back) is type(item)
+        assert all(
+            getattr(back, name) == getattr(item, name)
+            for name in ("url", "data", "file_id")
+            if hasattr(item, name)
+        )
+
+
+async def test_an_image_that_a_tool_returned_is_kept(memory):
+    """Broken if a call's result were lost because it is no text."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    image = BinaryContent(b"\x89PNG", media_type="image/png")
+
+    @agent.tool_plain
+    def picture():
+        return image
+
+    calls = iter(
+        [ModelResponse([ToolCallPart("picture", {}, "c1")]), ModelResponse([TextPart("So.")])]
+    )
+    with agent.override(model=FunctionModel(lambda *_: next(calls))):
+        await ask(agent, "Show it.")
+    await ask(agent, "And?")
+    [result] = [
+        part for each in provider.sent[-1] for part in each.parts if part.part_kind == "tool-return"
+    ]
+    assert (result.tool_name, result.files[0].data) == ("picture", b"\x89PNG")
+
+
+async def test_a_run_without_a_prompt_is_a_run(memory):
+    """Broken if a context that shows nothing of it ended the run: instructions alone suffice."""
+    provider = Provider()
+    agent = Agent(
+        FunctionModel(
+            lambda messages, _: provider.sent.append(messages) or ModelResponse([TextPart("So.")])
+        ),
+        instructions="Say something.",
+        capabilities=[HiermemCapability(memory)],
+    )
+    for prompt in (None, "", None):
+        await agent.run(prompt, conversation_id="t")
+        assert isinstance(provider.sent[-1][-1], ModelRequest)
+    assert [each.content for each in memory.session("t").messages()] == ["So.", "", "So.", "So."]
+
+
+async def test_two_runs_of_one_conversation_at_once(memory):
+    """Broken if the answer to one run ended the other, or a call lost its result."""
+    provider = Provider()
+    agent = agent_of(memory, provider)
+    await asyncio.gather(*(ask(agent, f"{number} look") for number in range(5)))
+    await ask(agent, "End.")
+    assert memory.session("t").count() == 5 * 5 + 2
+    parts = [part for message in provider.sent[-1] for part in message.parts]
+    calls = [part.tool_call_id for part in parts if isinstance(part, ToolCallPart)]
+    assert calls == [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
 
 
 async def test_it_works_in_a_running_loop_and_names_wrong_use(memory):

@@ -18,6 +18,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import (
     AIMessage,
+    HumanMessage,
     SystemMessage,
     ToolMessage,
     convert_to_messages,
@@ -104,6 +105,8 @@ class HiermemMiddleware(AgentMiddleware):
                 shown.append(mine)  # with what only its provider reads
             else:
                 shown.append(_written(stored.message))
+        if given and isinstance(given[-1], HumanMessage) and not given[-1].content:
+            shown.append(given[-1])  # a context shows nothing of it, but it ends the last answer
         return shown
 
     def _keep(self, messages: Sequence[Any], runtime: Any) -> Session:

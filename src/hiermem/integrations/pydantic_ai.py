@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from itertools import takewhile
@@ -23,6 +24,9 @@ from hiermem import FilePart, ImagePart, JsonPart, Memory, Message, Session, Tex
 from hiermem.integrations.branches import checked, current, fork, go_on_in, keep
 
 __all__ = ["HiermemCapability"]
+
+#: How the media types of files begin that have a kind of their own; others are documents.
+_KINDS: dict[Any, str] = {pai.AudioUrl: "audio/", pai.VideoUrl: "video/"}
 
 
 class Piece(NamedTuple):
@@ -85,8 +89,8 @@ class HiermemCapability(AbstractCapability[Any]):
         given = list(ctx.messages)
         lead = list(_lead(given))
         session, pieces = self._keep(ctx, given)
-        asked = request.model_request_parameters
-        texts = [each.content for each in (*(asked.instruction_parts or ()), *lead)]
+        parameters = request.model_request_parameters
+        texts = [each.content for each in (*(parameters.instruction_parts or ()), *lead)]
         context = session.context(
             self._max_tokens,
             system="\n\n".join(texts) if texts else None,
@@ -96,11 +100,18 @@ class HiermemCapability(AbstractCapability[Any]):
                     "description": each.description or "",
                     "parameters": each.parameters_json_schema,
                 }
-                for each in (*asked.function_tools, *asked.output_tools)
+                for each in (*parameters.function_tools, *parameters.output_tools)
             ],
         )
         shown = [pai.ModelRequest(lead)] if lead else []
-        return [*shown, *_messages(context.blocks, pieces, first=context.messages - len(pieces))]
+        shown += _messages(context.blocks, pieces, first=context.messages - len(pieces))
+        # What another run of the conversation answered meanwhile is no answer to this one.
+        while shown and isinstance(shown[-1], pai.ModelResponse):
+            shown.pop()
+        asked = [each for each in given[-1].parts if not isinstance(each, pai.SystemPromptPart)]
+        if not any(_says(each) for each in asked):
+            shown.append(replace(given[-1], parts=asked))
+        return shown
 
     def _keep(self, ctx: Any, messages: Sequence[Any]) -> tuple[Session, list[Piece]]:
         """Make the session's end equal to the run's messages; return both."""
@@ -172,12 +183,12 @@ def _asked(part: Any) -> Message | None:
     if isinstance(part, pai.SystemPromptPart):
         return Message.system(part.content)
     if isinstance(part, pai.UserPromptPart):
-        content = part.content
-        return Message.user(
-            content if isinstance(content, str) else tuple(_content(each) for each in content)
-        )
+        return Message.user(_contents(part.content))
+    text: Any
     if isinstance(part, pai.ToolReturnPart):
         text = part.model_response_str()
+        if part.files:
+            text = _contents([text, *part.files] if text else part.files)
     elif isinstance(part, pai.RetryPromptPart | pai.RetryFeedbackPart):
         text = part.model_response()
     else:
@@ -187,17 +198,65 @@ def _asked(part: Any) -> Message | None:
     return Message.tool(text, tool_call_id=part.tool_call_id, name=part.tool_name)
 
 
+def _says(part: Any) -> bool:
+    """Return whether a part of a request is shown: of an empty prompt a context shows nothing."""
+    return not isinstance(part, pai.UserPromptPart) or bool(_contents(part.content))
+
+
+def _contents(content: str | Sequence[Any]) -> Any:
+    """Return what a prompt holds, without marks that say only what a provider is to cache."""
+    if isinstance(content, str):
+        return content
+    return tuple(_content(each) for each in content if not isinstance(each, pai.CachePoint))
+
+
 def _content(item: Any) -> Any:
-    if isinstance(item, str):
-        return TextPart(item)
+    if isinstance(item, str | pai.TextContent):
+        return TextPart(item if isinstance(item, str) else item.content)
     if isinstance(item, pai.ImageUrl):
         return ImagePart(item.url)
-    if isinstance(item, pai.FileUrl):
-        return FilePart(item.url)
     if isinstance(item, pai.BinaryContent):
         return (ImagePart if item.is_image else FilePart)(item.data_uri)
+    if isinstance(item, pai.FileUrl):
+        return FilePart(item.url, media_type=_media_type(item))
     [data] = _dumped(pai.ModelRequest([pai.UserPromptPart([item])]))
     return JsonPart(data["content"][0])
+
+
+def _media_type(item: Any) -> str:
+    """Return the media type of a file by its URL, or the kind alone where the URL tells none."""
+    try:
+        found = str(item.media_type)
+    except ValueError:
+        found = ""
+    kind = _KINDS.get(type(item), "")
+    return found if found.startswith(kind) else f"{kind}*"
+
+
+def _content_back(part: Any) -> Any:
+    """Write a part of a prompt; what another way in has stored may be of no kind known here."""
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, JsonPart):
+        if "kind" in part.data:  # without one, anything would be read as a cache mark
+            data = {"part_kind": "user-prompt", "content": [dict(part.data)]}
+            with suppress(ValueError):
+                [request] = pai.ModelMessagesTypeAdapter.validate_python(
+                    [{"kind": "request", "parts": [data]}]
+                )
+                return request.parts[0].content[0]
+        return f"[{part.data.get('type', 'data')}]"
+    if part.reference.startswith("data:"):
+        with suppress(ValueError):
+            return pai.BinaryContent.from_data_uri(part.reference)
+    if isinstance(part, ImagePart):
+        return pai.ImageUrl(part.reference)
+    kind = part.media_type or ""
+    known = None if not kind or kind.endswith("*") else kind
+    for made, begins in _KINDS.items():
+        if kind.startswith(begins):
+            return made(part.reference, media_type=known)
+    return pai.DocumentUrl(part.reference, media_type=known)
 
 
 def _dumped(message: Any) -> list[Any]:
@@ -264,12 +323,10 @@ def _written(message: Message, names: Mapping[str, str]) -> Any:
         return pai.ModelRequest([pai.SystemPromptPart("".join(texts))])
     if message.role == "tool" and message.tool_call_id is not None:
         name = message.name or names.get(message.tool_call_id, "tool")
-        return pai.ModelRequest([pai.ToolReturnPart(name, "".join(texts), message.tool_call_id)])
+        returned: Any = "".join(texts)
+        if len(texts) < len(contents):
+            returned = [_content_back(each) for each in contents]
+        return pai.ModelRequest([pai.ToolReturnPart(name, returned, message.tool_call_id)])
     if len(texts) == len(contents) == 1:
         return pai.ModelRequest([pai.UserPromptPart(texts[0])])
-    content = [
-        pai.ImageUrl(each.reference) if isinstance(each, ImagePart) else each.text
-        for each in contents
-        if isinstance(each, TextPart | ImagePart)
-    ]
-    return pai.ModelRequest([pai.UserPromptPart(content)])
+    return pai.ModelRequest([pai.UserPromptPart([_content_back(each) for each in contents])])
