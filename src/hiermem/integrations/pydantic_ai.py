@@ -234,29 +234,32 @@ def _media_type(item: Any) -> str:
 
 
 def _content_back(part: Any) -> Any:
-    """Write a part of a prompt; what another way in has stored may be of no kind known here."""
+    """Write a part of a prompt."""
     if isinstance(part, TextPart):
         return part.text
     if isinstance(part, JsonPart):
-        if "kind" in part.data:  # without one, anything would be read as a cache mark
-            data = {"part_kind": "user-prompt", "content": [dict(part.data)]}
-            with suppress(ValueError):
-                [request] = pai.ModelMessagesTypeAdapter.validate_python(
-                    [{"kind": "request", "parts": [data]}]
-                )
-                return request.parts[0].content[0]
-        return f"[{part.data.get('type', 'data')}]"
+        return _other_back(part.data)
     if part.reference.startswith("data:"):
         with suppress(ValueError):
             return pai.BinaryContent.from_data_uri(part.reference)
     if isinstance(part, ImagePart):
         return pai.ImageUrl(part.reference)
     kind = part.media_type or ""
+    made = next((each for each, begins in _KINDS.items() if kind.startswith(begins)), None)
     known = None if not kind or kind.endswith("*") else kind
-    for made, begins in _KINDS.items():
-        if kind.startswith(begins):
-            return made(part.reference, media_type=known)
-    return pai.DocumentUrl(part.reference, media_type=known)
+    return (made or pai.DocumentUrl)(part.reference, media_type=known)
+
+
+def _other_back(data: Mapping[str, Any]) -> Any:
+    """Write content as it was dumped; what another way in has stored is named in its place."""
+    if "kind" in data:  # without one, anything would be read as a cache mark
+        part = {"part_kind": "user-prompt", "content": [dict(data)]}
+        with suppress(ValueError):
+            [request] = pai.ModelMessagesTypeAdapter.validate_python(
+                [{"kind": "request", "parts": [part]}]
+            )
+            return request.parts[0].content[0]
+    return f"[{data.get('type', 'data')}]"
 
 
 def _dumped(message: Any) -> list[Any]:
