@@ -29,6 +29,9 @@ _CLIENT: Final = frozenset(
     }
 )  # fmt: skip
 _SWITCHES: Final = frozenset({"allow_http", "allow_invalid_certificates", "randomize_addresses"})
+#: How names of options end that would name another bucket than the URL, or a length of time.
+_BUCKETS: Final = ("bucket", "bucket_name", "container_name")
+_SECONDS: Final = "timeout"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 #: Answers after which the same request may succeed.
 _PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
@@ -55,9 +58,14 @@ def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
 
 def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
     """Open a bucket."""
+    if named := sorted(name for name in options if name.endswith(_BUCKETS)):
+        # What is said of the place, in reports and receipts, is the URL.
+        raise UsageError(f"options: {named[0]} names a place; give it in the URL alone")
     client: dict[str, str | bool] = {}
     for name in sorted(options.keys() & _CLIENT):
         value = options[name]
+        if name.endswith(_SECONDS) and value.isdecimal():
+            value = f"{value}s"
         if name in _SWITCHES:
             if value not in ("true", "false"):
                 raise UsageError(f"options: {name} is true or false")

@@ -61,6 +61,45 @@ async def test_a_tracer_is_told_of_what_is_done_and_never_of_what_is_said(told):
     assert CANARY not in str(told)
 
 
+@pytest.mark.parametrize("where", ["begin", "note", "end", "swallow"])
+async def test_a_tracer_that_fails_costs_nothing_but_its_spans(where, caplog):
+    """Broken if a paid answer were lost, or an error hidden, by what only watches."""
+
+    @contextmanager
+    def tracer(kind, attributes):
+        def note(**more):
+            if where == "note":
+                raise ValueError(CANARY)
+
+        if where == "begin":
+            raise ValueError(CANARY)
+        try:
+            yield note
+        except BudgetTooSmallError:
+            if where != "swallow":
+                raise
+        if where == "end":
+            raise ValueError(CANARY)
+
+    async def model(request):
+        return "The pumps ran, and Ada wrote down how fast each of them was."
+
+    set_tracer(tracer)
+    try:
+        async with AsyncMemory.open(":memory:", llm=model) as memory:
+            session = memory.session("s")
+            await session.append(Message.user(f"Pump {n} ran well. " * 40) for n in range(12))
+            await session.update(wait=True)
+            assert sum((await session.status()).unfinished.values()) == 0
+            assert await session.search("pump 3")
+            with pytest.raises(BudgetTooSmallError):
+                await session.context(20)
+    finally:
+        set_tracer(None)
+    assert CANARY not in caplog.text
+    assert ("the tracer failed" in caplog.text) == (where != "swallow")
+
+
 def test_without_a_tracer_a_span_is_one_and_the_same_object():
     """Broken if what nobody watches cost anything."""
     assert span("context", subject="s") is span("search")

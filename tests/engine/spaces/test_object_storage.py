@@ -223,6 +223,17 @@ async def test_wrong_options_are_refused_without_their_values(space, options):
     assert told.value.__context__ is None
 
 
+@pytest.mark.parametrize("name", ["bucket", "aws_bucket", "bucket_name", "container_name"])
+async def test_the_bucket_is_that_of_the_url(space, server, name):
+    """Broken if a bank went where no report and no receipt of an erasure says."""
+    with pytest.raises(UsageError, match="in the URL alone"):
+        await space.export(URL, options={**server.options, name: "other"})
+
+
+async def test_a_timeout_is_a_number_of_seconds_too(space, server):
+    await space.export(URL, options={**server.options, "timeout": 9, "connect_timeout": "2s"})
+
+
 async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
     """It is for trials; folders take no options, and neither does it."""
     await space.export("memory://trial/x")

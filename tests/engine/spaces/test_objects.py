@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -344,6 +345,12 @@ def test_a_url_of_no_use_is_refused_without_repeating_it(url):
 @pytest.mark.parametrize("path", ["bank", "./s3/x", "/tmp/a:b", "C:\\bank", "s3:bank", 5, None])
 def test_a_path_is_no_url(path):
     assert objects.read_url(path) is None
+
+
+def test_a_url_that_became_a_path_is_no_folder():
+    """Broken if a bank were exported into a folder "s3:" beside the program."""
+    with pytest.raises(UsageError, match="a path makes one slash"):
+        objects.read_url(Path("s3://bank/x"))
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ STAMP_GENERATION: Final = "hiermemgeneration"
 _PROBE_AGE: Final = timedelta(days=1)
 _MOST_URL: Final = 512
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
+#: What a path makes of a URL: one slash of two.
+_URL_AS_PATH: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):[/\\]")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _PART: Final = re.compile(r"[\w .,()+&=!'-]+\Z")
 _OBJECT: Final = re.compile(r"([1-9][0-9]{0,14})/[0-9a-f]{64}\Z")
@@ -94,6 +96,8 @@ def read_url(folder: object) -> BankUrl | None:
     True
     """
     found = _URL.match(folder) if isinstance(folder, str) else None
+    if not isinstance(folder, str) and _URL_AS_PATH.match(str(folder)):
+        raise UsageError("a URL of object storage is a text; a path makes one slash of its two")
     if found is None:
         return None
     scheme, rest = found[1].lower(), found[2]

@@ -138,8 +138,10 @@ class JournalledRun:
         try:
             # Shielded: a second cancellation must prevent neither the release nor the last entry.
             await shielded(self._close(error))
-        finally:
-            self._span.__exit__(kind, error, trace)
+        except BaseException as failure:
+            self._span.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._span.__exit__(kind, error, trace)
 
     async def put(self, *, whole: bool = False) -> None:
         """Journal the run as it is now; with ``whole`` as it would be if it ended now."""
