@@ -23,6 +23,7 @@ from hiermem import (
     Message,
     SearchPolicy,
     UpdatePolicy,
+    UsageError,
     published,
 )
 
@@ -196,14 +197,15 @@ def test_available_for_summaries_is_what_the_selection_has_for_them():
         ({"flushAfterMs": float("nan")}, "flushAfterMs must be a number of milliseconds"),
         ({"flushAfterMs": 0}, "flush_after must be longer"),
         ({"windowChars": 10**400}, "windowChars must be a whole number"),
-        ({"CONSOLIDATION_MAX_NOTES": "[" * 100_000}, "CONSOLIDATION_MAX_NOTES is str"),
+        ({"CONSOLIDATION_MAX_NOTES": "[" * 100_000}, "CONSOLIDATION_MAX_NOTES must be"),
         ({"CONSOLIDATION_MAX_NOTES": "inf"}, "CONSOLIDATION_MAX_NOTES must be a whole number"),
-        ({"CONSOLIDATION_MAX_NOTES": "many"}, "CONSOLIDATION_MAX_NOTES is str"),
+        ({"CONSOLIDATION_MAX_NOTES": "many"}, "MAX_NOTES must be a whole number"),
         ({"CONSOLIDATION_MAX_NOTES": 0}, "max_notes.*CONSOLIDATION_MAX_NOTES"),
         ({"LLMAAS_MAX_TOKENS": 10**7}, "output_tokens.*LLMAAS_MAX_TOKENS"),
         ({"safeProcessingLimitTokens": 0}, "safeProcessingLimitTokens"),
         ({"reserveForMessages": 9_000}, "given were reserveForMessages"),
         ({"maxTokens": 8_000, "availableForSummaries": 7_000}, "availableForSummaries"),
+        ({"availableForSummaries": -1}, "availableForSummaries is -1; it must be 0 or more"),
         ({"windowChars": 4_000, "l2TokenThreshold": 2_000}, "windowChars is in characters and l2"),
         ({"windowChars": 4_000, "l1TokenThreshold": 2_000}, "one setting; give one of them"),
         ({"maxTokens": 8_000, "defaultContextBudget": 4_000}, "one setting; give one of them"),
@@ -392,6 +394,8 @@ def test_a_published_template_is_filled_in_its_places():
     [
         (1, "{{sessionTitel}} {{messages}}", "sessionTitle is"),
         (1, "{{sessionTitle}}", "level 1 needs {{messages}}"),
+        (1, "{{session.title}} {{messages}}", "'session.title' is no place.*sessionTitle is"),
+        (1, "{{#each messages}} {{messages}}", "'#each messages' is no place"),
         (2, "{{messages}}", "no place of a prompt of level 2"),
         (3, "{{l1Summaries}}", "l2Summaries"),
         (0, "{{messages}}", "level"),
@@ -404,6 +408,18 @@ def test_a_published_template_that_cannot_work_is_refused(level, text, wanted):
 
 
 # -- figures
+
+
+def test_wrong_types_are_named():
+    """Broken if a mistake ended in an error of Python's, which says nothing of what is right."""
+    for call, wanted in (
+        (lambda: published.defaults(["summaries"]), "plan is list"),
+        (lambda: published.metrics(None), "session.metrics"),
+        (lambda: published.prompt(1, "{{messages}}", style=5), "style is int"),
+        (lambda: published.prompt(1, "{{messages}}", version=None), "version is NoneType"),
+    ):
+        with pytest.raises((ConfigError, UsageError), match=wanted):
+            call()
 
 
 def test_metrics_have_their_published_names():

@@ -48,7 +48,10 @@ class _Policy(BaseModel):
             super().__init__(**settings)
         except ValidationError as error:
             what = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or type(self).__name__}: {e['msg']}"
+                ": ".join(
+                    ([".".join(map(str, e["loc"]))] if e["loc"] else [])
+                    + [e["msg"].removeprefix("Value error, ")]
+                )
                 for e in error.errors(include_url=False, include_input=False)
             )
             wrong = ConvergenceError if "converge" in what else ConfigError

@@ -57,7 +57,7 @@ _PLACES: Final[Mapping[str, str]] = {
 #: The place of the record at levels 1, 2, and 3 and up; and the usual style there.
 _RECORDS: Final = ("messages", "l1Summaries", "l2Summaries")
 _STYLES: Final = ("detailed", "thematic", "executive")
-_PLACE: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_PLACE: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _SECTION: Final = re.compile(r"^##[ \t]+(.+?)[ \t]*$", re.MULTILINE)
 #: The constant part of a published prompt, which has none of its own.
 _SYSTEM: Final = (
@@ -138,6 +138,8 @@ def defaults(plan: str) -> dict[str, Any]:
     Raises ConfigError for another name.
     """
     plans = dict.fromkeys((key.plan for key in keys().values()), 0)
+    if not isinstance(plan, str):
+        raise ConfigError(f"plan is {type(plan).__name__}; it is one of {', '.join(plans)}")
     if plan not in plans:
         raise ConfigError(published_keys.unknown(plan, plans, what="published plan"))
     return {
@@ -165,6 +167,9 @@ def prompt(
         raise ConfigError("level must be a whole number, 1 or more")
     if not isinstance(text, str):
         raise ConfigError(f"the template is {type(text).__name__}; it must be text")
+    for what, given in (("style", style), ("version", version)):
+        if not isinstance(given, str) and (given is not None or what == "version"):
+            raise ConfigError(f"{what} is {type(given).__name__}; it must be text")
     at = min(level, len(_RECORDS)) - 1
     places = {**_PLACES, _RECORDS[at]: "record"}
 
@@ -192,8 +197,12 @@ def metrics(found: Metrics) -> dict[str, str | int | float | None]:
 
     ``summaryQualityScore`` is the mean of the scores that ``feedback`` recorded. What is measured
     without feedback is ``Metrics.summary_quality_score``; ``informationLossScore`` is measured too.
-    Times are in seconds.
+    Times are in seconds. Raises UsageError for what are no metrics.
     """
+    if not isinstance(found, Metrics):
+        raise UsageError(
+            f"the metrics are {type(found).__name__}; give what session.metrics() returned"
+        )
     by_level = {each.level: each for each in found.levels}
     figures: dict[str, str | int | float | None] = {
         "sessionId": found.session_id,
@@ -216,6 +225,8 @@ def _budget(given: Mapping[str, Given]) -> ContextBudget:
     """Return the budget. What it leaves beside the published parts is reserved for the output."""
     values = {name: each.value for name, each in given.items()}
     available = values.pop("available_for_summaries", None)
+    if available is not None and available < 0:
+        raise ConfigError(f"availableForSummaries is {available}; it must be 0 or more")
     names = ", ".join(each.name for each in given.values())
     try:
         if available is None:
@@ -225,7 +236,7 @@ def _budget(given: Mapping[str, Given]) -> ContextBudget:
             return ContextBudget(reserve + available, reserve)
         whole = ContextBudget(**values)
         left = whole.available_for_summaries - available
-        if left < 0 or available < 0:
+        if left < 0:
             raise ConfigError(
                 f"availableForSummaries must be what the budget has beside the reserve, 0 to "
                 f"{whole.available_for_summaries}"

@@ -108,23 +108,15 @@ def _plain(name: str) -> str:
 
 def _value(name: str, unit: Unit, value: Any) -> Any:
     """Return a value in the unit of the setting. Raises ConfigError."""
-    if name.isupper() and isinstance(value, str):
-        value = _from_environment(value, unit)
     convert, wanted = _UNITS[unit]
     try:
+        if name.isupper() and unit != "text" and isinstance(value, str):
+            value = float(value)  # as a variable of the environment holds it
         return convert(value)
     except TypeError:
         raise ConfigError(f"{name} is {type(value).__name__}; it must be {wanted}") from None
     except ValueError:
         raise ConfigError(f"{name} must be {wanted}") from None
-
-
-def _from_environment(text: str, unit: Unit) -> Any:
-    """Return the value that a variable of the environment holds as text."""
-    try:
-        return text if unit == "text" else float(text)
-    except ValueError:
-        return text
 
 
 def _whole(value: Any) -> int:
