@@ -77,8 +77,11 @@ def histories(draw, most=60):
                 )
                 made.append(Message.assistant(text(number, 3), tool_calls=calls, **fields))
                 answered = calls[:-1] if kind == "broken" else calls
+                silent = not draw(st.integers(0, 4))
                 made += [
-                    Message.tool(text(number + n, size), tool_call_id=call.id, **fields)
+                    Message.tool(
+                        "" if silent else text(number + n, size), tool_call_id=call.id, **fields
+                    )
                     for n, call in enumerate(answered)
                 ]
             if draw(st.booleans()):
@@ -301,6 +304,20 @@ async def test_system_prompt_and_tools_are_counted_and_rendered():
     assert full.total_tokens > plain.total_tokens
     with pytest.raises(BudgetTooSmallError):
         await session.context(10, system="Be brief. " * 20)
+
+
+async def test_a_result_without_text_stays_with_its_call():
+    """Broken if a model were shown a call without a result: it would call again."""
+    call = ToolCall("c1", "run", "{}")
+    for count, wanted in ((1, ["user", "assistant", "tool"]), (2, ["user", "user"])):
+        async with AsyncMemory.open(":memory:") as memory:
+            session = memory.session("s")
+            calls = (call, ToolCall("c2", "run", "{}"))[:count]
+            await session.append(Message.user("Do it."), Message.assistant("", tool_calls=calls))
+            await session.append(Message.tool("", tool_call_id="c1"))
+            context = await session.context(500)
+            assert [each["role"] for each in context.to_openai()] == wanted
+            assert context.coverage == 1.0
 
 
 async def test_the_manager_stands_on_its_own():
