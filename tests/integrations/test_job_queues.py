@@ -80,8 +80,13 @@ async def test_procrastinate_makes_what_is_due():
     connector = InMemoryConnector()
     app = procrastinate.App(connector=connector)
     add_tasks(app, memory, lease=0.05)
-    with pytest.raises(UsageError):
-        add_tasks(procrastinate.App(connector=InMemoryConnector()), memory, lease=0)
+    for wrong, setting in (
+        (memory, {"lease": 0}),
+        (memory, {"deadline": "50"}),
+        (memory.for_tenant("a"), {}),
+    ):
+        with pytest.raises(UsageError):
+            add_tasks(procrastinate.App(connector=InMemoryConnector()), wrong, **setting)
     async with app.open_async():
         for _ in range(2):  # what is sent again while it waits is no second job
             await app.tasks["hiermem.dispatch"](timestamp=0)

@@ -57,8 +57,10 @@ def add_tasks(
     """
     if not isinstance(memory, AsyncMemory):
         raise UsageError(f"memory is {type(memory).__name__}; it must be an AsyncMemory")
-    if min(deadline, lease, most) <= 0:
-        raise UsageError("deadline, lease and most must be above 0")
+    memory.worker(all_tenants=True)  # refuses a memory of one tenant; it is not started
+    for name, value in (("deadline", deadline), ("lease", lease), ("most", most)):
+        if not isinstance(value, (int, float)) or not value > 0:
+            raise UsageError(f"{name} must be a number above 0")
 
     @app.task(name="hiermem.update_session", queue=queue)
     async def update_session(tenant: str, session: str) -> None:
