@@ -22,6 +22,7 @@ from hiermem import (
     PermanentModelError,
     UpdatePolicy,
     Usage,
+    UsageError,
 )
 from hiermem.integrations import otel
 
@@ -143,6 +144,11 @@ def test_errors_mark_their_spans_by_type_alone(spans):
     assert all(each.status.description == each.attributes["error.type"] for each in failed)
     assert CANARY not in said(spans())
     assert SECRET not in said(spans())
+
+
+def test_what_is_no_provider_is_named():
+    with pytest.raises(UsageError, match="must be a TracerProvider"):
+        otel.instrument(5)
 
 
 def test_spans_belong_to_what_the_application_does(spans):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from opentelemetry import trace
 
-from hiermem import __version__
+from hiermem import UsageError, __version__
 from hiermem.tracing import Kind, Note, Value, set_tracer
 
 __all__ = ["instrument", "uninstrument"]
@@ -35,7 +35,15 @@ _PROVIDERS = {"OpenAIChat": "openai", "AnthropicChat": "anthropic", "LiteLLMChat
 
 
 def instrument(tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Make spans from now on, with ``tracer_provider`` or the global one."""
+    """Make spans from now on, with ``tracer_provider`` or the global one.
+
+    Raises UsageError for what is no provider.
+    """
+    if tracer_provider is not None and not hasattr(tracer_provider, "get_tracer"):
+        raise UsageError(
+            f"tracer_provider is {type(tracer_provider).__name__}; it must be a TracerProvider of "
+            "OpenTelemetry"
+        )
     tracer = trace.get_tracer("hiermem", __version__, tracer_provider)
 
     @contextmanager
