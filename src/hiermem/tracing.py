@@ -61,12 +61,12 @@ class _Span:
     def __init__(self, tracer: Tracer, kind: Kind, attributes: Mapping[str, Value]) -> None:
         self._tracer, self._kind, self._attributes = tracer, kind, attributes
         self._made: AbstractContextManager[Note] | None = None
-        self._told: Note = _note_nothing
+        self._pass_on: Note = _note_nothing
 
     def __enter__(self) -> Note:
         try:
             made = self._tracer(self._kind, self._attributes)
-            self._told = made.__enter__()
+            self._pass_on = made.__enter__()
             self._made = made
         except Exception as error:  # noqa: BLE001
             self._failed(error)
@@ -74,7 +74,7 @@ class _Span:
 
     def _note(self, **attributes: Value) -> None:
         try:
-            self._told(**attributes)
+            self._pass_on(**attributes)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
