@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from sampling import params
 from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory
@@ -101,7 +102,7 @@ async def test_progress_counts_sessions_and_tells_of_nodes():
     assert any(each.nodes and each.nodes.total == 6 for each in seen)
 
 
-@pytest.mark.parametrize("most", [None, 0, 5, 11, 12, 18])
+@pytest.mark.parametrize("most", params([None, 0, 5, 11, 12, 18], 2))
 async def test_the_sums_are_those_of_the_sessions(most):
     """Broken, the report over all sessions tells less than was done, or more."""
     archive, seen = await Archive(10).fill(20), []
@@ -122,7 +123,7 @@ async def test_the_sums_are_those_of_the_sessions(most):
     assert seen[-1].done == report.updated
 
 
-@pytest.mark.parametrize("cap", [0, 1, 13])
+@pytest.mark.parametrize("cap", params([13, 0, 1], 1))
 async def test_caps_hold_for_all_sessions_together_and_the_next_one_goes_on(cap):
     archive, llm = await Archive().fill(), ScriptedLLM(remote=True)
     first = await archive.update_all(llm, max_calls=cap)
@@ -181,6 +182,7 @@ async def test_all_are_repacked_under_the_configuration_given_now():
     assert not await archive.tenant.backlog()
 
 
+@pytest.mark.thorough
 async def test_a_migration_that_was_cut_off_goes_on_where_it_was():
     archive, llm = await Archive(5, concurrency=1).fill(), ScriptedLLM(remote=True)
     await archive.update_all(llm)
