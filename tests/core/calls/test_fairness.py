@@ -117,8 +117,6 @@ def test_a_dropped_session_is_gone():
     assert "a" not in queue
 
 
-@pytest.mark.parametrize(
-    ("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)]
-)
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)])
 def test_a_failure_is_left_alone_for_longer_each_time(failures, seconds):
     assert back_off(failures, TEXT) == seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -94,9 +94,6 @@ class SessionQueue(Generic[K]):
 
     def __contains__(self, session: K) -> bool:
         return session in self._ranks
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._ranks)
 
     @property
     def head(self) -> tuple[int, bool] | None:

@@ -140,7 +140,9 @@ def has_provisional(record: SessionRecord) -> bool:
         config = config_from(record.config)
     except HiermemError:
         return False
-    return config.enabled and config.open_groups == "grow" and bool(record.state)
+    # The close of a session seals its groups, and the backlog shows them.
+    grows = config.enabled and config.open_groups == "grow"
+    return grows and bool(record.state) and not record.closed
 
 
 async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:

@@ -50,12 +50,11 @@ _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circui
 class SessionScheduler:
     """One worker's view of the sessions of its tenants, whose ``handles`` it finds by name.
 
-    ``on_found`` is called when the queue may have got
-    one more session during a look, so that nobody waits for its end, and when a turn comes to
-    another level. ``begun``
-    counts the looks through the backlog, ``finished`` is the number of the last complete one, and
-    ``left`` is the number of sessions that it found in the backlog. With ``due``, it takes the
-    sessions that it claims there in place of the backlogs of its tenants.
+    ``on_found`` is called when the queue may have got one more session during a look, so that
+    nobody waits for the end of the look, and when a turn comes to another level. ``begun`` counts
+    the looks through the backlog, ``finished`` is the number of the last complete one, and ``left``
+    is the number of sessions that it found in the backlog. With ``due``, it takes the sessions that
+    it claims there in place of the backlogs of its tenants.
     """
 
     def __init__(
@@ -69,8 +68,7 @@ class SessionScheduler:
         due: DueList | None = None,
     ) -> None:
         self._pool, self._handles, self._clock = pool, handles, clock
-        self._due = due
-        self._on_found = on_found
+        self._due, self._on_found = due, on_found
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()
         self.begun = self.finished = self.left = 0
@@ -162,9 +160,8 @@ class SessionScheduler:
 
         Such work is a window that its age or a silence closes; a provisional text that is out of
         date; a text of an outdated strategy, where the policy follows the strategy; and missing
-        vectors, where nothing else is missing. A
-        session's tree is searched for outdated texts once, and again only after a re-pack or under
-        another configuration.
+        vectors, where nothing else is missing. A session's tree is searched for outdated texts
+        once, and again only after a re-pack or under another configuration.
         """
         async for record in every_session(handle.store):
             key = handle.store.tenant, record.id

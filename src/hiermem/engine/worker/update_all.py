@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -44,6 +45,11 @@ _log = logging.getLogger("hiermem.update")
 _LOOKED_AT: Final = 50
 #: Caps that end one session's update and not the batch.
 _OF_SESSION: Final = ("session_calls", "session_tokens")
+#: What the journal says of a batch as the report does.
+_COUNTED: Final = (
+    "sessions", "updated", "resumed", "made", "reused", "failed", "degraded",
+    "calls", "tokens_in", "tokens_out", "cost", "unknown",
+)  # fmt: skip
 
 
 async def update_all(
@@ -234,9 +240,8 @@ class _Batch:
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         total = self._total
-        through = self.begin
-        while through < self._next and self.sessions[through] in self._done:
-            through += 1
+        done = takewhile(self._done.__contains__, self.sessions[self.begin : self._next])
+        through = self.begin + len(list(done))
         # A batch in which a session failed is complete too: the next one starts from the beginning.
         ended = {"whole": self._stopped is None} if outcome in ("ok", "partial") else {}
         return {
@@ -245,19 +250,8 @@ class _Batch:
             "strategy": self.strategy,
             "purpose": self.purpose,
             "through": self.sessions[through - 1] if through else None,
-            "sessions": total.sessions,
-            "updated": total.updated,
-            "resumed": total.resumed,
+            **{name: getattr(total, name) for name in _COUNTED},
             "failures": len(total.failures),
-            "made": total.made,
-            "reused": total.reused,
-            "failed": total.failed,
-            "degraded": total.degraded,
             "by_level": {str(level): count for level, count in total.by_level.items()},
-            "calls": total.calls,
-            "tokens_in": total.tokens_in,
-            "tokens_out": total.tokens_out,
-            "cost": total.cost,
-            "unknown": total.unknown,
             "stopped": self._stopped,
         }

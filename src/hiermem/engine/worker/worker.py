@@ -17,6 +17,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -74,7 +75,9 @@ class AsyncWorker:
     ) -> None:
         self._handle = handle
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
-        self._limits = (max_calls, max_tokens, deadline)
+        self._budget = partial(
+            Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock
+        )
         self._state: WorkerState = "new"
         self._pool = UpdatePool(
             handle.update_policy,
@@ -105,12 +108,6 @@ class AsyncWorker:
         self._capped_until = 0.0
         self._total = BatchReport("")
         self._last_error: str | None = None
-
-    def _budget(self) -> Budget:
-        max_calls, max_tokens, deadline = self._limits
-        return Budget(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=self._clock
-        )
 
     # -- what the application calls
 
