@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.backoff import TEXT, back_off
 from hiermem.core.calls.fairness import FairQueue, SessionQueue, shard_order
 
 tickets = st.lists(
@@ -115,8 +113,3 @@ def test_a_dropped_session_is_gone():
     queue.drop("a")
     assert queue.take() is None
     assert "a" not in queue
-
-
-@pytest.mark.parametrize(("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)])
-def test_a_failure_is_left_alone_for_longer_each_time(failures, seconds):
-    assert back_off(failures, TEXT) == seconds
