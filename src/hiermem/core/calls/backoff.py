@@ -1,8 +1,8 @@
 """Decides how long to wait after a failure, or where nothing can be done for a while.
 
-The pause doubles each time in a row, from a first to a longest one. The pairs below say which. Only
-the retries of one request are not decided here: they follow the provider's wish, and are spread at
-random (``engine.calls.retry``).
+The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
+pairs below say which; others bring a pair of their own. Only the retries of one model call are not
+decided here: they follow the provider's wish, and are spread at random (``engine.calls.retry``).
 """
 
 from __future__ import annotations
