@@ -139,6 +139,7 @@ def one_reading_of_equal_texts():
 def short_pauses():
     """Shorten the pauses before a failed store is tried again: they prove nothing and add up."""
     with pytest.MonkeyPatch.context() as patch:
-        assert store_retry._PAUSE >= 0.01
-        patch.setattr(store_retry, "_PAUSE", store_retry._PAUSE / 100)
+        first, longest = store_retry._AGAIN
+        assert first >= 0.01
+        patch.setattr(store_retry, "_AGAIN", (first / 100, longest))
         yield
