@@ -44,7 +44,8 @@ class Inputs:
     is the weight of all inputs, which a summary must stay under. ``anchors`` are the facts on
     record for them, weightiest first; None where they must be searched, as in messages. ``tags``
     and ``entities`` are their labels, likewise. ``overlap_from`` is the first message that
-    ``overlap`` shows, or would show if it were not empty; None without an overlap.
+    ``overlap`` shows, or would show if it were not empty; None without an overlap. ``unread``: a
+    dry run has the hashes and sizes of the inputs alone, and no ``sources``.
     """
 
     sources: tuple[SourceText, ...]
@@ -57,6 +58,20 @@ class Inputs:
     overlap_from: int | None = None
     tags: tuple[str, ...] | None = None
     entities: tuple[str, ...] | None = None
+    unread: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no input says anything."""
+        return not self.sources and not self.unread
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The tags and the entities of a summary, the most significant first."""
+
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +141,8 @@ def without_texts(span: Span, messages: Iterable[StoredMessage]) -> Inputs | Non
         if body(stored.message).strip():
             tokens += stored.tokens
             has_text = True
-    return Inputs((), tuple(outputs), (), tokens, "conversation") if has_text else None
+    unread = Inputs((), tuple(outputs), (), tokens, "conversation", unread=True)
+    return unread if has_text else None
 
 
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:

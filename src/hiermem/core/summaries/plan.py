@@ -135,7 +135,7 @@ class UpdateProgress:
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The plan that all nodes of one level share: the prompt and the strategy hash."""
+    """The plan that all nodes of one level share: the prompt, the model, the strategy hash."""
 
     level: int
     template: PromptTemplate
@@ -143,6 +143,7 @@ class LevelPlan:
     ratio: float
     strategy: str
     min_fidelity: float
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,7 @@ def level_plan(
             counter=counter,
         ),
         min_fidelity=policy.min_fidelity_high if level >= FROM_WINDOWS else policy.min_fidelity,
+        model=model,
     )
 
 
