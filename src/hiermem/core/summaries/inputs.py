@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from hiermem.core.summaries import salience
+from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
@@ -72,15 +73,6 @@ class Labels:
 
     tags: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Verbatim:
-    """Inputs kept word for word: the text, its tokens and the packed units (or "")."""
-
-    text: str
-    tokens: int
-    provenance: str
 
 
 def from_messages(
@@ -279,7 +271,7 @@ def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
     return max(1, min(pieces, 2 * (total // room) + 1))
 
 
-def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
+def word_for_word(inputs: Inputs, *, count: Count) -> Draft:
     """Write the inputs as the summary itself, in no more tokens than the inputs have.
 
     Dates and then speakers are left out where they would make the text longer. As a last step the
@@ -294,15 +286,15 @@ def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
     ):
         text = units.render(kept)
         if kept and (tokens := count(text)) <= room:
-            return Verbatim(text, tokens, units.pack(kept))
+            return Draft(text, tokens, tuple(kept))
     for joint in ("\n", " ", ""):
         text = joint.join(source.text for source in inputs.sources)
         if (tokens := count(text)) <= room:
-            return Verbatim(text, tokens, "")
+            return Draft(text, tokens, ())
     selection = salience.select(
         [unit for source in inputs.sources for unit in units.of_source(source)], room, count
     )
-    return Verbatim(selection.text, selection.tokens, units.pack(selection.units))
+    return Draft(selection.text, selection.tokens, tuple(selection.units))
 
 
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:

@@ -14,7 +14,7 @@ is read may change while a model answers; ``status.rebase`` decides that at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -25,7 +25,7 @@ from hiermem.core import needs
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.assess import MOST_ANCHORS, Draft, weigh_against
-from hiermem.core.summaries.inputs import Inputs, Labels, Verbatim, rebase, word_for_word
+from hiermem.core.summaries.inputs import Inputs, Labels, rebase, word_for_word
 from hiermem.core.summaries.overlap import noted
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.retries import PROMPTS, AttemptCount
@@ -171,8 +171,8 @@ class Settings(Protocol):
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
         ...
 
-    def is_clean(self, node: Node, inputs: Inputs, serving: Revision) -> bool:
-        """Return whether a node's text is still current for its inputs, under the policy."""
+    def strategies(self, level: int) -> Sequence[str]:
+        """Return the strategies that count as current for nodes of ``level``."""
         ...
 
     def labels(self, inputs: Inputs) -> Labels:
@@ -217,7 +217,8 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
         return Outcome("moved", node)
     found = yield from needs.revisions([(node.id, node.revision)] if node.revision else [])
     serving = found[0] if found else None
-    clean = serving is not None and run.is_clean(node, inputs, serving)
+    follow = run.strategies(node.level) if run.policy.follow_strategy else ()
+    clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.stale else []
     task = _Task(node, run, inputs, serving, clean, stale=any(child.stale for child in below))
     if node.dirty and node.status == "active" and clean and not node.forced:
@@ -307,11 +308,10 @@ def _go_without(
 
     A text on request has the attempts of this run only: those before did not count against it.
     """
-    node, run, generating = task.node, task.run, task.generating
+    node, run = task.node, task.run
+    generating = replace(task.generating, error=unfit.error, attempts=count.count)
     if node.degraded and node.revision and not node.dirty:
-        after = status.keep(generating, error=unfit.error)
-        return Outcome("kept", node, replace(after, attempts=count.count))
-    failed = status.fail(generating, error=unfit.error, attempts=count.count)
+        return Outcome("kept", node, status.keep(generating, error=unfit.error))
     spent = unfit.attempts if node.forced else count.count
     if plan.stand_in_is_due(unfit.kind, attempts=spent, policy=run.policy):
         if task.clean and node.forced:
@@ -321,11 +321,9 @@ def _go_without(
         if draft.fit:
             level_plan = run.plan(node.level, run.fallback)
             revision = _revision(task, draft, labels, level_plan, length, degraded=True)
-            outcome = _serve(task, "degraded", revision)
-            assert outcome.after is not None
-            after = replace(outcome.after, error=unfit.error, attempts=count.count)
-            return replace(outcome, after=after)
-    return Outcome("failed", node, failed)
+            return _serve(task, "degraded", revision, generating)
+    after = status.fail(generating, error=unfit.error, attempts=count.count)
+    return Outcome("failed", node, after)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -341,7 +339,9 @@ def _clean(task: _Task) -> Outcome:
     return Outcome("clean", node, status.clean(node, stale=task.stale) if node.sealed else None)
 
 
-def _serve(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
+def _serve(
+    task: _Task, kind: OutcomeKind, revision: Revision, generating: Node | None = None
+) -> Outcome:
     """Return the outcome that makes ``revision`` serve."""
     serving = task.serving
     revision = noted(
@@ -354,7 +354,7 @@ def _serve(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     return Outcome(
         kind,
         task.node,
-        status.succeed(task.generating, revision, stale=task.stale),
+        status.succeed(generating or task.generating, revision, stale=task.stale),
         revision,
         inputs=task.inputs.serving,
         changes_parent=serving is not None and serving.output_hash != revision.output_hash,
@@ -364,25 +364,18 @@ def _serve(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
 def _copy(task: _Task) -> Revision:
     """Return the revision of a node that copies its inputs word for word, or that has none."""
     inputs, count = task.inputs, task.run.counter.count
-    copied = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
-    draft = Draft(
-        text=copied.text,
-        tokens=copied.tokens,
-        units=(),
-        problems=(),
-        fidelity=None,
-        missing=(),
-        unsupported=(),
-        model="verbatim",
-        anchors=anchors.find(copied.text, limit=MOST_ANCHORS),
-    )
+    copied = word_for_word(inputs, count=count) if inputs.sources else Draft("", 0, ())
+    found = anchors.find(copied.text, limit=MOST_ANCHORS)
+    draft = replace(copied, model="verbatim", anchors=found)
     level_plan = replace(task.run.plan(task.node.level), strategy=VERBATIM)
-    revision = _revision(task, draft, task.run.labels(inputs), level_plan)
-    return replace(revision, provenance=copied.provenance)
+    return _revision(task, draft, task.run.labels(inputs), level_plan)
 
 
 def _moved_here(task: _Task, found: Revision) -> Revision:
-    """Return a text that was made before, moved to this node's place in the conversation."""
+    """Return a text that was made before, moved to this node's place in the conversation.
+
+    What its calls took stays with those who made them: the engine states the calls of this run.
+    """
     node, base = task.node, found.extras.get("base")
     shift = node.span.start - base if isinstance(base, int) else 0
     return replace(
@@ -393,10 +386,6 @@ def _moved_here(task: _Task, found: Revision) -> Revision:
         provenance=rebase(found.provenance, found.text, shift=shift, among=node.span),
         trust=task.inputs.trust,
         reused=True,
-        tokens_in=0,
-        tokens_out=0,
-        calls=0,
-        duration_ms=0,
         extras={**found.extras, "base": node.span.start},
     )
 

@@ -290,7 +290,7 @@ class _UpdatePlanner:
             parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
             sizes = [text.most for text in below]
             worst = most_parts(sizes, least, count=run.counter.count)
-            most = self._length(node, sum(sizes)).limit
+            most = self._limit(node, sum(sizes))
             if sized:
                 tokens_in = await self._sizes.of_children(node, tokens_in, length, parts)
         else:
@@ -328,18 +328,15 @@ class _UpdatePlanner:
         below = await tree.level(1, *node.windows)
         existing = [each for each in below if each.id not in self._texts and each.revision]
         found = await tree.revisions([(each.id, each.revision) for each in existing])
-        most = {revision.node_id: revision.tokens for revision in found}
-        most |= {each.id: self._texts[each.id].most for each in below if each.id in self._texts}
-        sizes = [most.get(each.id) or self._limit(each) for each in below]
-        return most_parts(sizes, room, count=self._run.counter.count)
+        most = {each.id: self._limit(each) for each in below}
+        most |= {revision.node_id: revision.tokens for revision in found}
+        most |= {id_: self._texts[id_].most for id_ in most if id_ in self._texts}
+        return most_parts(list(most.values()), room, count=self._run.counter.count)
 
-    def _limit(self, node: Node) -> int:
-        """Return the most tokens that a text of a node can have, whatever it is made from."""
-        return self._length(node, _MANY).limit
-
-    def _length(self, node: Node, tokens: int) -> plan.Lengths:
-        run = self._run
-        return plan.lengths(node, tokens, hard_ratio=run.policy.hard_ratio, config=run.config)
+    def _limit(self, node: Node, tokens: int = _MANY) -> int:
+        """Return the most tokens that a text of a node can have, made from so many at most."""
+        run, ratio = self._run, self._run.policy.hard_ratio
+        return plan.lengths(node, tokens, hard_ratio=ratio, config=run.config).limit
 
     async def _mark_parent(self, node: Node) -> None:
         """Note that the parent of a node with a new text gets a new text too."""

@@ -28,7 +28,6 @@ from hiermem.core.summaries.model_history import ModelHistory
 from hiermem.core.summaries.plan import (
     Lengths,
     LevelPlan,
-    is_clean,
     level_plan,
     room_for_inputs,
 )
@@ -41,7 +40,7 @@ from hiermem.engine.calls.run import Run
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import Node, SessionRecord, StoredMessage
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
@@ -174,11 +173,6 @@ class UpdateRun(Run[Node]):
     def strategies(self, level: int) -> tuple[str, ...]:
         """Return the strategies that count as current for nodes of ``level``."""
         return self.plan(level).strategy, VERBATIM
-
-    def is_clean(self, node: Node, inputs: Inputs, serving: Revision) -> bool:
-        """Return whether a node's text is still current for its inputs, under the policy."""
-        follow = self.strategies(node.level) if self.policy.follow_strategy else ()
-        return is_clean(node, inputs, serving, follow=follow)
 
     def labels(self, inputs: Inputs) -> Labels:
         """Return the labels of a text of these inputs."""
