@@ -186,7 +186,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A node to be made, and what was read of it.
+    """A node to be made, and what was read of it ``now``.
 
     ``clean``: its text is made from these inputs already. ``stale``: a child's text is flagged as
     out of date.
@@ -194,6 +194,7 @@ class _Task:
 
     node: Node
     run: Settings
+    now: datetime
     inputs: Inputs
     serving: Revision | None
     clean: bool
@@ -201,16 +202,16 @@ class _Task:
 
     @property
     def generating(self) -> Node:
-        """The node in the status "generating": as it was claimed, or as if it were."""
+        """The node as it is claimed for a call, or as if it were."""
         owner = self.run.run_id
-        return status.claim(
-            status.reset(self.node, now=self.run.now(), owner=owner), owner=owner, until=None
-        )
+        pending = status.reset(self.node, now=self.now, owner=owner)
+        return status.claim(pending, owner=owner, until=None)
 
 
 def make(node: Node, run: Settings) -> Making[Outcome]:
     """Make the text of ``node``, or return why there is none."""
-    if status.standing(node, now=run.now(), owner=run.run_id) == "leased":
+    now = run.now()
+    if status.standing(node, now=now, owner=run.run_id) == "leased":
         return Outcome("leased", node)
     inputs: Inputs | None = yield ReadInputs(node)
     if inputs is None:
@@ -220,7 +221,8 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
     follow = run.strategies(node.level) if run.policy.follow_strategy else ()
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.stale else []
-    task = _Task(node, run, inputs, serving, clean, stale=any(child.stale for child in below))
+    stale = any(child.stale for child in below)
+    task = _Task(node, run, now, inputs, serving, clean, stale)
     if node.dirty and node.status == "active" and clean and not node.forced:
         return _clean(task)
     if node.verbatim or inputs.empty:
@@ -265,12 +267,9 @@ def _ask(
     try:
         draft, labels = yield ask, partial(task.run.labels, task.inputs)
         draft = yield from _better_from_windows(task, draft, ask)
-    except SpendLimitError:
+    except (SpendLimitError, ClaimLostError) as error:
         yield NoteAttempts(wanted, count, count.error)
-        return Outcome("refused", task.node)
-    except ClaimLostError:
-        yield NoteAttempts(wanted, count, count.error)
-        return Outcome("moved", task.node)
+        return Outcome("refused" if isinstance(error, SpendLimitError) else "moved", task.node)
     except UnfitError as unfit:
         count = yield NoteAttempts(wanted, count, unfit.error)
         return (yield from _go_without(task, length, unfit, count))

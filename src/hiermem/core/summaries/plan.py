@@ -1,8 +1,7 @@
 """Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
 
 Every choice of an update is a function here (or in ``status`` and ``agenda``) of values that were
-read before; the engine asks and obeys. A dry run calls these functions and nothing more, so its
-report is what an update would do.
+read before; the engine asks and obeys. ``making`` puts them in their order for one node.
 """
 
 from __future__ import annotations

@@ -177,6 +177,7 @@ class _UpdatePlanner:
             return
         inputs, below = await self._read_inputs(node, foreseen=foreseen)
         serving: Revision | None = None
+        wanted = ""
         decision = make(node, run)
         reply: Any = None
         while True:
@@ -188,7 +189,7 @@ class _UpdatePlanner:
             if isinstance(request, tuple):
                 ask, _ = request
                 assert isinstance(ask, Ask)
-                text = await self._count_ask(node, ask, below, retried=reply.count > 0)
+                text = await self._count_ask(node, ask, wanted, below, retried=reply.count > 0)
                 break
             if callable(request) and inputs and inputs.unread:
                 most = sum(each.most for each in below)
@@ -197,10 +198,10 @@ class _UpdatePlanner:
             match request:
                 case ReadInputs():
                     reply = inputs
-                case NeedRevisions(wanted):
-                    reply = await run.tree.revisions(wanted)
+                case NeedRevisions(numbers):
+                    reply = await run.tree.revisions(numbers)
                     serving = next(iter(reply), None)
-                case LookUp():
+                case LookUp(wanted):
                     reply = await self._look_up(request, below)
                 case _:
                     # No flag of a child changes what its parent takes.
@@ -275,12 +276,13 @@ class _UpdatePlanner:
         self.tally.kept(node)
         return _Text(f"{how} {input_hash(level=0, strategy='', outputs=inputs.outputs)}", most)
 
-    async def _count_ask(self, node: Node, ask: Ask, below: list[_Text], *, retried: bool) -> _Text:
+    async def _count_ask(
+        self, node: Node, ask: Ask, wanted: str, below: list[_Text], *, retried: bool
+    ) -> _Text:
         """Count a call, or the reuse of one that is made for an equal node, of any session."""
         run, inputs, length = self._run, ask.inputs, ask.length
         if not ask.prompts:
             return self._copied(node, "extract", inputs, length.limit)
-        wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
         counted = wanted in self.requests or wanted in run.shared.planned
         shared = counted and not node.forced
         sized = not run.is_deterministic and not shared
