@@ -34,7 +34,7 @@ WORDS = FunctionCounter(lambda text: len(text.split()), name="words")
 TEXT = "We sail on Friday. " * 100
 INPUTS = Inputs((SourceText(0, "user", "Ada", "", TEXT),), ("h0",), (), 900, "conversation")
 GOOD = Draft("We sail on Friday.", 4, (), model="m")
-UNFIT = replace(GOOD, problems=(Problem("empty", "blank", hard=True),))
+UNFIT = replace(GOOD, text="  ", problems=(Problem("empty", "blank", hard=True),))
 ERRORS = (
     UnfitError("rejected", "echo", attempts=2),
     UnfitError("transient", "late"),
@@ -162,7 +162,7 @@ def test_a_store_that_fails_ends_the_decision_and_not_the_attempts():
         drive(node(), model=[StoreError("away")])
 
 
-@drawn(200)
+@drawn(400, 150)
 @given(
     answer=st.sampled_from([GOOD, *ERRORS]),
     stand_in=st.sampled_from([GOOD, UNFIT]),
