@@ -14,8 +14,12 @@ import sampling
 from hypothesis import settings
 from scripts import Scripts
 
+from hiermem.core.search import labels
+from hiermem.core.summaries import judge
 from hiermem.engine.calls import store_retry
 
+#: The most texts of which a reading is kept.
+MOST_KNOWN = 500
 #: A file system in memory, where there is one, and the least room that the tests need in it.
 MEMORY, ROOM = Path("/dev/shm"), 500_000_000
 
@@ -108,9 +112,34 @@ def one_trust_store():
 
 
 @pytest.fixture(autouse=True, scope="session")
+def one_reading_of_equal_texts():
+    """Assess equal answers, and label equal inputs, once.
+
+    Both are pure, and a test that ends a run at each of its places has the same texts each time.
+    """
+    assess, known = judge.assess, {}
+
+    def assessed(response, *, request, source, sections, **standard):
+        key = request, response, tuple(sections), tuple(standard.items())
+        draft = known.get(key)
+        if draft is None:
+            draft = assess(response, request=request, source=source, sections=sections, **standard)
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[key] = draft
+        return draft
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "assess", assessed)
+        patch.setattr(labels, "of_inputs", functools.lru_cache(MOST_KNOWN)(labels.of_inputs))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def short_pauses():
     """Shorten the pauses before a failed store is tried again: they prove nothing and add up."""
     with pytest.MonkeyPatch.context() as patch:
-        assert store_retry._PAUSE >= 0.01
-        patch.setattr(store_retry, "_PAUSE", store_retry._PAUSE / 100)
+        first, longest = store_retry._AGAIN
+        assert first >= 0.01
+        patch.setattr(store_retry, "_AGAIN", (first / 100, longest))
         yield

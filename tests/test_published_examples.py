@@ -187,6 +187,7 @@ def test_20_000_messages_reach_l4_and_the_roots_stay_few():
         assert len(session.forest()) == 1
 
 
+@pytest.mark.thorough
 def test_20_000_ordinary_messages_need_levels_whatever_their_length():
     """Longer messages fill groups by size, not by number: the roots stay few all the same."""
     with Memory(store=MemoryStore(), token_counter=Words()) as memory:

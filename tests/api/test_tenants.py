@@ -45,6 +45,7 @@ def memory_over(store: MemoryStore, **how) -> AsyncMemory:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors by /proc")
+@pytest.mark.thorough
 def test_tenants_cost_neither_threads_nor_descriptors(tmp_path: Path) -> None:
     """A server has one process and any number of tenants; each used to cost 4 threads and 8
     descriptors."""

@@ -239,6 +239,7 @@ def test_the_demo_searches_the_whole_conversation(demo):
     assert int(re.search(r"recall returns (\d+)\s+of\s+15", searched).group(1)) >= 12
 
 
+@pytest.mark.thorough
 def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path):
     path = tmp_path / "demo.db"
     assert "2 L3" in _run("demo", "--db", path).stdout
@@ -248,6 +249,7 @@ def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path
     assert "nothing to make" in _run("update", "--db", path).stdout
 
 
+@pytest.mark.thorough
 def test_the_animation_runs_in_a_terminal():
     """In a real (pseudo) terminal: frames are drawn, and what stays at the end is the report."""
     main_end, other = pty.openpty()

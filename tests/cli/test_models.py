@@ -186,6 +186,7 @@ def test_the_exit_code_says_whether_anything_was_made(report, code):
 @pytest.mark.parametrize(
     ("number", "code"), params([(signal.SIGTERM, 143), (signal.SIGINT, 130)], plain=1)
 )
+@pytest.mark.thorough
 def test_an_update_that_is_ended_says_so(db, number, code):
     """Broken, a log of a job that was stopped holds nothing, and a lease is left."""
     with Provider(lambda served: "hang") as provider:
@@ -227,6 +228,7 @@ main()
         plain=1,
     ),
 )
+@pytest.mark.thorough
 def test_a_pipe_that_nobody_reads_changes_no_exit_code(db, address, code, form):
     """Broken, an update whose output is cut off by "head" counts as failed, or as made."""
     asked = ["--model", "openai:tiny", "--model-url", address, "--retries", "0"] if address else []

@@ -42,6 +42,7 @@ def left(path):
         ]
 
 
+@pytest.mark.thorough
 def test_it_works_for_all_tenants_until_it_is_ended(db):
     """Ended by the signal that a service manager sends, it gives back what it holds."""
     assert left(db) == ["a", "b", "c"]

@@ -129,6 +129,7 @@ async def check(memory, said) -> None:
     assert await records.one(kept.LEASE) is None, "a run did not let go of the bank"
 
 
+@pytest.mark.thorough
 async def test_every_note_goes_in_once_however_often_it_is_killed(share):
     luck, clock, plan = Random(6), Clock(), FaultPlan()
     store = FaultyStore(MemoryStore(clock=clock), plan)

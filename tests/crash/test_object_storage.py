@@ -35,6 +35,7 @@ async def texts(space) -> dict[str, str]:
         pytest.param("seaweedfs", marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.thorough
 async def test_a_killed_exporter_leaves_one_whole_revision(nursery, tmp_path, share, server):  # noqa: F811
     """SIGKILL at random moments, also while another one exports; the next one goes on."""
     await make_revisions(tmp_path, REVISIONS)

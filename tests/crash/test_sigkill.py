@@ -254,6 +254,7 @@ async def judge(memory, report, llm, flying):
 
 
 @pytest.mark.parametrize("answered", params([2, 0, 5], 1))
+@pytest.mark.thorough
 def test_calls_that_were_cut_off_are_reported_and_repeated_once_their_lease_is_over(
     nursery, tmp_path, answered
 ):
@@ -315,6 +316,7 @@ def test_a_lease_is_waited_out(nursery, tmp_path):
 
 
 @pytest.mark.parametrize("answered", params([2, 0, 5, 8], 1))
+@pytest.mark.thorough
 def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
     nursery, tmp_path, answered
 ):

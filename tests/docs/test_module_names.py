@@ -123,6 +123,7 @@ def unknown_names(docstring: str, known: set[str]) -> list[str]:
     return [name for name in LONE.findall(docstring) if name not in known]
 
 
+@pytest.mark.thorough
 def test_every_lone_name_of_a_modules_docstring_exists(known):
     """A neighbour is named without its room: such a name must be one that the code has."""
     found = {}

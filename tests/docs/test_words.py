@@ -67,6 +67,7 @@ def has_formula(text: str) -> bool:
     return FORMULA in (ast.get_docstring(ast.parse(text)) or "")
 
 
+@pytest.mark.thorough
 def test_no_identifier_uses_a_retired_word():
     """Broken, a reader meets a word that only this project uses so."""
     found = {}
@@ -77,6 +78,7 @@ def test_no_identifier_uses_a_retired_word():
     assert not found
 
 
+@pytest.mark.thorough
 def test_no_module_gives_its_reasons_by_formula():
     """Broken, modules begin their reasons alike, so that the words mark nothing."""
     found = [path for path in FILES if has_formula(path.read_text(encoding="utf-8"))]

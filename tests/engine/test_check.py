@@ -277,6 +277,7 @@ async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
     assert not report.ok
 
 
+@pytest.mark.thorough
 async def test_a_finding_holds_no_text_of_a_message(sound):
     """Findings are printed and logged; content is not for there."""
     for name, told, _ in LIES.values():

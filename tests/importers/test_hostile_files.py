@@ -12,6 +12,7 @@ import chat_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sampling import params
 from typer.testing import CliRunner
 
 from hiermem import HiermemError, Memory, UnreadableFileError, UsageError
@@ -86,7 +87,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", params(BAD, 13))
 def test_a_bad_file_is_refused_and_leaves_nothing(name, tmp_path):
     """Broken if a file could crash the command, leave half an import, or be quoted in an error."""
     said = refused(chat_files.write(tmp_path / "bad.json", BAD[name]))
@@ -153,6 +154,7 @@ def test_a_line_without_end_is_refused_within_bounds(start, tmp_path):
     assert peak < 6 * MAX_ITEM
 
 
+@pytest.mark.thorough
 def test_a_large_list_is_read_an_item_at_a_time(tmp_path):
     """Broken if an export were held whole: this one is 18 MB, and an item of it 60 kB."""
     path = tmp_path / "conversations.json"
@@ -190,6 +192,7 @@ def test_an_archive_that_points_outside_itself_is_refused(name, tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.thorough
 def test_an_archive_that_swells_is_refused(tmp_path):
     """Broken if a small file could keep the command busy for hours."""
     path = archive(tmp_path / "bomb.zip", **{"conversations.json": "[" + " " * 100_000_000 + "]"})

@@ -110,6 +110,7 @@ async def strangers(address, http):
     assert (await http.post(address, json=HELLO, headers=BEARER)).status_code == 200
 
 
+@pytest.mark.thorough
 async def test_http(tmp_path, address):
     """Two clients of one server, one of them hostile, do not disturb each other."""
     with anyio.fail_after(60):

@@ -113,6 +113,7 @@ def test_closing_a_memory_does_not_wait_for_the_function(hanging):
     assert hanging.running
 
 
+@pytest.mark.thorough
 def test_a_process_ends_while_its_function_hangs():
     """A pool's threads are joined at the end of a process; the process would never end."""
     script = """

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from asking import make
 from provider import CHARGED, SPOILT, Provider
+from sampling import params
 
 from hiermem import AsyncMemory, Message, Prices, UpdatePolicy
 from hiermem.cli.conversations import bundled
@@ -121,13 +122,16 @@ def nothing_is_paid_twice(provider):
 
 @pytest.mark.parametrize(
     ("kind", "talk"),
-    [
-        ("openai", bundled),
-        ("anthropic", bundled),
-        ("openai-stream", beam),
-        ("anthropic-stream", beam),
-    ],
-    ids=["openai-demo", "anthropic-demo", "openai-stream-beam", "anthropic-stream-beam"],
+    params(
+        [
+            ("anthropic", bundled),
+            ("openai", bundled),
+            ("openai-stream", beam),
+            ("anthropic-stream", beam),
+        ],
+        1,
+    ),
+    ids=["anthropic-demo", "openai-demo", "openai-stream-beam", "anthropic-stream-beam"],
 )
 async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk, share):
     """The tree is complete, no request is repeated without need, and the two books agree."""
@@ -155,12 +159,15 @@ async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind
 
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [
-        ("openai", "refuses"),
-        ("anthropic-stream", "hangs"),
-        ("openai", "503"),
-        ("anthropic-stream", "refuses"),
-    ],
+    params(
+        [
+            ("openai", "refuses"),
+            ("anthropic-stream", "hangs"),
+            ("openai", "503"),
+            ("anthropic-stream", "refuses"),
+        ],
+        1,
+    ),
 )
 async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how, share):
     """The run ends inside its deadline, the context covers everything, the next run finishes."""

@@ -373,6 +373,7 @@ with Memory.open(sys.argv[1]) as memory:
 """
 
 
+@pytest.mark.thorough
 async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
     source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
     await filled(source, "s", "t", count=90)

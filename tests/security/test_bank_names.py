@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
+from sampling import params
 
 from hiermem import Memory
 from hiermem.core.spaces.folder import MANIFEST, BankFile
@@ -146,7 +147,7 @@ def answering(name: str) -> ScriptedLLM:
     return ScriptedLLM(script=lambda _: text)
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:40])
+@pytest.mark.parametrize("name", params(HOSTILE, 20), ids=lambda name: ascii(name)[:40])
 def test_a_hostile_name_in_an_answer_is_asked_about_once_and_then_refused(
     name: str, tmp_path: Path
 ) -> None:

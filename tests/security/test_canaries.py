@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
-from sampling import crossed
+from sampling import crossed, params
 
 from hiermem import (
     ApproximateCounter,
@@ -209,7 +209,7 @@ async def test_what_a_model_raised_is_named_and_not_quoted(kind, fault, tmp_path
     await memory.close()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", params(["sqlite", "memory"], 1))
 async def test_failures_of_the_store_quote_nothing(kind, tmp_path, heard, every):
     """A fault at each of the first sites of an append, an update and a context."""
     for number in range(0, 60, every(3)):

@@ -62,6 +62,7 @@ def test_a_command_reads_an_endless_file_up_to_its_cap(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the limit is that of POSIX")
+@pytest.mark.thorough
 def test_a_memory_without_file_descriptors_says_so(tmp_path: Path) -> None:
     script = """
         import os, resource, sys

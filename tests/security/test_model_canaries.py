@@ -66,6 +66,7 @@ def heard(caplog):
             assert TEXT not in said, record.name
 
 
+@pytest.mark.thorough
 async def test_no_failure_of_a_call_tells_the_key_or_the_text(heard, every):
     """Every fault, both protocols, whole and streamed; the server quotes the text in its errors."""
     asked = LLMRequest(

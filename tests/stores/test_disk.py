@@ -287,6 +287,7 @@ with Memory.open(sys.argv[1], read_only=True) as memory:
 
 
 @on_posix
+@pytest.mark.thorough
 def test_a_file_in_a_folder_that_nobody_may_write_to_is_read() -> None:
     """As on a read-only file system: SQLite can create nothing beside the file."""
     with tempfile.TemporaryDirectory() as name:

@@ -8,6 +8,7 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import params
 
 from hiermem import AsyncMemory, HierarchyConfig, Message
 from hiermem.core.context.view import Seen, View
@@ -61,7 +62,7 @@ STATES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
+@pytest.mark.parametrize("state", params(STATES, 5), ids=range(len(STATES)))
 async def test_an_unreadable_view_costs_a_cache_miss_and_nothing_else(tmp_path, state):
     path = tmp_path / "a.db"
     first = await make(path)

@@ -134,6 +134,7 @@ async def test_a_rewrite_costs_the_same_in_a_long_session(tmp_path):
     assert counts[1] <= 1.5 * counts[0] + 2
 
 
+@pytest.mark.thorough
 async def test_an_edit_its_update_and_a_recompress_cost_what_they_touch(tmp_path, monkeypatch):
     """P6: eight times the session, and SQLite does not twice the work for one changed message."""
     counted = 0

@@ -103,6 +103,7 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path, 
     assert died == kills
 
 
+@pytest.mark.thorough
 async def test_processes_that_write_one_file_at_once_lose_nothing(tmp_path):
     """Three processes make and fill the same file; one secret, no gap, no double, no loss."""
     path = tmp_path / "x.db"

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from sampling import drawn
 
@@ -48,6 +49,7 @@ def test_texts_reach_every_size_of_the_ladder_and_end_in_a_letter_of_their_own()
     assert "" in drawn
 
 
+@pytest.mark.thorough
 def test_histories_hold_what_goes_wrong_in_practice():
     drawn = _drawn(histories(), 60)
     for odd in (

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
-from hiermem.core.log.overlap import shown_size
 from hiermem.core.log.repack_state import Build
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.summaries.inputs import (
@@ -27,6 +26,7 @@ from hiermem.core.summaries.inputs import (
     from_messages,
     overlap_before,
 )
+from hiermem.core.summaries.overlap import shown_size
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState

@@ -89,6 +89,10 @@ BANK_FAULTS: Final[tuple[BankFault, ...]] = get_args(BankFault)
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
+#: The tokens of one short thing that is said.
+_SHORT: Final = 8
+
+
 class ScriptedLLM:
     """Answers with texts of the right size: required sections, the weightiest anchors, sentences.
 
@@ -202,9 +206,10 @@ def _summary(
         if count("\n".join(longer)) > budget:
             break
         lines = longer
-    # A summary of a few tokens says one thing at least: without any it would say nothing.
-    most = budget if len(lines) > len(required) else max(budget, max_tokens)
-    room = most - count("\n".join(lines)) - 2
+    room = budget - count("\n".join(lines)) - 2
+    if len(lines) == len(required):
+        # A summary of a few tokens says one short thing at least: else it would say nothing.
+        room = max(room, min(_SHORT, max_tokens - count("\n".join(lines)) - 2))
     pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
         chosen = salience.select(pieces, room, count).text

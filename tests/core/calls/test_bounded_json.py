@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.core.calls.bounded_json import MAX_ANSWER, parse
 from hiermem.errors import InvalidAnswerError
@@ -81,7 +82,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", params(BOMBS, 6))
 def test_a_bomb_is_a_typed_error_at_a_bounded_cost(name: str) -> None:
     bomb = BOMBS[name]
     tracemalloc.start()

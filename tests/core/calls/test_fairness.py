@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.fairness import BACK_OFF, FairQueue, SessionQueue, back_off, shard_order
+from hiermem.core.calls.fairness import FairQueue, SessionQueue, shard_order
 
 tickets = st.lists(
     st.tuples(st.sampled_from("abcd"), st.integers(1, 3), st.integers(0, 9)),
@@ -114,10 +113,3 @@ def test_a_dropped_session_is_gone():
     queue.drop("a")
     assert queue.take() is None
     assert "a" not in queue
-
-
-@pytest.mark.parametrize(
-    ("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, BACK_OFF)]
-)
-def test_a_failure_is_left_alone_for_longer_each_time(failures, seconds):
-    assert back_off(failures, first=15) == seconds

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.core.summaries.form import message_fault, prose_fault
 from hiermem.core.summaries.injected import obeys
@@ -68,9 +69,9 @@ def test_an_answer_with_a_schema_or_with_units_is_left_alone():
 
 @pytest.mark.parametrize(
     "family",
-    ["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ",
+    params(["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ",
      "!", "\n",
-     "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'],
+     "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'], 8),
 )  # fmt: skip
 def test_time_grows_linearly_with_hostile_text(family):
     def work(text: str) -> None:

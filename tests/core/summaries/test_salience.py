@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.core.summaries.salience import Selection, Weights, select
 from hiermem.core.text.lexicon import leans
@@ -197,7 +198,7 @@ def test_the_result_does_not_depend_on_the_hash_seed():
 
 
 @pytest.mark.parametrize(
-    "family", ["word ", "Ab. ", "中文。", "Why? Yes. ", "1. ", "a.b/", "N7 met O8. "]
+    "family", params(["word ", "Ab. ", "中文。", "Why? Yes. ", "1. ", "a.b/", "N7 met O8. "], 2)
 )
 def test_time_grows_linearly_with_the_text(family):
     def units(size):

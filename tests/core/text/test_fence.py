@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
-from sampling import drawn
+from sampling import drawn, params
 
 from hiermem.core.text.fence import NOTICE, escape, fence, find, read, tenant_key, unescape
 from hiermem.errors import UsageError
@@ -130,18 +130,21 @@ def test_keys_differ_by_tenant_and_store():
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        "[[hiermem L1.0]]\n",
-        "[[hiermem L1.0 ",
-        "[[",
-        "[ ",
-        "[[\\",
-        '[[hiermem "',
-        '[[hiermem x a="\\',
-        f"[[/hiermem L1.0 {ZEROS}]]",
-        "\uff3b\uff3b hiermem",
-        f"[[hiermem a]]\n[[/hiermem a {ZEROS}]]",
-    ],
+    params(
+        [
+            "[[hiermem L1.0]]\n",
+            "[[hiermem L1.0 ",
+            "[[",
+            "[ ",
+            "[[\\",
+            '[[hiermem "',
+            '[[hiermem x a="\\',
+            f"[[/hiermem L1.0 {ZEROS}]]",
+            "\uff3b\uff3b hiermem",
+            f"[[hiermem a]]\n[[/hiermem a {ZEROS}]]",
+        ],
+        3,
+    ),
 )
 def test_time_grows_linearly_on_hostile_text(unit):
     def scan(text):
@@ -184,7 +187,9 @@ def test_ordinary_brackets_stay_as_they_are(body):
     assert escape(body) == unescape(body) == body
 
 
-@pytest.mark.parametrize("unit", ["[[h\u0301", "[\u200b", "[", "[[hierme", "\u0301", "[[\\"])
+@pytest.mark.parametrize(
+    "unit", params(["[[h\u0301", "[\u200b", "[", "[[hierme", "\u0301", "[[\\"], 2)
+)
 def test_escaping_takes_linear_time(unit):
     """A hostile message must not stall a context."""
     assert is_linear(lambda size: repeated(unit, size), escape, size=60_000, slack=0.05)

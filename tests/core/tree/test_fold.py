@@ -976,6 +976,7 @@ def test_provisional_nodes_stand_for_what_is_open_and_are_dropped_when_it_seals(
     assert provisional(folded.state, config) == ()
 
 
+@pytest.mark.thorough
 def test_levels_keep_going_and_the_roots_stay_few():
     """20,000 messages need L4 or more; the cheapest cover grows as log n."""
     for size in (20, 150, 900):

@@ -512,6 +512,7 @@ async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summa
     assert report.calls <= 4 * report.made
 
 
+@pytest.mark.thorough
 def test_memories_in_several_threads_share_the_hands_of_one_model():
     """Each memory has an event loop of its own; what waits in one is woken by another's answer."""
     llm = ScriptedLLM(remote=True, latency=0.002)

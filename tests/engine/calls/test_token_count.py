@@ -40,6 +40,7 @@ def answer(request):
     return LLMResponse(write(request), Usage())
 
 
+@pytest.mark.thorough
 async def test_no_call_counts_a_long_text_on_the_event_loop():
     counter = Watching()
     memory = AsyncMemory.open(

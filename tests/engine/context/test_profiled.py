@@ -43,6 +43,7 @@ async def test_a_code_reviewer_sees_every_l1_whole_and_ten_messages():
     assert shown == [each.id for each in made if each.text]
 
 
+@pytest.mark.thorough
 async def test_a_documentation_agent_sees_l2_and_l3_and_five_messages():
     _, session = await opened(400)
     found = await session.context(60_000, profile=WRITER, sticky=False)
@@ -61,6 +62,7 @@ async def test_where_not_all_fits_the_newest_stands_whole():
     assert "summary" in kinds
 
 
+@pytest.mark.thorough
 async def test_value_puts_first_what_the_caller_says():
     _, session = await opened(400)
     oldest = ContextProfile(name="oldest", levels={1}, value=lambda each: -each.span.start)

@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import params
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, NotFoundError
 from hiermem.errors import SessionChangedError
@@ -76,7 +77,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "begun anew"])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", params(CALLS, 9))
 async def test_nothing_says_that_the_store_is_damaged(name, again):
     """Broken, an alarm is raised over a store that is sound, or an assertion fails."""
     place = 0

@@ -73,6 +73,7 @@ async def memory_of(path, sessions, *, per_session=40):
     return memory
 
 
+@pytest.mark.thorough
 async def test_a_search_costs_the_same_beside_three_and_beside_a_hundred_sessions(tmp_path, steps):
     """Cold, as in a new process, and warm; by words, by vectors, into evidence, into a context."""
     counts = []

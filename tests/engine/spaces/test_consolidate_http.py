@@ -16,6 +16,7 @@ import time
 import httpx
 import pytest
 import uvicorn
+from sampling import params
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
@@ -216,7 +217,7 @@ async def test_what_can_be_mended_is_asked_for_once_more(provider, memory, case)
     assert "- fine" in await space.read("progress.md")
 
 
-@pytest.mark.parametrize("case", ENDED)
+@pytest.mark.parametrize("case", params(ENDED, 6))
 async def test_what_cannot_be_mended_keeps_notes_and_bank(provider, memory, case, caplog):
     """The notes stay, the bank stays, the next run takes them; and nothing tells a secret."""
     caplog.set_level(logging.DEBUG)

@@ -323,6 +323,7 @@ async def is_fresh_under(fixture, config, count):
     assert (await replayed(fixture.handle, "s")).state.to_json() == record.state
 
 
+@pytest.mark.thorough
 async def test_p5_a_swap_does_not_undo_the_configuration_that_was_asked_for_last(fixture):
     """Broken, what was reconfigured during a re-pack goes on under the re-pack's configuration."""
     await fixture.say(messages(60))

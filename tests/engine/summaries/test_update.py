@@ -288,6 +288,7 @@ async def test_p9_a_dry_run_reads_each_window_of_threads_that_are_interleaved():
     assert plan.calls == report.calls
 
 
+@pytest.mark.thorough
 async def test_p9_parts_of_long_summaries_are_within_what_a_dry_run_says_at_most():
     """Broken, summaries that come out longer than allotted take parts that nobody foresaw."""
     fixture = await told(SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0)), 300)

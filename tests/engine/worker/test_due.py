@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from sampling import params
 from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
@@ -156,7 +157,7 @@ async def test_update_one_says_where_there_is_more():
     assert await claimed(store) == set()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", params(["sqlite", "memory"], 1))
 async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
     """Two of them over one store, with sessions of tenants that neither was asked for."""
     store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")

@@ -162,6 +162,7 @@ async def test_a_worker_closes_the_windows_of_a_session_that_fell_silent():
         assert len(await office.tenant.events("s")) == 2
 
 
+@pytest.mark.thorough
 async def test_what_another_model_made_is_followed_in_the_background():
     """Broken, a worker that is to follow another model leaves what is made as it is for ever."""
     office = Office(follow_strategy=True)
@@ -214,6 +215,7 @@ async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise()
 # -- order
 
 
+@pytest.mark.thorough
 async def test_level_one_goes_first_in_all_sessions():
     """Also in those that had no place yet when the others were through with it."""
     office = Office(concurrency=1)
@@ -242,6 +244,7 @@ async def test_a_long_session_keeps_nobody_waiting():
     assert before <= 10, "the long session went ahead of the short ones"
 
 
+@pytest.mark.thorough
 async def test_first_in_first_out_within_a_session_and_children_first():
     office = Office(concurrency=3)
     for n in range(4):
@@ -272,7 +275,7 @@ async def children_first(tenant, session):
                     assert ended[child] <= begun[node.id]
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("concurrency", params([4, 1], 1))
 async def test_never_more_calls_in_flight_than_allowed(concurrency):
     office = Office(concurrency=concurrency)
     for n in range(7):
@@ -570,6 +573,7 @@ async def test_a_store_that_fails_for_a_while_is_outlived():
     assert worker.status.made == 6
 
 
+@pytest.mark.thorough
 async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
     office = Office()
     for n in range(40):
@@ -579,7 +583,7 @@ async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
     assert worker.status.made + worker.status.reused == 120
 
 
-@pytest.mark.parametrize("seed", params(range(6), 3))
+@pytest.mark.parametrize("seed", params(range(6), 1))
 async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
     """Everything is made once; only a call whose end could not be written is made again."""
     draw, inner = random.Random(seed), MemoryStore()

@@ -173,6 +173,7 @@ def calls_of(path, name):
     return found
 
 
+@pytest.mark.thorough
 async def test_workers_killed_at_random_lose_and_repeat_nothing_but_calls_in_flight(
     tmp_path, share
 ):

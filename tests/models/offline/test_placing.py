@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from bankwork import note
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +33,7 @@ def test_every_place_is_named_so_that_an_edit_finds_it_and_no_other(text: str) -
     assert bool(named) <= bool(sections(text))
 
 
+@pytest.mark.thorough
 def test_a_file_of_very_many_headings_is_read_in_one_pass() -> None:
     """A square of sixty thousand headings would never end."""
     for text in ("# a\n" * 60_000, "".join(f"## h{n}\n" for n in range(30_000))):

@@ -18,7 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.calls.fairness import back_off
+from hiermem.core.calls.backoff import back_off
 
 #: Where a provider asks for a longer pause than this, in seconds, the circuit opens for that time,
 #: as far as the pause is believed. A shorter pause is waited out.
@@ -161,7 +161,7 @@ class CircuitBreaker:
 
     def _open(self, now: float, breaker: BreakerPolicy, *, least: float = 0.0) -> None:
         self._times_opened += 1
-        pause = back_off(self._times_opened, first=breaker.pause, most=_LONGEST_PAUSE)
+        pause = back_off(self._times_opened, (breaker.pause, _LONGEST_PAUSE))
         self.state, self._open_until = "open", now + max(pause, least)
         self._generation += 1
         self._failures = 0

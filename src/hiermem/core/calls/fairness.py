@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 #: What names a session: its id, or its tenant and its id.
 K = TypeVar("K", bound=Hashable)
-
-#: The longest back-off after repeated failures, in seconds.
-BACK_OFF: Final = 3600.0
-#: The first and the longest back-off of a session for which nothing could be done, in seconds.
-_FIRST: Final = 1.0
-LONGEST: Final = 30.0
-#: The longest back-off, in seconds, where another worker holds the node and may finish any moment.
-LEASED: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +95,6 @@ class SessionQueue(Generic[K]):
     def __contains__(self, session: K) -> bool:
         return session in self._ranks
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._ranks)
-
     @property
     def head(self) -> tuple[int, bool] | None:
         """The level and contestedness of the first in line, or None."""
@@ -141,71 +130,7 @@ class SessionQueue(Generic[K]):
             heapq.heappop(self._heap)
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffEntry:
-    """A session that is not looked at before ``until``, for the ``times``-th time in a row.
-
-    It is looked at earlier where its record has another ``version``; None where a new version is no
-    reason. A ``leased`` entry has nodes that another worker holds.
-    """
-
-    until: float
-    times: int
-    version: int | None = None
-    leased: bool = False
-
-
-class Backoff(Generic[K]):
-    """The sessions with unfinished nodes for which nothing can be done for a while."""
-
-    def __init__(self) -> None:
-        self._entries: dict[K, BackoffEntry] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, session: K) -> bool:
-        return session in self._entries
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(tuple(self._entries))
-
-    @property
-    def leased(self) -> bool:
-        """Whether any of them waits for another worker."""
-        return any(entry.leased for entry in self._entries.values())
-
-    def get(self, session: K) -> BackoffEntry | None:
-        """Return a session's entry, or None."""
-        return self._entries.get(session)
-
-    def put(
-        self,
-        session: K,
-        now: float,
-        *,
-        version: int | None = None,
-        leased: bool = False,
-        first: float = _FIRST,
-        most: float = LONGEST,
-    ) -> None:
-        """Back off from a session, longer each time; times are in seconds."""
-        before = self._entries.get(session)
-        times = before.times + 1 if before else 1
-        pause = back_off(times, first=first, most=min(most, LEASED) if leased else most)
-        self._entries[session] = BackoffEntry(now + pause, times, version, leased)
-
-    def drop(self, session: K) -> None:
-        """Remove a session; its next back-off counts as the first."""
-        self._entries.pop(session, None)
-
-
 def shard_order(worker: str, session: Hashable) -> int:
     """Return a number that orders sessions differently for each worker, the same in any process."""
     digest = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
-
-
-def back_off(failures: int, *, first: float, most: float = BACK_OFF) -> float:
-    """Return the back-off after ``failures`` failures in a row, in seconds."""
-    return min(most, first * 2.0 ** min(max(0, failures - 1), 30))

@@ -15,6 +15,10 @@ COMPARED_AFTER: Final = timedelta(hours=1)
 _MOST_BELIEVED: Final = timedelta(seconds=1.25 * LONGEST_LEASE)
 
 
+class ClaimLostError(Exception):
+    """Another run holds the item."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A run's lease on one item of work; no other run asks for it before ``until``.

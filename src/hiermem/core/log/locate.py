@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hiermem.core.log.overlap import was_shown
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
+from hiermem.core.summaries.overlap import was_shown
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import StoreCorruptError

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import written
-from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.inputs import Inputs, Labels
 from hiermem.core.text import entity_names
 from hiermem.core.text.entity_words import GENERIC
 from hiermem.core.text.folding import fold
@@ -35,14 +34,6 @@ _SURE: Final = 0.6
 _SAID_BY: Final = 3
 _LETTERS: Final = 4
 _LONGEST: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """The tags and the entities of a summary, the most significant first."""
-
-    tags: tuple[str, ...] = ()
-    entities: tuple[str, ...] = ()
 
 
 def of_inputs(inputs: Inputs) -> Labels:

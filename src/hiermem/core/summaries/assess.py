@@ -40,12 +40,12 @@ class Draft:
     text: str
     tokens: int
     units: tuple[Unit, ...]
-    problems: tuple[Problem, ...]
-    fidelity: float | None
-    missing: tuple[str, ...]
-    unsupported: tuple[str, ...]
-    model: str
-    anchors: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+    fidelity: float | None = None
+    missing: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    model: str = ""
+    anchors: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
 
     @property

@@ -20,21 +20,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hiermem.core.calls.fairness import BACK_OFF, back_off
+from hiermem.core.calls.backoff import CAPPED, IDLE, TEXT, TROUBLE, back_off
 from hiermem.core.tree.state import has_open_window
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import HiermemError
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Changes, Due
 
+if TYPE_CHECKING:
+    from hiermem.core.summaries.plan import UpdateReport
+
 #: What becomes due now.
 AT_ONCE: Final = Due()
-#: Seconds before a text is asked for again after a first failure; doubled at each further one.
-_FIRST: Final = 15.0
 #: Seconds after an append before provisional texts are made.
 _GROWTH: Final = 60.0
+#: Caps of a session and of the tenant.
+_CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
 _INSTANT: Final = timedelta(microseconds=1)
 
 
@@ -87,6 +90,15 @@ def due_after_turn(
     return Due(at=min(times)) if times else None
 
 
+def pause_after(report: UpdateReport) -> float:
+    """Return the seconds for which what ended a turn with this result keeps the next one away."""
+    if report.stopped in _CAPS:
+        return CAPPED[1]
+    if report.stopped == "circuit_open":
+        return report.retry_after or TROUBLE[0]
+    return 0.0 if report.by_level or report.stopped is not None else IDLE[1]
+
+
 def _again(node: Node) -> bool:
     """Return whether a made node is to be made again."""
     return node.degraded or node.dirty
@@ -95,7 +107,7 @@ def _again(node: Node) -> bool:
 def _delay(node: Node) -> float:
     """Return the seconds after which an unfinished node is to be made."""
     if node.status == "failed" or (node.status == "active" and not node.dirty):
-        return back_off(max(1, node.attempts), first=_FIRST, most=BACK_OFF)
+        return back_off(node.attempts, TEXT)
     return 0.0
 
 

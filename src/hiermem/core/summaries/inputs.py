@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from hiermem.core.summaries import salience
+from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
@@ -44,7 +45,8 @@ class Inputs:
     is the weight of all inputs, which a summary must stay under. ``anchors`` are the facts on
     record for them, weightiest first; None where they must be searched, as in messages. ``tags``
     and ``entities`` are their labels, likewise. ``overlap_from`` is the first message that
-    ``overlap`` shows, or would show if it were not empty; None without an overlap.
+    ``overlap`` shows, or would show if it were not empty; None without an overlap. ``unread``: a
+    dry run has the hashes and sizes of the inputs alone, and no ``sources``.
     """
 
     sources: tuple[SourceText, ...]
@@ -57,15 +59,20 @@ class Inputs:
     overlap_from: int | None = None
     tags: tuple[str, ...] | None = None
     entities: tuple[str, ...] | None = None
+    unread: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no input says anything."""
+        return not self.sources and not self.unread
 
 
 @dataclass(frozen=True, slots=True)
-class Verbatim:
-    """Inputs kept word for word: the text, its tokens and the packed units (or "")."""
+class Labels:
+    """The tags and the entities of a summary, the most significant first."""
 
-    text: str
-    tokens: int
-    provenance: str
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
 
 
 def from_messages(
@@ -126,7 +133,8 @@ def without_texts(span: Span, messages: Iterable[StoredMessage]) -> Inputs | Non
         if body(stored.message).strip():
             tokens += stored.tokens
             has_text = True
-    return Inputs((), tuple(outputs), (), tokens, "conversation") if has_text else None
+    unread = Inputs((), tuple(outputs), (), tokens, "conversation", unread=True)
+    return unread if has_text else None
 
 
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
@@ -263,7 +271,7 @@ def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
     return max(1, min(pieces, 2 * (total // room) + 1))
 
 
-def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
+def word_for_word(inputs: Inputs, *, count: Count) -> Draft:
     """Write the inputs as the summary itself, in no more tokens than the inputs have.
 
     Dates and then speakers are left out where they would make the text longer. As a last step the
@@ -278,15 +286,15 @@ def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
     ):
         text = units.render(kept)
         if kept and (tokens := count(text)) <= room:
-            return Verbatim(text, tokens, units.pack(kept))
+            return Draft(text, tokens, tuple(kept))
     for joint in ("\n", " ", ""):
         text = joint.join(source.text for source in inputs.sources)
         if (tokens := count(text)) <= room:
-            return Verbatim(text, tokens, "")
+            return Draft(text, tokens, ())
     selection = salience.select(
         [unit for source in inputs.sources for unit in units.of_source(source)], room, count
     )
-    return Verbatim(selection.text, selection.tokens, units.pack(selection.units))
+    return Draft(selection.text, selection.tokens, tuple(selection.units))
 
 
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:

@@ -1,8 +1,7 @@
 """Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
 
 Every choice of an update is a function here (or in ``status`` and ``agenda``) of values that were
-read before; the engine asks and obeys. A dry run calls these functions and nothing more, so its
-report is what an update would do.
+read before; the engine asks and obeys. ``making`` puts them in their order for one node.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ class UpdateProgress:
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The plan that all nodes of one level share: the prompt and the strategy hash."""
+    """The plan that all nodes of one level share: the prompt, the model, the strategy hash."""
 
     level: int
     template: PromptTemplate
@@ -143,6 +142,7 @@ class LevelPlan:
     ratio: float
     strategy: str
     min_fidelity: float
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,7 @@ def level_plan(
             counter=counter,
         ),
         min_fidelity=policy.min_fidelity_high if level >= FROM_WINDOWS else policy.min_fidelity,
+        model=model,
     )
 
 

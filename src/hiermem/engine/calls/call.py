@@ -17,13 +17,13 @@ from typing import Final, Generic, NoReturn
 
 from hiermem import tracing
 from hiermem.core.calls.faults import described, places
+from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import Permit, calibration_for
 from hiermem.engine.calls.run import (
     CallState,
-    ClaimLostError,
     N,
     Run,
     UnexpectedModelError,

@@ -407,10 +407,6 @@ class Run(JournalledRun, Generic[N]):
         await self.claims.release()
 
 
-class ClaimLostError(Exception):
-    """Another run holds the node."""
-
-
 class UnexpectedModelError(ModelError):
     """The model raised something other than a ModelError, or returned no valid answer.
 

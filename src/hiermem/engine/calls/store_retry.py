@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from hiermem.core.calls.backoff import Pauses, back_off
 from hiermem.errors import ReadOnlyError, StoreCorruptError, StoreError, StoreNewerError
 
 T = TypeVar("T")
 
-#: How often an operation is tried, and the first pause in seconds, which doubles each time.
+#: How often an operation is tried, and after which pauses.
 TRIES: Final = 5
-_PAUSE: Final = 0.05
+_AGAIN: Final[Pauses] = (0.05, 1.0)
 
 
 async def retry_store(
@@ -36,7 +37,7 @@ async def retry_store(
         except StoreError:
             if tried == TRIES:
                 raise
-            await sleep(_PAUSE * 2 ** (tried - 1))
+            await sleep(back_off(tried, _AGAIN))
     raise AssertionError("the last try returns or raises")
 
 

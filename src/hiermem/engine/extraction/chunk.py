@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import cause_of
-from hiermem.core.calls.lease import Claim
+from hiermem.core.calls.lease import Claim, ClaimLostError
 from hiermem.core.calls.request_limits import Threshold, request_tokens
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
@@ -27,7 +27,7 @@ from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
-from hiermem.engine.calls.run import CallState, ClaimLostError, Run
+from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.extraction.records import ExtractionRecords, WorkItem
 from hiermem.engine.handle import read_messages

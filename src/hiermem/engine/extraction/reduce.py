@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from hiermem.core.calls.failures import Cause, cause_of
+from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
@@ -24,7 +25,7 @@ from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
 from hiermem.engine.calls.ask import ask_until_fit
-from hiermem.engine.calls.run import CallState, ClaimLostError
+from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.extraction.chunk import ExtractionRun, await_other_run, prompts_key
 from hiermem.engine.extraction.records import ReduceStep, WorkItem

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem import prompts as shipped
 from hiermem.config import ExtractionOptions, for_model
 from hiermem.core.calls import request_limits
+from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import finish
@@ -32,7 +33,6 @@ from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
-from hiermem.engine.calls.run import ClaimLostError
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun, extract_chunk, prompts_key

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 from hiermem.core.calls.failures import cause_of
+from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change, result
 from hiermem.core.spaces import record as bank_record
@@ -44,7 +45,7 @@ from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.run import CallState, ClaimLostError
+from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.spaces.consolidation_run import ConsolidationRun, open_run
 from hiermem.engine.spaces.records import Lease, SpaceRecords

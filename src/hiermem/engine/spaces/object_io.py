@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
-from hiermem.core.calls.fairness import back_off
+from hiermem.core.calls.backoff import back_off
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
 from hiermem.core.spaces.folder import (
@@ -35,9 +35,10 @@ from hiermem.errors import ConditionalWriteError, FolderError
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("hiermem.bank")
-#: How often one request is made, and its pauses in seconds.
+#: How often one request is made, and its first and longest pause in seconds.
 _TRIES: Final = 7
 _FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
 #: How often an export or a load begins again because another export came between.
 _ROUNDS: Final = 24
 _MOST_PAUSE: Final = 2.0
@@ -367,13 +368,13 @@ async def _retried(call: Callable[[], Awaitable[T]]) -> T:
         except FolderError as error:
             if tried == _TRIES or not error.retryable:
                 raise
-            await asyncio.sleep(back_off(tried, first=_FIRST_PAUSE))
+            await asyncio.sleep(back_off(tried, (_FIRST_PAUSE, _LONGEST_PAUSE)))
     raise AssertionError("the last try returns or raises")
 
 
 async def _pause(turn: int) -> None:
     """Wait before an export or a load begins again, each for another time."""
-    most = back_off(turn + 1, first=_FIRST_PAUSE, most=_MOST_PAUSE)
+    most = back_off(turn + 1, (_FIRST_PAUSE, _MOST_PAUSE))
     await asyncio.sleep(most * random.random())  # noqa: S311
 
 

@@ -9,59 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
 
 from hiermem.core.summaries import status
+from hiermem.core.summaries.making import Outcome
 from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.store_retry import TRIES
 from hiermem.protocols import TreeStore
-from hiermem.types import Node, Revision
+from hiermem.types import Node
 from hiermem.types.transaction import Attempt, NodeWrite
-
-OutcomeKind: TypeAlias = Literal[
-    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of one node, not committed yet.
-
-    ``node`` is what the change starts from. The kinds:
-
-        made, reused   a good text
-        degraded       the stand-in
-        kept           the node keeps the stand-in that it had
-        clean          the node was dirty, but its text is still right
-        failed         nothing new
-        refused        a cap was met
-        leased         another run holds the node
-        moved          the node changed while it was read
-
-    ``changes_parent``: the text differs from the one that the parent was made from.
-    """
-
-    kind: OutcomeKind
-    node: Node
-    after: Node | None = None
-    revision: Revision | None = None
-    inputs: tuple[tuple[str, int], ...] = ()
-    attempts: tuple[Attempt, ...] = ()
-    changes_parent: bool = False
-
-    @property
-    def clears_parent(self) -> bool:
-        """Whether a flag of this node was cleared, so that its parent's flag may be obsolete."""
-        after = self.after
-        return (
-            (self.node.dirty or self.node.stale)
-            and not self.changes_parent
-            and after is not None
-            and after.status == "active"
-            and not (after.dirty or after.stale)
-        )
 
 
 class NodeCommits:

@@ -1,9 +1,9 @@
 """Works out what an update would do, without doing it: the dry run.
 
-The planner walks the unfinished nodes in the run's own order and asks the same functions of
-``core`` what each would take. Nothing is written and no model is called. The text that a node would
-get is unknown, so its input hash stands for it: two nodes made from the same inputs get equal
-texts.
+The planner walks the unfinished nodes in the run's own order. It drives the decision of each
+(``core.summaries.making``) to its outcome, or to the first question to a model, and counts what
+asking would take. Nothing is written and no model is called. The text that a node would get is
+unknown, so its input hash stands for it: two nodes made from the same inputs get equal texts.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hiermem.core.calls.run_report import answering_time
 from hiermem.core.summaries import plan, status
@@ -24,22 +24,16 @@ from hiermem.core.summaries.inputs import (
     most_parts,
     without_texts,
 )
-from hiermem.core.summaries.retries import PROMPTS
+from hiermem.core.summaries.making import Ask, LookUp, Outcome, ReadInputs, make
+from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text.hashes import input_hash
-from hiermem.engine.calls.token_count import LONG, tokens_of
-from hiermem.engine.summaries.ask import part_keys, prompt_tokens
-from hiermem.engine.summaries.node import verbatim_revision
 from hiermem.engine.summaries.outdated import outdated
-from hiermem.engine.summaries.parts import count_stored
+from hiermem.engine.summaries.parts import count_stored, split
 from hiermem.engine.summaries.request_size import RequestSizes
-from hiermem.engine.summaries.retries import LeftAlone, count_attempts, prompts_due
-from hiermem.engine.summaries.run import (
-    UpdateRun,
-    read_inputs,
-    read_serving,
-    read_windows_at_once,
-)
+from hiermem.engine.summaries.retries import LeftAlone, count_attempts
+from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows_at_once
 from hiermem.types import Node, Revision, StoredMessage
+from hiermem.types.transaction import NeedRevisions
 
 #: How many of the newest runs, and of one's calls, are read to learn how fast a model answers.
 _RUNS: Final = 20
@@ -95,22 +89,36 @@ async def _answering_time(run: UpdateRun) -> float | None:
     return known.get(name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The text that a node will have: an identifier of it, and the most tokens that it can have.
+
+    ``tokens`` are those it has, None where it is not made yet.
+    """
+
+    output: str
+    most: int
+    tokens: int | None = None
+
+    @classmethod
+    def of(cls, revision: Revision) -> _Text:
+        """Return a text that exists."""
+        return cls(revision.output_hash, revision.tokens, revision.tokens)
+
+
 class _UpdatePlanner:
-    """The plan so far: for each node that gets a text, an identifier of that text."""
+    """The plan so far: the text that each node will have."""
 
     def __init__(self, run: UpdateRun, *, call_seconds: float | None) -> None:
         self._run = run
-        self._outputs: dict[str, str] = {}
+        self._texts: dict[str, _Text] = {}
         self._short_texts: dict[str, Revision] = {}
-        self._tokens: dict[str, int] = {}
-        self._max_tokens: dict[str, int] = {}
         self.requests: set[str] = set()
         self._dirtied: dict[int, dict[str, Node]] = {}
         #: What was read of a page of windows at once: their inputs, and texts by input hash. The
-        #: inputs of the windows ``_without_texts`` are one part each, whatever their texts are;
-        #: their messages are kept for the requests that are rendered.
+        #: messages of windows with unread inputs are kept for the requests that are rendered.
         self._inputs: dict[str, Inputs] = {}
-        self._without_texts: dict[str, Sequence[StoredMessage]] = {}
+        self._unread: dict[str, Sequence[StoredMessage]] = {}
         self._found: dict[str, Revision | None] = {}
         self._left_alone = LeftAlone(run)
         self._sizes = RequestSizes(run)
@@ -125,22 +133,22 @@ class _UpdatePlanner:
     def dirtied(self, level: int) -> list[Node]:
         """Return the nodes of ``level`` with a text of which an input changes."""
         found = self._dirtied.pop(level, {})
-        return [node for id_, node in sorted(found.items()) if id_ not in self._outputs]
+        return [node for id_, node in sorted(found.items()) if id_ not in self._texts]
 
     async def read_ahead(self, windows: Sequence[Node]) -> None:
         """Read what a page of windows is made from, and look up the texts made from the same."""
-        run, level_plan = self._run, self._run.plan(1)
-        self._inputs, self._without_texts = {}, {}
+        run, strategy = self._run, self._run.plan(1).strategy
+        self._inputs, self._unread = {}, {}
         wanted: dict[str, None] = {}
         for node, messages in await read_windows_at_once(run, windows):
             inputs = self._read_without_texts(node, messages)
             if inputs is None:
                 inputs = from_messages(node, messages, count=run.counter.count)
             else:
-                self._without_texts[node.id] = messages
+                self._unread[node.id] = messages
             self._inputs[node.id] = inputs
-            if not self._is_verbatim(node, inputs):
-                wanted[plan.node_hash(node, inputs, level_plan.strategy)] = None
+            if not node.verbatim and not inputs.empty:
+                wanted[plan.node_hash(node, inputs, strategy)] = None
         found = await asyncio.gather(*map(run.store.reusable, wanted))
         self._found = dict(zip(wanted, found, strict=True))
 
@@ -156,183 +164,163 @@ class _UpdatePlanner:
             return None
         return inputs
 
-    def _with_texts(self, node: Node, inputs: Inputs) -> Inputs:
-        """Return the inputs with their texts."""
-        messages = self._without_texts.get(node.id)
-        if messages is None:
-            return inputs
-        return from_messages(node, messages, count=self._run.counter.count)
-
-    def _is_verbatim(self, node: Node, inputs: Inputs) -> bool:
-        """Return whether a node's text is copied from its inputs, without a call."""
-        return node.verbatim or not (inputs.sources or node.id in self._without_texts)
-
     async def plan_outdated(self, node: Node) -> None:
         """Plan a node that will be marked dirty, unless it is planned already."""
-        if node.id not in self._outputs:
+        if node.id not in self._texts:
             await self.plan_node(status.mark_dirty(node))
 
     async def plan_node(self, node: Node) -> None:
-        """Plan one node."""
-        if status.standing(node, now=self._run.now()) == "leased":
-            self._outputs[node.id] = f"leased {node.id}"
-            self._max_tokens[node.id] = self._limit(node)
+        """Plan one node: drive its decision until a model would be asked."""
+        run = self._run
+        foreseen = any(child in self._texts for child in node.children)
+        if not foreseen and await self._left_alone.holds(node):
             return
-        if any(child in self._outputs for child in node.children):
-            await self._plan_above(node)
+        inputs, below = await self._read_inputs(node, foreseen=foreseen)
+        serving: Revision | None = None
+        wanted = ""
+        decision = make(node, run)
+        reply: Any = None
+        while True:
+            try:
+                request = decision.send(reply)
+            except StopIteration as done:
+                text = self._text_after(done.value, serving)
+                break
+            if isinstance(request, tuple):
+                ask, _ = request
+                assert isinstance(ask, Ask)
+                text = await self._count_ask(node, ask, wanted, below, retried=reply.count > 0)
+                break
+            if callable(request) and inputs and inputs.unread:
+                most = sum(each.most for each in below)
+                text = self._copied(node, "kept", inputs, most)
+                break
+            match request:
+                case ReadInputs():
+                    reply = inputs
+                case NeedRevisions(numbers):
+                    reply = await run.tree.revisions(numbers)
+                    serving = next(iter(reply), None)
+                case LookUp(wanted):
+                    reply = await self._look_up(request, below)
+                case _:
+                    # No flag of a child changes what its parent takes.
+                    reply = request() if callable(request) else []
+        if text is None:
             return
-        if await self._left_alone.holds(node):
-            return
-        inputs = self._inputs.get(node.id) or await read_inputs(self._run, node)
-        if inputs is None:
-            return
-        serving = await read_serving(self._run, node)
-        if serving and node.dirty and not node.forced and self._run.is_clean(node, inputs, serving):
-            self._outputs[node.id], self._max_tokens[node.id] = serving.output_hash, serving.tokens
-            return
-        await self._plan_ready(node, inputs, serving)
-        if serving and serving.output_hash != self._outputs[node.id]:
+        self._texts[node.id] = text
+        if serving and serving.output_hash != text.output:
             await self._mark_parent(node)
 
-    async def _plan_ready(self, node: Node, inputs: Inputs, serving: Revision | None) -> None:
-        """Plan a node whose inputs exist."""
-        run, level_plan = self._run, self._run.plan(node.level)
-        if self._is_verbatim(node, inputs):
-            self.tally.kept(node)
-            revision = verbatim_revision(node, inputs, level_plan, count=run.counter.count)
-            self._record_text(node, revision)
-            return
-        length = self._length(node, inputs.tokens)
-        wanted = plan.node_hash(node, inputs, level_plan.strategy)
-        if await self._reuses(node, wanted, length):
-            return
-        attempts = await count_attempts(run, wanted)
-        prompts = prompts_due(run, node, attempts)
-        if not prompts:
-            self._plan_stand_in(node, inputs, serving, limit=length.limit)
-            return
-        room = self._room(node, inputs.tokens, length.limit)
-        count = run.counter.count
-        split = partial(
-            plan.in_parts, inputs, level=node.level, config=run.config, room=room, count=count
+    async def _read_inputs(
+        self, node: Node, *, foreseen: bool
+    ) -> tuple[Inputs | None, list[_Text]]:
+        """Read what a node is made from; with it the texts of its children where one is planned."""
+        run = self._run
+        if not foreseen:
+            return self._inputs.get(node.id) or await read_inputs(run, node), []
+        others = [child for child in node.children if child not in self._texts]
+        made = (
+            [(child.id, child.revision) for child in await run.tree.nodes(others)] if others else []
         )
-        length_of_all = sum(len(source.text) for source in inputs.sources)
-        parts = split() if length_of_all <= LONG else await asyncio.to_thread(split)
-        calls = len(parts)
-        if calls > 1:
-            sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
-            shares = plan.shares(length, sizes)
-            keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
-            calls -= await count_stored(run, keys)
-        self._max_tokens[node.id] = length.limit
-        windows = await self._window_requests(node, self._room(node))
-        tokens_in = inputs.tokens
-        if not run.is_deterministic and not self._is_counted(node, wanted):
-            if self._sizes.is_rendered(node):
-                inputs = self._with_texts(node, inputs)
-            tokens_in = await self._sizes.of_inputs(node, inputs, length, calls, of=len(parts))
-        self._outputs[node.id] = self._count_call(
-            node,
-            wanted,
-            parts=calls,
-            tokens_in=tokens_in,
-            windows=windows,
-            prompts=prompts,
-            retried=attempts.count > 0,
-        )
-
-    def _plan_stand_in(
-        self, node: Node, inputs: Inputs, serving: Revision | None, *, limit: int
-    ) -> None:
-        """Plan a node that the model is not asked for: its stand-in is made without a call."""
-        if serving is not None and plan.is_stand_in_of(serving, node.level, inputs):
-            self._outputs[node.id], self._max_tokens[node.id] = serving.output_hash, serving.tokens
-            return
-        self.tally.kept(node)
-        self._max_tokens[node.id] = limit
-        outputs = inputs.outputs
-        self._outputs[node.id] = f"extract {input_hash(level=0, strategy='', outputs=outputs)}"
-
-    async def _plan_above(self, node: Node) -> None:
-        """Plan a node that depends on children which are only planned themselves."""
-        run, level_plan = self._run, self._run.plan(node.level)
-        existing = [child for child in node.children if child not in self._outputs]
-        stored = await run.tree.nodes(existing) if existing else []
-        made = [(child.id, child.revision) for child in stored]
         found = await run.tree.revisions(made) if made else []
-        texts = {revision.node_id: revision for revision in found}
-        said = {id_: revision.output_hash for id_, revision in texts.items()} | self._outputs
-        outputs = [said.get(child, child) for child in node.children]
-        if await self._keeps_text(node, outputs):
-            return
-        texts |= {
-            child: self._short_texts.pop(child)
+        stored = {revision.node_id: revision for revision in found}
+        below = [
+            self._texts.get(child)
+            or (_Text.of(stored[child]) if child in stored else _Text(child, 0))
             for child in node.children
-            if child in self._short_texts
-        }
-        if node.verbatim:
-            self.tally.kept(node)
+        ]
+        short = [child for child in node.children if child in self._short_texts]
+        stored |= {child: self._short_texts.pop(child) for child in short}
+        if node.verbatim and all(child in stored for child in node.children):
             children = await run.tree.nodes(node.children)
-            if all(child.id in texts for child in children):
-                pairs = [(child, texts[child.id]) for child in children]
-                inputs = from_children(pairs, verbatim=True)
-                copied = verbatim_revision(node, inputs, level_plan, count=run.counter.count)
-                self._record_text(node, copied)
-            else:
-                self._outputs[node.id] = f"kept {input_hash(level=0, strategy='', outputs=outputs)}"
-                self._max_tokens[node.id] = sum(
-                    self._max_tokens_of(child, texts) for child in node.children
-                )
-        else:
-            sizes = {id_: revision.tokens for id_, revision in texts.items()} | self._tokens
-            known = [sizes.get(child) for child in node.children]
-            most = [self._max_tokens_of(child, texts) for child in node.children]
-            await self._plan_call_above(node, level_plan, outputs, known, most)
-        if node.revision:
-            await self._mark_parent(node)
+            pairs = [(child, stored[child.id]) for child in children]
+            return from_children(pairs, verbatim=True), below
+        known = [text.tokens for text in below if text.tokens is not None]
+        tokens = sum(known) if len(known) == len(below) else node.input_tokens
+        outputs = tuple(text.output for text in below)
+        return Inputs((), outputs, (), tokens, "conversation", unread=True), below
 
-    async def _keeps_text(self, node: Node, outputs: Sequence[str]) -> bool:
-        """Return whether the children of a dirty node will have the texts it was made from."""
-        if not node.dirty or node.forced:
-            return False
-        serving = await read_serving(self._run, node)
-        inputs = Inputs((), tuple(outputs), (), 0, "conversation")
-        if serving is None or not self._run.is_clean(node, inputs, serving):
-            return False
-        self._outputs[node.id], self._tokens[node.id] = serving.output_hash, serving.tokens
-        self._max_tokens[node.id] = serving.tokens
-        return True
+    async def _look_up(self, request: LookUp, below: list[_Text]) -> Revision | AttemptCount:
+        """Return a stored text that fits; else the count of attempts.
 
-    async def _plan_call_above(
-        self,
-        node: Node,
-        level_plan: plan.LevelPlan,
-        outputs: Sequence[str],
-        known: Sequence[int | None],
-        most: Sequence[int],
-    ) -> None:
-        """Plan a call, or the reuse of a text made from what the children will have.
-
-        ``known`` are the tokens of the children's texts, None where a text does not exist yet; then
-        no text can have been made from it. ``most`` are the most tokens that they can have.
+        Of texts that do not exist yet nothing was made, and nothing was asked for.
         """
-        wanted = input_hash(level=node.level, strategy=level_plan.strategy, outputs=outputs)
-        tokens = [each for each in known if each is not None]
-        length = self._length(node, sum(tokens) if len(tokens) == len(known) else node.input_tokens)
-        if len(tokens) == len(known) and await self._reuses(node, wanted, length):
-            return
-        room = self._room(node, node.input_tokens, length.limit)
-        parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
-        self._max_tokens[node.id] = self._length(node, sum(most)).limit
-        least = self._room(node)
-        worst = most_parts(most, least, count=self._run.counter.count)
+        if any(text.tokens is None for text in below):
+            return AttemptCount()
+        wanted, fits = request.input_hash, request.fits
+        if fits is not None:
+            known = wanted in self._found
+            before = self._found[wanted] if known else await self._run.store.reusable(wanted)
+            if before is not None and fits(before):
+                return before
+        return await count_attempts(self._run, wanted)
+
+    def _text_after(self, outcome: Outcome, serving: Revision | None) -> _Text | None:
+        """Count a node for which no model is asked; return the text that it will have, if any."""
+        node, revision = outcome.node, outcome.revision
+        if outcome.kind == "leased":
+            return _Text(f"leased {node.id}", self._limit(node))
+        if outcome.kind == "reused":
+            self.tally.reused(node)
+        elif outcome.kind in ("made", "kept"):
+            self.tally.kept(node)
+        if revision is not None and node.allotted_tokens <= self._run.config.verbatim_tokens:
+            # A parent may copy it word for word.
+            self._short_texts[node.id] = revision
+        text = revision or serving
+        return _Text.of(text) if text else None
+
+    def _copied(self, node: Node, how: str, inputs: Inputs, most: int) -> _Text:
+        """Count a node whose text is taken from its inputs without a call."""
+        self.tally.kept(node)
+        return _Text(f"{how} {input_hash(level=0, strategy='', outputs=inputs.outputs)}", most)
+
+    async def _count_ask(
+        self, node: Node, ask: Ask, wanted: str, below: list[_Text], *, retried: bool
+    ) -> _Text:
+        """Count a call, or the reuse of one that is made for an equal node, of any session."""
+        run, inputs, length = self._run, ask.inputs, ask.length
+        if not ask.prompts:
+            return self._copied(node, "extract", inputs, length.limit)
+        counted = wanted in self.requests or wanted in run.shared.planned
+        shared = counted and not node.forced
+        sized = not run.is_deterministic and not shared
+        least, tokens_in = run.room(node.level), inputs.tokens
+        if below:
+            room = run.room(node.level, inputs=node.input_tokens, answer=length.limit)
+            parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
+            sizes = [text.most for text in below]
+            worst = most_parts(sizes, least, count=run.counter.count)
+            most = self._limit(node, sum(sizes))
+            if sized:
+                tokens_in = await self._sizes.of_children(node, tokens_in, length, parts)
+        else:
+            requests = await split(run, node, inputs, length)
+            parts = worst = len(requests) - await count_stored(run, requests)
+            most = length.limit
+            if sized:
+                messages = self._unread.get(node.id)
+                if messages is not None and self._sizes.is_rendered(node):
+                    inputs = from_messages(node, messages, count=run.counter.count)
+                of = len(requests)
+                tokens_in = await self._sizes.of_inputs(node, inputs, length, parts, of=of)
         windows = await self._window_requests(node, least)
-        likely = sum(tokens) if len(tokens) == len(known) else node.input_tokens
-        if not self._run.is_deterministic and not self._is_counted(node, wanted):
-            likely = await self._sizes.of_children(node, likely, length, parts)
-        self._outputs[node.id] = self._count_call(
-            node, wanted, parts=parts, tokens_in=likely, most=worst, windows=windows
-        )
+        if shared:
+            self.tally.shared(node, most=max(parts, worst), windows=windows)
+        else:
+            self.requests.add(wanted)
+            self.tally.called(
+                node,
+                parts=parts,
+                tokens_in=tokens_in,
+                most=worst,
+                windows=windows,
+                prompts=ask.prompts,
+                retried=retried,
+                tokens_out=plan.asked_tokens(node, run.config),
+            )
+        return _Text(f"answer to {wanted}", most)
 
     async def _window_requests(self, node: Node, room: int | None) -> int:
         """Return the most requests that a draft from the windows below ``node`` takes."""
@@ -340,92 +328,17 @@ class _UpdatePlanner:
             return 1
         tree = self._run.tree
         below = await tree.level(1, *node.windows)
-        existing = [each for each in below if each.id not in self._max_tokens and each.revision]
+        existing = [each for each in below if each.id not in self._texts and each.revision]
         found = await tree.revisions([(each.id, each.revision) for each in existing])
-        texts = {revision.node_id: revision for revision in found}
-        sizes = [self._max_tokens_of(each.id, texts, each) for each in below]
-        return most_parts(sizes, room, count=self._run.counter.count)
+        most = {each.id: self._limit(each) for each in below}
+        most |= {revision.node_id: revision.tokens for revision in found}
+        most |= {id_: self._texts[id_].most for id_ in most if id_ in self._texts}
+        return most_parts(list(most.values()), room, count=self._run.counter.count)
 
-    def _max_tokens_of(
-        self, id_: str, texts: Mapping[str, Revision], node: Node | None = None
-    ) -> int:
-        """Return the most tokens that a node's text can have, as planned or as stored."""
-        if id_ in self._max_tokens:
-            return self._max_tokens[id_]
-        if id_ in texts:
-            return texts[id_].tokens
-        return self._limit(node) if node else 0
-
-    def _limit(self, node: Node) -> int:
-        """Return the most tokens that a text of a node can have, whatever it is made from."""
-        return self._length(node, _MANY).limit
-
-    def _length(self, node: Node, tokens: int) -> plan.Lengths:
-        run = self._run
-        return plan.lengths(node, tokens, hard_ratio=run.policy.hard_ratio, config=run.config)
-
-    async def _reuses(self, node: Node, wanted: str, length: plan.Lengths) -> bool:
-        """Plan the reuse of an existing text; return whether there is one that fits."""
-        before: Revision | None = None
-        if not node.forced:
-            known = wanted in self._found
-            before = self._found[wanted] if known else await self._run.store.reusable(wanted)
-        if before is None or not plan.may_reuse(before, length):
-            return False
-        self.tally.reused(node)
-        self._record_text(node, before)
-        return True
-
-    def _record_text(self, node: Node, said: Revision) -> None:
-        """Record a node's text, and the revision where a parent may copy it verbatim."""
-        self._outputs[node.id], self._tokens[node.id] = said.output_hash, said.tokens
-        self._max_tokens[node.id] = said.tokens
-        if node.allotted_tokens <= self._run.config.verbatim_tokens:
-            self._short_texts[node.id] = said
-
-    def _count_call(
-        self,
-        node: Node,
-        wanted: str,
-        *,
-        parts: int,
-        tokens_in: int,
-        most: int | None = None,
-        windows: int,
-        prompts: int = PROMPTS,
-        retried: bool = False,
-    ) -> str:
-        """Count a call, or the reuse of one that is made for an equal node, of any session."""
-        if self._is_counted(node, wanted):
-            self.tally.shared(node, most=max(parts, most or 0), windows=windows)
-        else:
-            self.requests.add(wanted)
-            self.tally.called(
-                node,
-                parts=parts,
-                tokens_in=tokens_in,
-                most=most,
-                windows=windows,
-                prompts=prompts,
-                retried=retried,
-                tokens_out=plan.asked_tokens(node, self._run.config),
-            )
-        return f"answer to {wanted}"
-
-    def _is_counted(self, node: Node, wanted: str) -> bool:
-        """Return whether a call for an equal node is counted already, which this node shares."""
-        counted = wanted in self.requests or wanted in self._run.shared.planned
-        return counted and not node.forced
-
-    def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:
-        """Return the room for inputs of so many tokens, or the least room for any inputs."""
-        window = self._run.llm.context_window
-        if window is None:
-            return None
-        prompt = prompt_tokens(self._run.plan(node.level), count=self._run.counter.count)
-        return plan.room_for_inputs(
-            window, inputs=tokens, answer=answer, prompt=prompt, margin=self._run.margin
-        )
+    def _limit(self, node: Node, tokens: int = _MANY) -> int:
+        """Return the most tokens that a text of a node can have, made from so many at most."""
+        run, ratio = self._run, self._run.policy.hard_ratio
+        return plan.lengths(node, tokens, hard_ratio=ratio, config=run.config).limit
 
     async def _mark_parent(self, node: Node) -> None:
         """Note that the parent of a node with a new text gets a new text too."""

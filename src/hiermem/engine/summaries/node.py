@@ -1,13 +1,8 @@
-"""Makes the text of one node: copied verbatim, reused, asked of a model, or made by the stand-in.
+"""Makes the text of one node: drives its decision, and answers what that asks for.
 
-::
-
-    inputs -> verbatim | reused | prompt -> stricter prompt -> windows below
-           -> failed -> stand-in
-
-Nothing is committed and nothing is decided here. The module reads the inputs, asks ``core`` what
-follows, and returns an Outcome for ``NodeCommits``. An answer with a hard problem never gets into
-an Outcome.
+``core.summaries.making`` decides everything. Here the store is read, the models are asked, and an
+equal text is awaited that is being made elsewhere. Nothing is committed and no transaction is open
+meanwhile; ``NodeCommits`` takes the Outcome. An answer with a hard problem never gets into one.
 """
 
 from __future__ import annotations
@@ -16,31 +11,36 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from hiermem.core.log.overlap import noted
-from hiermem.core.search import labels
-from hiermem.core.search.labels import Labels
-from hiermem.core.summaries import plan, status
-from hiermem.core.summaries.assess import MOST_ANCHORS, Draft
-from hiermem.core.summaries.inputs import Inputs, Verbatim, rebase, word_for_word
-from hiermem.core.summaries.judge import assess_answer
-from hiermem.core.summaries.plan import LevelPlan
-from hiermem.core.summaries.retries import AttemptCount
-from hiermem.core.text import anchors, units
-from hiermem.core.text.hashes import VERBATIM, output_hash
-from hiermem.engine.calls.in_flight import PendingText
-from hiermem.engine.calls.run import CallState, ClaimLostError
-from hiermem.engine.summaries.ask import NodeTask, UnfitError, compose, request_for, standard_of
-from hiermem.engine.summaries.commit import Outcome, OutcomeKind
-from hiermem.engine.summaries.retries import (
-    count_attempts,
-    forget_failures,
-    note_failure,
-    prompts_due,
+from hiermem.core.calls.failures import shown
+from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.verdict import Accepted, Rejected, Verdict
+from hiermem.core.summaries import making, plan
+from hiermem.core.summaries.assess import Draft, join, source_of
+from hiermem.core.summaries.judge import Standard, assess_answer, judge
+from hiermem.core.summaries.making import (
+    Ask,
+    LookUp,
+    NoteAttempts,
+    Outcome,
+    ReadInputs,
+    Request,
+    UnfitError,
 )
-from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
-from hiermem.errors import SpendLimitError
+from hiermem.core.summaries.model_history import count_without, writes_headings
+from hiermem.core.summaries.retries import PROMPTS, AttemptCount
+from hiermem.engine.calls.ask import ask_until_fit
+from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.run import CallState
+from hiermem.engine.summaries.parts import Part, split, store_part, stored_part
+from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
+from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.types import Node, Revision
+from hiermem.types.transaction import NeedNodes, NeedRevisions
 
 
 async def make(run: UpdateRun, node: Node) -> Outcome:
@@ -48,290 +48,216 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
 
     Raises what the store raises.
     """
-    standing_ = status.standing(node, now=run.now(), owner=run.run_id)
-    if standing_ == "leased":
-        return Outcome("leased", node)
-    inputs = await read_inputs(run, node)
-    if inputs is None:
-        return Outcome("moved", node)
-    serving = await read_serving(run, node)
-    clean = serving is not None and run.is_clean(node, inputs, serving)
-    stale = node.stale and await _is_flagged_below(run, node)
-    if node.dirty and node.status == "active" and clean and not node.forced:
-        # A provisional node is only treated as dirty; nothing about it has to be written.
-        after = status.clean(node, stale=stale) if node.sealed else None
-        return Outcome("clean", node, after=after)
-    length = plan.lengths(
-        node,
-        inputs.tokens,
-        hard_ratio=run.policy.hard_ratio,
-        config=run.config,
-    )
-    task = NodeTask(
-        run,
-        CallState(node, inputs.tokens),
-        inputs,
-        run.plan(node.level),
-        length,
-        serving,
-        clean=clean,
-        stale=stale,
-    )
-    if node.verbatim or not inputs.sources:
-        revision = verbatim_revision(node, inputs, run.plan(node.level), count=run.counter.count)
-        return _outcome(task, "made", replace(revision, created_at=run.now()))
-    return await _reuse_or_make(task)
-
-
-async def _is_flagged_below(run: UpdateRun, node: Node) -> bool:
-    """Return whether a child's text is flagged as stale, so that this node's is stale too."""
-    return any(child.stale for child in await run.tree.nodes(node.children))
-
-
-def verbatim_revision(
-    node: Node, inputs: Inputs, level_plan: LevelPlan, *, count: Callable[[str], int]
-) -> Revision:
-    """Return the revision of a node that copies its inputs verbatim, or that has none."""
-    copied = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
-    found = anchors.find(copied.text, limit=MOST_ANCHORS)
-    node_labels = labels.of_inputs(inputs)
-    return Revision(
-        node_id=node.id,
-        number=node.revision + 1,
-        text=copied.text,
-        tokens=copied.tokens,
-        input_hash=plan.made_hash(node.level, VERBATIM, inputs),
-        output_hash=output_hash(
-            text=copied.text, anchors=found, tags=node_labels.tags, entities=node_labels.entities
-        ),
-        strategy=VERBATIM,
-        style=level_plan.style,
-        model="verbatim",
-        created_at=node.last_at,
-        provenance=copied.provenance,
-        anchors=found,
-        tags=node_labels.tags,
-        entities=node_labels.entities,
-        trust=inputs.trust,
-        extras={"base": node.span.start},
-    )
-
-
-async def _reuse_or_make(task: NodeTask) -> Outcome:
-    """Reuse a text made from the same inputs, await one that is being made, or make it.
-
-    A node for which a new text was requested reuses none.
-    """
-    run, wanted = task.run, plan.node_hash(task.node, task.inputs, task.plan.strategy)
-    if task.node.forced:
-        return await _compose_or_stand_in(task, wanted)
-    unfit: PendingText | None = None
-    while (others := run.shared.in_flight.get(wanted)) is not None and others is not unfit:
-        with run.mark_waiting():
-            await asyncio.wait([others], timeout=run.budget.time_left())
-        found = others.result() if others.done() else None
-        if found is not None and plan.may_reuse(found, task.length):
-            return _reuse(task, found)
-        unfit = others
-    # Begun before the store is asked: otherwise two runs that find nothing there would both ask the
-    # model.
-    mine = run.begin_text(wanted)
-    result: Revision | None = None
-    uncommitted = False
+    task = _NodeTask(run, node)
+    outcome: Outcome | None = None
     try:
-        before = await run.store.reusable(wanted)
-        if before is not None and plan.may_reuse(before, task.length):
-            result = before
-            return _reuse(task, before)
-        outcome = await _compose_or_stand_in(task, wanted, afresh=unfit is not None)
-        if outcome.kind == "made":
-            result, uncommitted = outcome.revision, True
-        return outcome
+        outcome = await task.run()
     finally:
-        mine.set_result(result)
-        if not uncommitted and run.pending_texts.get(wanted) is mine:
-            run.drop_text(wanted)
+        task.end_wait(outcome)
+    return outcome
 
 
-def _reuse(task: NodeTask, found: Revision) -> Outcome:
-    """Serve a text that was made before, moved to this node's place in the conversation."""
-    node = task.node
-    base = found.extras.get("base")
-    shift = node.span.start - base if isinstance(base, int) else 0
-    provenance = rebase(found.provenance, found.text, shift=shift, among=node.span)
-    revision = Revision(
-        node_id=node.id,
-        number=node.revision + 1,
-        text=found.text,
-        tokens=found.tokens,
-        input_hash=found.input_hash,
-        output_hash=found.output_hash,
-        strategy=found.strategy,
-        style=found.style,
-        model=found.model,
-        created_at=task.run.now(),
-        provenance=provenance,
-        anchors=found.anchors,
-        tags=found.tags,
-        entities=found.entities,
-        fidelity=found.fidelity,
-        unsupported=found.unsupported,
-        trust=task.inputs.trust,
-        reused=True,
-        extras={**found.extras, "base": node.span.start},
-    )
-    return _outcome(task, "reused", revision)
+class _NodeTask:
+    """One node in progress: the calls made for it, and the text that other runs may await."""
 
+    def __init__(self, run: UpdateRun, node: Node) -> None:
+        self._run, self._node = run, node
+        self._state = CallState(node, 0)
+        self._wanted = ""
+        self._pending: PendingText | None = None
+        self._reused: Revision | None = None
 
-async def _compose_or_stand_in(task: NodeTask, wanted: str, *, afresh: bool = False) -> Outcome:
-    """Ask the model if that is due; where no answer is fit, count the attempts.
+    async def run(self) -> Outcome:
+        """Drive the decision to its outcome."""
+        decision = making.make(self._node, self._run)
+        reply: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                request = decision.send(reply) if error is None else decision.throw(error)
+            except StopIteration as done:
+                return await self._completed(done.value)
+            reply, error = None, None
+            try:
+                reply = await self._answer(request)
+            except (UnfitError, SpendLimitError, ClaimLostError, StoreError) as failure:
+                error = failure
 
-    What is returned then is the stand-in, if the attempts are spent. ``afresh``: another run has
-    asked for the same text just now.
-    """
-    run, state = task.run, task.state
-    count = await count_attempts(run, wanted, afresh=afresh)
-    prompts = prompts_due(run, task.node, count)
-    if not prompts:
-        node = task.node
-        if node.status == "active" and plan.is_stand_in_of(task.serving, node.level, task.inputs):
-            after = status.clean(node, stale=task.stale) if node.sealed else None
-            return Outcome("clean", node, after=after)
-        found = await run.compute(labels.of_inputs, task.inputs)
-        return await _after_failure(task, UnfitError("rejected", count.error), count, found)
-    # Read while the model answers.
-    node_labels = run.spawn(run.compute(labels.of_inputs, task.inputs))
-    try:
-        draft = await compose(replace(task, prompts=prompts))
-    except SpendLimitError:
-        await note_failure(run, wanted, count, state, count.error)
-        await run.commits.give_back(task.node.id, state.ended)
-        return Outcome("refused", task.node)
-    except ClaimLostError:
-        await note_failure(run, wanted, count, state, count.error)
-        return Outcome("moved", task.node, attempts=tuple(state.ended))
-    except UnfitError as unfit:
-        count = await note_failure(run, wanted, count, state, unfit.error)
-        return await _after_failure(task, unfit, count, await node_labels)
-    await forget_failures(run, wanted, count)
-    revision = _revision(task, draft, await node_labels, wanted=wanted, level_plan=task.plan)
-    return _outcome(task, "made", revision)
+    async def _answer(self, request: Request | tuple[Request, ...]) -> Any:
+        run = self._run
+        reply: Any
+        match request:
+            case (first, *others):
+                beside = [run.spawn(self._answer(each)) for each in others]
+                reply = (await self._answer(first), *[await each for each in beside])
+            case ReadInputs(node, windows):
+                reply = await (read_windows if windows else read_inputs)(run, node)
+            case NeedRevisions(wanted):
+                reply = await run.tree.revisions(wanted)
+            case NeedNodes(ids):
+                reply = await run.tree.nodes(ids)
+            case LookUp(wanted, fits):
+                reply = await self._look_up(wanted, fits)
+            case Ask(prompts=0):
+                reply = await self._extract(request)
+            case Ask():
+                reply = await self._ask(request)
+            case NoteAttempts(wanted, count, None):
+                reply = await forget_failures(run, wanted, count)
+            case NoteAttempts(wanted, count, str(error)):
+                reply = await note_failure(run, wanted, count, self._state, error)
+            case _:
+                assert callable(request)
+                reply = await run.compute(request)
+        return reply
 
+    async def _look_up(
+        self, wanted: str, fits: Callable[[Revision], bool] | None
+    ) -> Revision | AttemptCount:
+        """Return a text that fits, also one that is being made; else the count of attempts."""
+        run = self._run
+        if fits is None:
+            return await count_attempts(run, wanted)
+        unfit: PendingText | None = None
+        while (others := run.shared.in_flight.get(wanted)) is not None and others is not unfit:
+            with run.mark_waiting():
+                await asyncio.wait([others], timeout=run.budget.time_left())
+            found = others.result() if others.done() else None
+            if found is not None and fits(found):
+                return found
+            unfit = others
+        # Begun before the store is asked: otherwise two runs that find nothing there would both ask
+        # the model.
+        self._wanted, self._pending = wanted, run.begin_text(wanted)
+        before = await run.store.reusable(wanted)
+        if before is not None and fits(before):
+            self._reused = before
+            return before
+        return await count_attempts(run, wanted, afresh=unfit is not None)
 
-async def _after_failure(
-    task: NodeTask, unfit: UnfitError, count: AttemptCount, node_labels: Labels
-) -> Outcome:
-    """Leave the node failed, keep its stand-in, or make one, after so many attempts at its text.
+    def end_wait(self, outcome: Outcome | None) -> None:
+        """Tell those who await the text what became of it."""
+        if self._pending is None:
+            return
+        made = outcome is not None and outcome.kind == "made"
+        self._pending.set_result(outcome.revision if outcome and made else self._reused)
+        if not made and self._run.pending_texts.get(self._wanted) is self._pending:
+            self._run.drop_text(self._wanted)
 
-    A text on request has the attempts of this run only: those before did not count against it.
-    """
-    node, run = task.node, task.run
-    working = _as_generating(task)
-    spent = task.state.attempts if node.forced else count.count
-    stand_in_due = plan.stand_in_is_due(unfit.kind, attempts=spent, policy=run.policy)
-    if node.degraded and node.revision and not node.dirty:
-        after = replace(status.keep(working, error=unfit.error), attempts=count.count)
-        return Outcome("kept", node, after, attempts=tuple(task.state.ended))
-    failed = status.fail(working, error=unfit.error, attempts=count.count)
-    if stand_in_due and task.clean and node.forced:
-        after = status.keep_previous(working, error=unfit.error, stale=task.stale)
-        return Outcome("failed", node, after, attempts=tuple(task.state.ended))
-    if stand_in_due:
-        draft = await _make_stand_in(task)
-        if draft is not None:
-            fallback = run.plan(node.level, run.fallback)
-            revision = _revision(
-                task,
-                draft,
-                node_labels,
-                wanted=plan.node_hash(node, task.inputs, fallback.strategy),
-                level_plan=fallback,
-                degraded=True,
+    async def _completed(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with its calls, about the node as it was claimed for them."""
+        state, after, revision = self._state, outcome.after, outcome.revision
+        if outcome.kind == "refused":
+            await self._run.commits.give_back(state.node.id, state.ended)
+            return replace(outcome, node=state.node)
+        if after is not None:
+            after = replace(after, parent=state.node.parent)
+        if revision is not None:
+            end = revision.created_at
+            started = min((attempt.started_at for attempt in state.ended), default=end)
+            revision = replace(
+                revision,
+                tokens_in=state.tokens_in,
+                tokens_out=state.tokens_out,
+                calls=state.calls,
+                duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
             )
-            outcome = _outcome(task, "degraded", revision)
-            assert outcome.after is not None
-            after = replace(outcome.after, error=unfit.error, attempts=count.count)
-            return replace(outcome, after=after)
-    return Outcome("failed", node, failed, attempts=tuple(task.state.ended))
+        return replace(
+            outcome,
+            node=state.node,
+            after=after,
+            revision=revision,
+            attempts=tuple(state.ended),
+        )
 
+    # -- the models
 
-def _as_generating(task: NodeTask) -> Node:
-    """Return the node in the status "generating": as it was claimed, or as if it were."""
-    node, run = task.node, task.run
-    if run.commits.claimed(node.id):
-        return node
-    pending = status.reset(node, now=run.now(), owner=run.run_id)
-    return status.claim(pending, owner=run.run_id, until=None)
+    async def _ask(self, ask: Ask) -> Draft:
+        """Get a fit draft from the model: in one request, or in several where one is too large."""
+        run, id_ = self._run, self._node.id
+        self._state.input_tokens = ask.inputs.tokens
+        drafts: list[Draft] = []
+        for part in await split(run, self._node, ask.inputs, ask.length):
+            draft = await stored_part(run, id_, part.key)
+            if draft is None:
+                draft = await self._draft(ask, part)
+                await store_part(run, id_, part.key, draft)
+            drafts.append(draft)
+        return join(drafts, count=run.counter.count)
 
+    async def _draft(self, ask: Ask, part: Part) -> Draft:
+        """Ask once, and once more with the problems named where that is due; return the better one.
 
-def _outcome(task: NodeTask, kind: OutcomeKind, revision: Revision) -> Outcome:
-    """Return the outcome that makes ``revision`` serve."""
-    serving = task.serving
-    revision = noted(
-        revision,
-        task.inputs,
-        size=task.run.config.overlap,
-        verbatim=revision.strategy == VERBATIM,
-        before=serving,
-    )
-    return Outcome(
-        kind,
-        task.node,
-        status.succeed(_as_generating(task), revision, stale=task.stale),
-        revision,
-        inputs=task.inputs.serving,
-        attempts=tuple(task.state.ended),
-        changes_parent=serving is not None and serving.output_hash != revision.output_hash,
-    )
+        Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
+        """
+        request, standard = self._request(ask, part)
+        first = partial(self._judge_first, request, standard, 1 + PROMPTS - ask.prompts)
+        try:
+            verdict = await ask_until_fit(
+                self._run, self._state, request, first, ahead=standard.source.read
+            )
+        except ModelError as error:
+            # The error's own text may hold the prompt, or a key.
+            permanent = isinstance(error, PermanentModelError)
+            raise UnfitError(
+                "permanent" if permanent else "transient",
+                shown(error, kind=error.kind),
+                attempts=self._state.attempts,
+            ) from None
+        if isinstance(verdict, Rejected):
+            raise UnfitError("rejected", verdict.detail, attempts=self._state.attempts)
+        return verdict.value
 
+    def _judge_first(
+        self, request: LLMRequest, standard: Standard, tried: int, response: LLMResponse
+    ) -> Verdict[Draft]:
+        """Judge the first answer to a request, and remember whether the model writes headings."""
+        run = self._run
+        standard = replace(standard, writes_headings=writes_headings(run.without_headings))
+        verdict = judge(request, standard, response, tried=tried)
+        if not isinstance(verdict, Rejected) and not run.is_deterministic:
+            draft = verdict.value if isinstance(verdict, Accepted) else verdict.usable
+            if draft is not None:
+                required = standard.plan.template.required
+                run.without_headings = count_without(run.without_headings, draft, required)
+        return verdict
 
-async def _make_stand_in(task: NodeTask) -> Draft | None:
-    """Extract a text from the same inputs; None where even that is not fit."""
-    request = request_for(task, task.inputs.sources, task.length, summaries=0, prompted=False)
-    response = await task.run.fallback.complete(request)
-    standard = standard_of(task, request, task.inputs.tokens)
-    draft = await asyncio.to_thread(assess_answer, request, standard, response)
-    return draft if draft.fit else None
+    async def _extract(self, ask: Ask) -> Draft:
+        """Extract the stand-in from the inputs, which may not be fit either."""
+        part = Part("", ask.inputs.sources, ask.inputs.tokens, ask.length)
+        request, standard = self._request(ask, part)
+        response = await self._run.fallback.complete(request)
+        return await asyncio.to_thread(assess_answer, request, standard, response)
 
+    def _request(self, ask: Ask, part: Part) -> tuple[LLMRequest, Standard]:
+        """Return the request for a part of the inputs, and what the answers to it are held to.
 
-def _revision(
-    task: NodeTask,
-    draft: Draft,
-    node_labels: Labels,
-    *,
-    wanted: str,
-    level_plan: LevelPlan,
-    degraded: bool = False,
-) -> Revision:
-    """Return the revision for a draft that was accepted."""
-    node, state, run = task.node, task.state, task.run
-    found = draft.anchors
-    started = min((attempt.started_at for attempt in state.ended), default=run.now())
-    now = run.now()
-    return Revision(
-        node_id=node.id,
-        number=node.revision + 1,
-        text=draft.text,
-        tokens=draft.tokens,
-        input_hash=wanted,
-        output_hash=output_hash(
-            text=draft.text, anchors=found, tags=node_labels.tags, entities=node_labels.entities
-        ),
-        strategy=level_plan.strategy,
-        style=level_plan.style,
-        model=draft.model or (run.fallback.name if degraded else run.llm.name),
-        created_at=now,
-        provenance=units.pack(draft.units) if draft.units else "",
-        anchors=found,
-        tags=node_labels.tags,
-        entities=node_labels.entities,
-        fidelity=draft.fidelity,
-        unsupported=draft.unsupported,
-        trust=task.inputs.trust,
-        degraded=degraded,
-        tokens_in=state.tokens_in,
-        tokens_out=state.tokens_out,
-        calls=state.calls,
-        duration_ms=max(0, math.ceil((now - started).total_seconds() * 1000)),
-        extras={"base": node.span.start, "target": task.length.target},
-    )
+        The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
+        """
+        run, node, inputs = self._run, self._node, ask.inputs
+        level_plan, length = run.plan(node.level), part.length
+        messages: tuple[ChatMessage, ...] = ()
+        if ask.prompts and not run.is_deterministic:
+            summaries = 0 if node.level == 1 else len(inputs.sources)
+            messages = run.prompt(
+                node, part.sources, length, summaries=summaries, overlap=inputs.overlap
+            )
+        request = LLMRequest(
+            task="summarise",
+            messages=messages,
+            inputs=tuple(part.sources),
+            target_tokens=length.target,
+            max_tokens=length.limit,
+            counter=run.counter,
+            level=node.level,
+            style=level_plan.style,
+            temperature=run.config.temperature,
+        )
+        standard = Standard(
+            level_plan,
+            source_of(request, limit=plan.anchor_limit(length.target)),
+            part.tokens,
+            known=inputs.anchors if request.inputs == inputs.sources else None,
+            is_deterministic=run.is_deterministic,
+        )
+        return request, standard

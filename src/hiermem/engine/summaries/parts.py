@@ -1,4 +1,4 @@
-"""Stores the finished parts of a node that is summarised in several requests, until it commits.
+"""Splits the inputs of a node into requests, and stores the answers to them until it commits.
 
 A part is stored only while the session is what the run read. A message that is removed meanwhile
 removes the parts with it, and none is written back.
@@ -6,16 +6,62 @@ removes the parts with it, and none is written back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
+from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft
-from hiermem.core.summaries.parts import PART, from_json, is_of, to_json
+from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.parts import PART, from_json, is_of, key_of, to_json
+from hiermem.core.summaries.plan import Lengths
+from hiermem.engine.calls.token_count import LONG, tokens_of
 from hiermem.engine.summaries.run import UpdateRun
+from hiermem.protocols import SourceText
+from hiermem.types import Node
 from hiermem.types.transaction import RecordWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Inputs that are summarised in one request. ``key`` is "" where they are all of the node."""
+
+    key: str
+    sources: Sequence[SourceText]
+    tokens: int
+    length: Lengths
+
+
+async def split(run: UpdateRun, node: Node, inputs: Inputs, length: Lengths) -> list[Part]:
+    """Split inputs into requests: one, or several where they are too large for one."""
+    count = run.counter.count
+    room = run.room(node.level, inputs=inputs.tokens, answer=length.limit)
+    in_parts = partial(
+        plan.in_parts, inputs, level=node.level, config=run.config, room=room, count=count
+    )
+    characters = sum(len(source.text) for source in inputs.sources)
+    parts = in_parts() if characters <= LONG else await asyncio.to_thread(in_parts)
+    if len(parts) == 1:
+        return [Part("", inputs.sources, inputs.tokens, length)]
+    sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
+    key = partial(
+        key_of,
+        node.id,
+        level=node.level,
+        strategy=run.plan(node.level).strategy,
+        overlap=inputs.overlap,
+    )
+    return [
+        Part(key(part, share), part, size, share)
+        for part, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True)
+    ]
 
 
 async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
     """Return the draft of a part that an earlier run paid for, or None."""
+    if not key:
+        return None
     found = await run.store.records(PART, scope=run.session_id, key=key)
     if not found:
         return None
@@ -23,15 +69,16 @@ async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
     return from_json(found[0].body)
 
 
-async def count_stored(run: UpdateRun, keys: Sequence[str]) -> int:
+async def count_stored(run: UpdateRun, parts: Sequence[Part]) -> int:
     """Return how many of a node's parts need no call any more."""
+    keys = [part.key for part in parts if part.key]
     found = [await run.store.records(PART, scope=run.session_id, key=key) for key in keys]
     return sum(map(bool, found))
 
 
 async def store_part(run: UpdateRun, node_id: str, key: str, draft: Draft) -> None:
     """Store a part's draft for the next run, in case this one does not finish the node."""
-    body = to_json(draft)
+    body = to_json(draft) if key else None
     if body is None or run.is_deterministic:
         return
     write = RecordWrite(PART, run.session_id, key, body)

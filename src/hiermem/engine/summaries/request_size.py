@@ -14,7 +14,6 @@ from hiermem.core.summaries.plan import Lengths
 from hiermem.core.text.measure import day
 from hiermem.engine.calls.call import PER_MESSAGE
 from hiermem.engine.calls.token_count import tokens_of
-from hiermem.engine.summaries.ask import messages_for
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.protocols import SourceText
 from hiermem.types import Node
@@ -84,11 +83,9 @@ class RequestSizes:
         self, node: Node, sources: Sequence[SourceText], length: Lengths, *, overlap: str = ""
     ) -> int:
         """Return the tokens of a whole request; what no request varies is counted once."""
-        run, count = self._run, self._run.counter.count
-        messages = messages_for(
-            run,
+        count = self._run.counter.count
+        messages = self._run.prompt(
             node,
-            run.plan(node.level),
             sources,
             length,
             summaries=0 if node.level == 1 else len(node.children),

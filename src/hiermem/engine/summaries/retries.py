@@ -11,9 +11,9 @@ from itertools import dropwhile
 from typing import Final
 
 from hiermem.core.summaries import plan
+from hiermem.core.summaries.making import prompts_due
 from hiermem.core.summaries.model_history import MODEL, TENANT, ModelHistory
 from hiermem.core.summaries.retries import (
-    PROMPTS,
     RETRY,
     AttemptCount,
     from_json,
@@ -69,13 +69,6 @@ async def store_history(run: UpdateRun, *, refuses: bool = False) -> None:
         await retry_store(lambda: run.store.put_records([write]), sleep=run.sleep)
 
 
-def prompts_due(run: UpdateRun, node: Node, count: AttemptCount) -> int:
-    """Return how many prompts may be sent for ``node`` now; a text on request gets them all."""
-    if node.forced or run.is_deterministic:
-        return PROMPTS
-    return count.prompts_due(run.now(), max_attempts=run.policy.max_attempts)
-
-
 async def note_failure(
     run: UpdateRun, wanted: str, count: AttemptCount, state: CallState, error: str
 ) -> AttemptCount:
@@ -93,10 +86,11 @@ async def note_failure(
     return count
 
 
-async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> None:
-    """Delete the session's count for a text that is made now."""
+async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> AttemptCount:
+    """Delete the session's count for a text that is made now; return the new count."""
     if count != AttemptCount():
         await _put(run, [RecordWrite(RETRY, run.session_id, wanted, None)])
+    return AttemptCount()
 
 
 class LeftAlone:
@@ -122,7 +116,7 @@ class LeftAlone:
         if wanted is None:
             return False
         count = await count_attempts(run, wanted)
-        if prompts_due(run, node, count) or await run.store.reusable(wanted) is not None:
+        if prompts_due(node, count, run) or await run.store.reusable(wanted) is not None:
             return False
         self._passed[wanted] = (count, node)
         return True

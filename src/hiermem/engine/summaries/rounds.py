@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
+from hiermem.core.summaries.making import Outcome
 from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.core.summaries.status import standing, waits
 from hiermem.engine.handle import state_from
-from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional

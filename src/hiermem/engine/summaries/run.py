@@ -15,16 +15,23 @@ from typing import Final
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.log.repack_state import Build
+from hiermem.core.search import labels
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
     Inputs,
+    Labels,
     from_children,
     from_messages,
     overlap_shown,
 )
 from hiermem.core.summaries.model_history import ModelHistory
-from hiermem.core.summaries.plan import LevelPlan, is_clean, level_plan
-from hiermem.core.summaries.prompt import Facts, PromptTemplate
+from hiermem.core.summaries.plan import (
+    Lengths,
+    LevelPlan,
+    level_plan,
+    room_for_inputs,
+)
+from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
@@ -32,13 +39,15 @@ from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
-from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
+from hiermem.types import Node, SessionRecord, StoredMessage
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
 #: Messages read at once for several windows.
 _AT_ONCE: Final = 4096
+#: Tokens for what is filled into a template: title, people, times, marks.
+_PROMPT_FRAME: Final = 120
 
 
 @dataclass(kw_only=True, eq=False)
@@ -165,20 +174,50 @@ class UpdateRun(Run[Node]):
         """Return the strategies that count as current for nodes of ``level``."""
         return self.plan(level).strategy, VERBATIM
 
-    def is_clean(self, node: Node, inputs: Inputs, serving: Revision) -> bool:
-        """Return whether a node's text is still current for its inputs, under the policy."""
-        follow = self.strategies(node.level) if self.policy.follow_strategy else ()
-        return is_clean(node, inputs, serving, follow=follow)
+    def labels(self, inputs: Inputs) -> Labels:
+        """Return the labels of a text of these inputs."""
+        return labels.of_inputs(inputs)
 
-    def facts(self, node: Node, summaries: int) -> Facts:
-        """Return the facts that a prompt states about ``node``."""
-        return Facts(
+    def room(self, level: int, *, inputs: int = 0, answer: int = 0) -> int | None:
+        """Return the room for inputs of so many tokens, or the least room for any inputs.
+
+        None where the model's window has no limit. Raises ConfigError where it is too small.
+        """
+        window, template = self.llm.context_window, self.plan(level).template
+        if window is None:
+            return None
+        prompt = sum(map(self.counter.count, (template.system, template.user)), _PROMPT_FRAME)
+        return room_for_inputs(
+            window, inputs=inputs, answer=answer, prompt=prompt, margin=self.margin
+        )
+
+    def prompt(
+        self,
+        node: Node,
+        sources: Sequence[SourceText],
+        length: Lengths,
+        *,
+        summaries: int,
+        overlap: str,
+    ) -> tuple[ChatMessage, ...]:
+        """Return the messages of the request for these sources; a dry run counts them."""
+        level_plan = self.plan(node.level)
+        facts = Facts(
             title=self.record.title,
             participants=self.record.participants,
             first_at=node.first_at,
             last_at=node.last_at,
             messages=node.messages,
             summaries=summaries,
+        )
+        return render(
+            level_plan.template,
+            sources,
+            facts=facts,
+            length=Length(
+                length.target, length.limit, level_plan.ratio, ratio_only=self.config.ratio_only
+            ),
+            overlap=overlap,
         )
 
 
@@ -273,14 +312,6 @@ async def read_windows_at_once(
             own = messages[span.start - first : span.stop - first]
             found.append((node, [stored for stored in own if stored.thread == node.thread]))
     return found
-
-
-async def read_serving(run: UpdateRun, node: Node) -> Revision | None:
-    """Read the text that ``node`` has now, or None."""
-    if not node.revision:
-        return None
-    found = await run.tree.revisions([(node.id, node.revision)])
-    return found[0] if found else None
 
 
 async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:

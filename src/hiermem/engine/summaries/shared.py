@@ -8,10 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.fairness import back_off
+from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.rate_limit import RateLimiter
@@ -19,51 +18,6 @@ from hiermem.engine.calls.run import do_nothing
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.protocols import TenantStore
 from hiermem.types import Node
-
-#: The back-off of a node after its first failure, in seconds; doubled at each further one.
-_FIRST_REST: Final = 15.0
-
-
-@dataclass(slots=True)
-class _BackedOffNode:
-    node: Node
-    failures: int
-    until: float
-
-
-class NodeBackoff:
-    """The nodes of a session without a fit text, and the time before which each is not retried.
-
-    Without it a background worker would ask for the same text again at once. The back-off ends
-    early where the node's text or inputs change.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._entries: dict[str, _BackedOffNode] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def is_backed_off(self, node: Node) -> bool:
-        """Return whether ``node`` must not be retried yet."""
-        entry = self._entries.get(node.id)
-        if entry is None:
-            return False
-        same = (node.revision, node.dirty, node.forced, node.span) == (
-            entry.node.revision, entry.node.dirty, entry.node.forced, entry.node.span,
-        )  # fmt: skip
-        return same and self._clock() < entry.until
-
-    def record_outcome(self, node: Node) -> None:
-        """Record the outcome of ``node``: it backs off where it failed or has only the stand-in."""
-        if node.status != "failed" and not node.degraded:
-            self._entries.pop(node.id, None)
-            return
-        before = self._entries.get(node.id)
-        failures = before.failures + 1 if before else 1
-        until = self._clock() + back_off(failures, first=_FIRST_REST)
-        self._entries[node.id] = _BackedOffNode(node, failures, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +50,13 @@ class Shared:
 
     def is_backed_off(self, node: Node) -> bool:
         """Return whether ``node`` must not be retried yet."""
-        return self.node_backoff is not None and self.node_backoff.is_backed_off(node)
+        backoff = self.node_backoff
+        return backoff is not None and backoff.is_backed_off(node, self.clock())
 
     def record_outcome(self, node: Node) -> None:
         """Record the outcome of ``node``."""
         if self.node_backoff is not None:
-            self.node_backoff.record_outcome(node)
+            self.node_backoff.record_outcome(node, self.clock())
 
 
 def with_caps(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:

@@ -18,28 +18,21 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from hiermem.core.summaries.due import due_after_turn
+from hiermem.core.summaries.due import due_after_turn, pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.tree.fold import idle_tick
-from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.handle import Handle, Handles, every_session, state_from
+from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.worker.pool import SessionKey, UpdatePool
-from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors, workable
+from hiermem.engine.worker.probe import sessions_with_work, workable
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.protocols import LLM, Store
-from hiermem.types import Node, SessionRecord
+from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
 #: Seconds for which a worker claims a session.
 _LEASE: Final = 120.0
-#: The pause where a cap of the session or the tenant forbids what is left, in seconds.
-_CAPPED: Final = 300.0
-_CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
-#: The pause after a turn that made nothing although something is left, in seconds.
-_IDLE: Final = 30.0
 #: Seconds between two sweeps, and the share of the time that a sweep takes at most.
 SWEEP: Final = 3600.0
 _SWEEPING: Final = 0.05
@@ -144,15 +137,6 @@ async def update_one(
     return replace(report, more=more and not pause_after(report))
 
 
-def pause_after(report: UpdateReport) -> float:
-    """Return the seconds for which a session is left alone after a turn with this result."""
-    if report.stopped in _CAPS:
-        return _CAPPED
-    if report.stopped == "circuit_open":
-        return report.retry_after or _IDLE
-    return 0.0 if report.by_level or report.stopped is not None else _IDLE
-
-
 async def sweep(
     store: Store,
     handles: Handles,
@@ -171,11 +155,7 @@ async def sweep(
         for tenant in tenants:
             begun = time.monotonic()
             handle = handles.add(tenant)
-            behind = [session_id async for session_id in backlog(handle.store)]
-            behind += [
-                record.id async for record in every_session(handle.store)
-                if _lacks_otherwise(handle, record) or await lacks_vectors(handle, record)
-            ]  # fmt: skip
+            behind = await sessions_with_work(handle, by_time=True)
             for start in range(0, len(behind), _LISTED):
                 await handle.store.put_due(behind[start : start + _LISTED])
             found += len(behind)
@@ -194,16 +174,3 @@ async def sweep_for_ever(due: DueList, *, every: float = SWEEP) -> None:
             pause = every / 10
         else:
             pause = every
-
-
-def _lacks_otherwise(handle: Handle, record: SessionRecord) -> bool:
-    """Return whether a session has work that no backlog shows: by time, or provisional texts."""
-    if record.closed or not record.state:
-        return False
-    try:
-        config = config_from(record.config)
-        idle = handle.store_now() - record.last_activity
-        by_time = idle_tick(state_from(record.state), config, idle) is not None
-    except HiermemError:
-        return False
-    return by_time or has_provisional(record)

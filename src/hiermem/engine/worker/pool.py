@@ -1,13 +1,18 @@
 """Runs updates of several sessions at once, with shared slots, one rate limiter and one budget.
 
-A session's update is the same one that ``session.update()`` runs. The pool adds only what the
-updates share, and a way to end one early.
+::
+
+    whoever has sessions (a worker, update_all) -> fill -> place -> turn -> place is free again
+
+A session's update is the same one that ``session.update()`` runs. The pool adds what the updates
+share, the places, and the ways to end one early. Which session is next, and what follows from a
+result, the user of the pool decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -15,12 +20,13 @@ from typing import Any, TypeAlias, cast
 from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
-from hiermem.engine.summaries.shared import NodeBackoff, Shared
+from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
@@ -42,7 +48,7 @@ class SessionUpdate:
     slots: SessionSlots
     budget: Budget
     node_backoff: NodeBackoff | None = None
-    task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[None] | None = None
     record: SessionRecord | None = None
     embedded: bool | None = None
     ending: bool = False
@@ -58,13 +64,17 @@ class SessionUpdate:
         self.budget.close(why)
 
 
+#: What is done with an update that has a place.
+Turn: TypeAlias = Callable[[SessionUpdate], Coroutine[Any, Any, None]]
+
+
 @dataclass(slots=True)
 class UpdatePool:
     """What updates of several sessions share, whichever tenant of a memory they belong to.
 
     ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
-    nodes that another process holds. ``planned`` are the requests that the dry runs have counted,
-    each once.
+    nodes that another process holds. ``updates`` are those that have a place. ``planned`` are the
+    requests that the dry runs have counted, each once.
     """
 
     policy: UpdatePolicy
@@ -77,10 +87,11 @@ class UpdatePool:
     waits_for_leases: bool = True
     slots: SlotPool = field(init=False)
     rate_limiter: RateLimiter = field(init=False)
+    updates: dict[SessionKey, SessionUpdate] = field(init=False)
     planned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self.slots = SlotPool(self.policy.concurrency)
+        self.slots, self.updates = SlotPool(self.policy.concurrency), {}
         self.rate_limiter = rate_limiter(self.llm, self.policy, clock=self.clock, sleep=self.sleep)
 
     @property
@@ -90,6 +101,42 @@ class UpdatePool:
         Each of them has work for one slot. Two more keep the slots busy while sessions change.
         """
         return self.policy.concurrency + 2
+
+    def fill(
+        self, take: Callable[[], SessionUpdate | None], turn: Turn
+    ) -> list[asyncio.Task[None]]:
+        """Run a ``turn`` for each update that ``take`` returns, while places are free.
+
+        Returns the tasks of all turns under way.
+        """
+        while len(self.updates) < self.places and (taken := take()) is not None:
+            self.updates[taken.key] = taken
+            taken.task = asyncio.create_task(self._run(taken, turn))
+        return self._tasks()
+
+    async def _run(self, session_update: SessionUpdate, turn: Turn) -> None:
+        try:
+            await turn(session_update)
+        finally:
+            del self.updates[session_update.key]
+
+    async def end(self, why: str) -> None:
+        """Let no turn begin a further call, and wait until all have ended."""
+        for session_update in self.updates.values():
+            session_update.end(why)
+        if tasks := self._tasks():
+            await asyncio.wait(tasks)
+
+    async def cut_off(self) -> None:
+        """Cancel the turns that are left, and wait until they have cleaned up."""
+        tasks = self._tasks()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.updates.clear()  # a turn that was cancelled before it began ran no code
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [each.task for each in self.updates.values() if each.task is not None]
 
     def begin(
         self, handle: Handle, session_id: str, *, node_backoff: NodeBackoff | None = None

@@ -6,20 +6,21 @@ another worker, or has a child without a text does not count.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.status import standing
+from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.run import open_run
-from hiermem.engine.summaries.shared import NodeBackoff, Shared
+from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.worker.pool import UpdatePool
-from hiermem.errors import HiermemError, StoreCorruptError, StoreError
+from hiermem.errors import ClockMovedError, HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Node, SessionRecord
 
@@ -55,12 +56,16 @@ async def backlog(store: TenantStore) -> AsyncIterator[str]:
 
 
 async def probe(
-    store: TenantStore, session_id: str, *, node_backoff: NodeBackoff | None, now: datetime
+    store: TenantStore,
+    session_id: str,
+    *,
+    now: datetime,
+    skip: Callable[[Node], bool] | None = None,
 ) -> ProbeResult:
-    """Find the lowest level at which something can be made."""
+    """Find the lowest level at which something can be made, other than the nodes to ``skip``."""
     leased = False
     async for node, free in workable(store, session_id, now=now):
-        if node_backoff is not None and node_backoff.is_backed_off(node):
+        if skip is not None and skip(node):
             continue
         if free:
             return ProbeResult(node.level, leased)
@@ -98,13 +103,46 @@ async def _inputs_ready(tree: TreeStore, node: Node) -> bool:
     return len(children) == len(node.children) and all(child.revision for child in children)
 
 
+async def sessions_with_work(handle: Handle, *, by_time: bool = False) -> list[str]:
+    """Return the sessions that have something to make, in the order of their creation.
+
+    With ``by_time`` that includes those in which time closes a window now.
+    """
+    behind = {session_id async for session_id in backlog(handle.store)}
+    return [
+        record.id
+        async for record in every_session(handle.store)
+        if record.id in behind
+        or has_provisional(record)
+        or (by_time and closes_by_time(handle, record))
+        or await lacks_vectors(handle, record)
+    ]
+
+
+def closes_by_time(handle: Handle, record: SessionRecord) -> bool | None:
+    """Return whether time closes a window of a session now; None: not before it changes."""
+    if record.closed or not record.state:
+        return False
+    try:
+        config = config_from(record.config)
+        idle = handle.store_now() - record.last_activity
+        if idle_tick(state_from(record.state), config, idle) is not None:
+            return True
+    except HiermemError:
+        return False
+    limits = [limit for limit in (config.max_age, config.flush_after) if limit is not None]
+    return None if not config.enabled or all(idle > limit for limit in limits) else False
+
+
 def has_provisional(record: SessionRecord) -> bool:
     """Return whether a session keeps provisional texts, which no backlog shows."""
     try:
         config = config_from(record.config)
     except HiermemError:
         return False
-    return config.enabled and config.open_groups == "grow" and bool(record.state)
+    # The close of a session seals its groups, and the backlog shows them.
+    grows = config.enabled and config.open_groups == "grow"
+    return grows and bool(record.state) and not record.closed
 
 
 async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
@@ -146,6 +184,12 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
                 if page:
                     return True
     except HiermemError as error:
-        if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
+        if not is_of_session(error):
             raise
     return False
+
+
+def is_of_session(error: HiermemError) -> bool:
+    """Return whether an error concerns one session, so that others can be worked on."""
+    of_session = isinstance(error, (StoreCorruptError, ClockMovedError))
+    return of_session or not isinstance(error, StoreError)

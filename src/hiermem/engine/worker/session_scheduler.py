@@ -11,26 +11,28 @@ no update: ``engine.worker.worker`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
+from hiermem.core.calls.backoff import CAPPED, TROUBLE, VECTORS, Backoff
+from hiermem.core.calls.fairness import SessionQueue
+from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
-from hiermem.core.tree.fold import idle_tick
-from hiermem.core.tree.stored import config_from
-from hiermem.engine.handle import Handle, every_session, state_from
+from hiermem.core.summaries.retries import NodeBackoff
+from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import tick_if_idle
-from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.due import DueList, pause_after
+from hiermem.engine.worker.due import DueList
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
-from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
-from hiermem.errors import HiermemError
+from hiermem.engine.worker.probe import (
+    backlog,
+    closes_by_time,
+    has_outdated,
+    has_provisional,
+    lacks_vectors,
+    probe,
+)
 from hiermem.types import SessionRecord
 
-#: The back-off, in seconds, where only a raised cap or a repair helps.
-LONG_BACKOFF: Final = 300.0
-#: The back-off of a session after its first error, in seconds; doubled at each further one.
-TROUBLE: Final = 2.0
 #: Seconds between two sweeps for work that no backlog shows, and the largest share of the time that
 #: the sweeps take: they read every session's record.
 _SWEEP: Final = 60.0
@@ -48,11 +50,11 @@ _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circui
 class SessionScheduler:
     """One worker's view of the sessions of its tenants, whose ``handles`` it finds by name.
 
-    ``taken`` holds the sessions that have their turn. ``on_found`` is called during a look when the
-    queue may have got one more session, so that nobody waits for the end of the look. ``begun``
-    counts the looks through the backlog, ``finished`` is the number of the last complete one, and
-    ``left`` is the number of sessions that it found in the backlog. With ``due``, it takes the
-    sessions that it claims there in place of the backlogs of its tenants.
+    ``on_found`` is called when the queue may have got one more session during a look, so that
+    nobody waits for the end of the look, and when a turn comes to another level. ``begun`` counts
+    the looks through the backlog, ``finished`` is the number of the last complete one, and ``left``
+    is the number of sessions that it found in the backlog. With ``due``, it takes the sessions that
+    it claims there in place of the backlogs of its tenants.
     """
 
     def __init__(
@@ -62,13 +64,11 @@ class SessionScheduler:
         clock: Callable[[], float],
         *,
         name: str,
-        taken: Container[SessionKey],
         on_found: Callable[[], None],
         due: DueList | None = None,
     ) -> None:
         self._pool, self._handles, self._clock = pool, handles, clock
-        self._due = due
-        self._taken, self._on_found = taken, on_found
+        self._due, self._on_found = due, on_found
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()
         self.begun = self.finished = self.left = 0
@@ -102,7 +102,7 @@ class SessionScheduler:
             async for session_id in backlog(handle.store):
                 key = tenant, session_id
                 seen.add(key)
-                if key in self._taken or key in self.queue:
+                if key in self._pool.updates or key in self.queue:
                     continue
                 if await self._is_due(handle, session_id):
                     await self._consider(handle, session_id)
@@ -127,7 +127,7 @@ class SessionScheduler:
         for key, handle in await due.claim(room) if room > 0 else ():
             session_id = key[1]
             await tick_if_idle(handle, session_id)
-            found = await probe(handle.store, session_id, node_backoff=None, now=handle.store_now())
+            found = await probe(handle.store, session_id, now=handle.store_now())
             record = await handle.store.session(session_id)
             if found.level is not None:
                 self.queue.put(key, found.level, contested=found.leased)
@@ -160,13 +160,12 @@ class SessionScheduler:
 
         Such work is a window that its age or a silence closes; a provisional text that is out of
         date; a text of an outdated strategy, where the policy follows the strategy; and missing
-        vectors, where nothing else is missing. A
-        session's tree is searched for outdated texts once, and again only after a re-pack or under
-        another configuration.
+        vectors, where nothing else is missing. A session's tree is searched for outdated texts
+        once, and again only after a re-pack or under another configuration.
         """
         async for record in every_session(handle.store):
             key = handle.store.tenant, record.id
-            if key in self._taken or key in self.queue:
+            if key in self._pool.updates or key in self.queue:
                 continue
             if self._is_idle(handle, record) and await tick_if_idle(handle, record.id):
                 await self._consider(handle, record.id)
@@ -187,28 +186,19 @@ class SessionScheduler:
     def _is_idle(self, handle: Handle, record: SessionRecord) -> bool:
         """Return whether a session may have been idle for long enough to close a window."""
         key = handle.store.tenant, record.id
-        version = self._ticked.get(key)
-        if version == record.version or record.closed or not record.state:
+        if self._ticked.get(key) == record.version:
             return False
-        try:
-            config = config_from(record.config)
-            idle = handle.store_now() - record.last_activity
-            found = idle_tick(state_from(record.state), config, idle)
-        except HiermemError:
-            return False
-        times = [time for time in (config.max_age, config.flush_after) if time is not None]
-        if found is None and (not config.enabled or all(idle > time for time in times)):
-            # No tick will be due before the session changes.
+        found = closes_by_time(handle, record)
+        if found is None:
             self._ticked[key] = record.version
-        return found is not None
+        return bool(found)
 
     async def _look_for_vectors(self, handle: Handle, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
         key = handle.store.tenant, record.id
-        entry = self._embedded.get(key)
-        if entry is not None and self._clock() < entry.until:
+        if self._embedded.holds(key, self._clock()) or key in self.queue:
             return
-        if key not in self.queue and await lacks_vectors(handle, record):
+        if await lacks_vectors(handle, record):
             self._bare.add(key)
             self.queue.put(key, _VECTORS)
             self._on_found()
@@ -230,9 +220,12 @@ class SessionScheduler:
     async def _consider(self, handle: Handle, session_id: str) -> None:
         """Queue a session that has something to make; otherwise let it back off."""
         key = handle.store.tenant, session_id
-        node_backoff = self._node_backoffs.get(key)
+        nodes = self._node_backoffs.get(key, NodeBackoff())
         found = await probe(
-            handle.store, session_id, node_backoff=node_backoff, now=handle.store_now()
+            handle.store,
+            session_id,
+            now=handle.store_now(),
+            skip=lambda node: nodes.is_backed_off(node, self._clock()),
         )
         if found.level is not None:
             self.queue.put(key, found.level, contested=found.leased)
@@ -249,8 +242,10 @@ class SessionScheduler:
         if key is None:
             return None
         tenant, session_id = key
-        node_backoff = self._node_backoffs.setdefault(key, NodeBackoff(self._clock))
-        return self._pool.begin(self._handles[tenant], session_id, node_backoff=node_backoff)
+        node_backoff = self._node_backoffs.setdefault(key, NodeBackoff())
+        begun = self._pool.begin(self._handles[tenant], session_id, node_backoff=node_backoff)
+        begun.slots.on_level = self._on_found
+        return begun
 
     # -- after a turn
 
@@ -272,7 +267,7 @@ class SessionScheduler:
         if stopped == "turn":
             self.queue.put(key, session_update.slots.level)
         elif stopped in ("session_calls", "session_tokens"):
-            self.backoff.put(key, self._clock(), first=LONG_BACKOFF, most=LONG_BACKOFF)
+            self.backoff.put(key, self._clock(), pauses=CAPPED)
         elif report.by_level:
             self.backoff.drop(key)
         elif stopped is None:
@@ -287,11 +282,11 @@ class SessionScheduler:
         if session_update.embedded:
             self._embedded.drop(session_update.key)
         elif session_update.embedded is not None:
-            self._embedded.put(session_update.key, self._clock(), first=_SWEEP, most=BACK_OFF)
+            self._embedded.put(session_update.key, self._clock(), pauses=VECTORS)
 
     def trouble(self, key: SessionKey) -> None:
         """Let a session back off whose turn ended in an error, longer each time."""
-        self.backoff.put(key, self._clock(), first=TROUBLE, most=LONG_BACKOFF)
+        self.backoff.put(key, self._clock(), pauses=TROUBLE)
 
     def forget(self, key: SessionKey) -> None:
         """Drop all that is remembered of a session that is gone."""

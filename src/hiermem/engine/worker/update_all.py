@@ -12,8 +12,9 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -32,15 +33,9 @@ from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.update import UpdateStrategy
-from hiermem.engine.worker.pool import UpdatePool
-from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
-from hiermem.errors import (
-    ClockMovedError,
-    HiermemError,
-    NotFoundError,
-    StoreCorruptError,
-    StoreError,
-)
+from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
+from hiermem.engine.worker.probe import has_provisional, is_of_session, sessions_with_work
+from hiermem.errors import HiermemError, NotFoundError
 from hiermem.protocols import LLM
 
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
@@ -50,6 +45,11 @@ _log = logging.getLogger("hiermem.update")
 _LOOKED_AT: Final = 50
 #: Caps that end one session's update and not the batch.
 _OF_SESSION: Final = ("session_calls", "session_tokens")
+#: What the journal says of a batch as the report does.
+_COUNTED: Final = (
+    "sessions", "updated", "resumed", "made", "reused", "failed", "degraded",
+    "calls", "tokens_in", "tokens_out", "cost", "unknown",
+)  # fmt: skip
 
 
 async def update_all(
@@ -82,45 +82,29 @@ async def update_all(
         llm,
         fallback,
         prompts,
-        Budget(
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
-            clock=clock,
-        ),
+        Budget(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock),
         clock,
         sleep=sleep,
     )
-    sessions = await _sessions(handle, strategy)
+    if strategy == "full" or handle.update_policy.follow_strategy:
+        sessions = [record.id async for record in every_session(handle.store)]
+    else:
+        sessions = await sessions_with_work(handle)
     if dry_run:
         return await _plan(pool, handle, sessions, strategy)
-    purpose = _purpose(handle, llm, strategy)
-    begin = 0
+    begin, purpose = 0, _purpose(handle, llm, strategy)
     if strategy == "full":
         runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = resume(runs, purpose=purpose, sessions=sessions)
-    batch = _Batch(
-        pool,
-        handle,
-        sessions,
+    return await _Batch(
+        pool=pool,
+        handle=handle,
+        sessions=sessions,
         begin=begin,
         strategy=strategy,
         purpose=purpose,
         on_progress=on_progress,
-    )
-    return await batch.run()
-
-
-async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
-    """Return the sessions to look at, in the order of their creation."""
-    if strategy == "full" or handle.update_policy.follow_strategy:
-        return [record.id async for record in every_session(handle.store)]
-    behind = {session_id async for session_id in backlog(handle.store)}
-    return [
-        record.id
-        async for record in every_session(handle.store)
-        if record.id in behind or has_provisional(record) or await lacks_vectors(handle, record)
-    ]
+    ).run()
 
 
 async def _plan(
@@ -131,11 +115,9 @@ async def _plan(
     for session_id in sessions:
         try:
             plan = await pool.work(pool.begin(handle, session_id), strategy, dry_run=True)
-        except StoreError as error:
-            if not isinstance(error, StoreCorruptError):
+        except HiermemError as error:
+            if not is_of_session(error):
                 raise
-        except HiermemError:
-            continue
         else:
             total = add_plans((total, plan))
     return total
@@ -147,93 +129,83 @@ def _purpose(handle: Handle, llm: LLM, strategy: UpdateStrategy) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
+@dataclass(kw_only=True)
 class _Batch:
-    """One run over all sessions."""
+    """One run over all sessions: each has one turn, in their order, from number ``begin`` on."""
 
-    def __init__(
-        self,
-        pool: UpdatePool,
-        handle: Handle,
-        sessions: Sequence[str],
-        *,
-        begin: int,
-        strategy: UpdateStrategy,
-        purpose: str,
-        on_progress: BatchWatcher | None,
-    ) -> None:
-        self._pool, self._handle = pool, handle
-        self._sessions, self._begin = sessions, begin
-        self._strategy: UpdateStrategy = strategy
-        self._purpose, self._on_progress = purpose, on_progress
-        self._next = begin
-        self._through = begin
-        self._done: set[int] = set()
+    pool: UpdatePool
+    handle: Handle
+    sessions: Sequence[str]
+    begin: int
+    strategy: UpdateStrategy
+    purpose: str
+    on_progress: BatchWatcher | None
+
+    def __post_init__(self) -> None:
+        self._next = self.begin
+        self._done: set[str] = set()
         self._stopped: str | None = None
-        self._run = JournalledRun(
-            store=handle.store,
-            tree=handle.store.tree(BATCH_SUBJECT),
-            kind="update",
-            subject=BATCH_SUBJECT,
-            lease=handle.update_policy.lease,
-            now=handle.store_now,
-            detail=self._detail,
-            compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
-        )
-        self._total = BatchReport(sessions=len(sessions), resumed=begin)
+        self._total = BatchReport(sessions=len(self.sessions), resumed=self.begin)
 
     async def run(self) -> BatchReport:
         """Work through the sessions and journal the result; without any there is no run."""
-        async with self._run as run:
-            if self._next == len(self._sessions):
+        lease = self.handle.update_policy.lease
+        async with JournalledRun(
+            store=self.handle.store,
+            tree=self.handle.store.tree(BATCH_SUBJECT),
+            kind="update",
+            subject=BATCH_SUBJECT,
+            lease=lease,
+            now=self.handle.store_now,
+            detail=self._detail,
+            compare_clocks=partial(self.handle.compare_clocks, lease=lease),
+        ) as run:
+            if self._next == len(self.sessions):
                 return self._total
             await run.begin()
             self._total = replace(self._total, run_id=run.run_id)
-            tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._pool.places)]
             try:
-                await asyncio.gather(*tasks)
+                while tasks := self.pool.fill(self._take, self._turn):
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
             except BaseException:
-                for task in tasks:
-                    task.cancel()
                 # The sessions' updates end first, as they do where each is cancelled alone.
-                await shielded(asyncio.wait(tasks))
+                await shielded(self.pool.cut_off())
                 raise
+            self._stopped = self._stopped or self.pool.budget.stopped
             self._total = total = replace(self._total, stopped=self._stopped)
             clean = not (self._stopped or total.failures or total.failed or total.degraded)
             run.outcome = "ok" if clean else "partial"
         return self._total
 
-    async def _run_sessions(self) -> None:
-        """Update one session after the other, until none is left or a cap is met."""
-        while self._next < len(self._sessions) and self._pool.budget.stop_reason() is None:
-            if self._stopped is not None:
-                return
-            index = self._next
-            self._next += 1
-            if await self._update(self._sessions[index]):
-                self._done.add(index)
-                while self._through in self._done:
-                    self._through += 1
-                self._total = replace(self._total, updated=len(self._done))
-            self._report_progress(self._sessions[index], None)
-        self._stopped = self._stopped or self._pool.budget.stopped
+    def _take(self) -> SessionUpdate | None:
+        """Take the next session; None where none is left or a cap is met."""
+        if self._next == len(self.sessions) or self._stopped or self.pool.budget.stop_reason():
+            return None
+        self._next += 1
+        return self.pool.begin(self.handle, self.sessions[self._next - 1])
 
-    async def _update(self, session_id: str) -> bool:
+    async def _turn(self, session_update: SessionUpdate) -> None:
+        """Update one session, and count it where the batch is finished with it."""
+        session_id = session_update.session_id
+        if await self._update(session_update):
+            self._done.add(session_id)
+            self._total = replace(self._total, updated=len(self._done))
+        self._report_progress(session_id, None)
+
+    async def _update(self, session_update: SessionUpdate) -> bool:
         """Update one session; return whether the batch is finished with it."""
-
-        def watch(nodes: UpdateProgress) -> None:
-            self._report_progress(session_id, nodes)
-
-        watching = {} if self._on_progress is None else {"on_progress": watch}
+        session_id = session_update.session_id
+        watch = partial(self._report_progress, session_id)
+        watching = {} if self.on_progress is None else {"on_progress": watch}
         try:
-            report: UpdateReport = await self._pool.work(
-                self._pool.begin(self._handle, session_id), self._strategy, **watching
-            )
+            report: UpdateReport = await self.pool.work(session_update, self.strategy, **watching)
         except NotFoundError:
             # The session was erased meanwhile: nothing is left to do.
             return True
         except HiermemError as error:
-            of_session = isinstance(error, (StoreCorruptError, ClockMovedError))
-            if isinstance(error, StoreError) and not of_session:
+            if not is_of_session(error):
                 raise
             return self._fail(session_id, type(error).__name__)
         self._total = add_report(self._total, report)
@@ -242,14 +214,14 @@ class _Batch:
         if report.stopped is not None:
             self._stopped = self._stopped or report.stopped
             # A cap that another session met ends this one's run too, when it may be complete.
-            return self._strategy == "incremental" and await self._is_complete(session_id)
-        if self._strategy == "full" and not report.swapped:
+            return self.strategy == "incremental" and await self._is_complete(session_id)
+        if self.strategy == "full" and not report.swapped:
             return self._fail(session_id, "unfinished")
         return True
 
     async def _is_complete(self, session_id: str) -> bool:
         """Return whether nothing of a session is left to be made."""
-        store = self._handle.store
+        store = self.handle.store
         record = await store.session(session_id)
         if record is None or has_provisional(record):
             return record is None
@@ -262,33 +234,24 @@ class _Batch:
         return False
 
     def _report_progress(self, session_id: str, nodes: UpdateProgress | None) -> None:
-        if self._on_progress is not None:
-            done = self._begin + len(self._done)
-            self._on_progress(BatchProgress(done, len(self._sessions), session_id, nodes))
+        if self.on_progress is not None:
+            done = self.begin + len(self._done)
+            self.on_progress(BatchProgress(done, len(self.sessions), session_id, nodes))
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         total = self._total
+        done = takewhile(self._done.__contains__, self.sessions[self.begin : self._next])
+        through = self.begin + len(list(done))
         # A batch in which a session failed is complete too: the next one starts from the beginning.
         ended = {"whole": self._stopped is None} if outcome in ("ok", "partial") else {}
         return {
             **ended,
-            "model": self._pool.llm.name,
-            "strategy": self._strategy,
-            "purpose": self._purpose,
-            "through": self._sessions[self._through - 1] if self._through else None,
-            "sessions": total.sessions,
-            "updated": total.updated,
-            "resumed": total.resumed,
+            "model": self.pool.llm.name,
+            "strategy": self.strategy,
+            "purpose": self.purpose,
+            "through": self.sessions[through - 1] if through else None,
+            **{name: getattr(total, name) for name in _COUNTED},
             "failures": len(total.failures),
-            "made": total.made,
-            "reused": total.reused,
-            "failed": total.failed,
-            "degraded": total.degraded,
             "by_level": {str(level): count for level, count in total.by_level.items()},
-            "calls": total.calls,
-            "tokens_in": total.tokens_in,
-            "tokens_out": total.tokens_out,
-            "cost": total.cost,
-            "unknown": total.unknown,
             "stopped": self._stopped,
         }

@@ -17,11 +17,13 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from hiermem.core import arguments
-from hiermem.core.calls.fairness import LONGEST, back_off
+from hiermem.core.calls.backoff import IDLE, back_off
+from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
@@ -29,8 +31,8 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.worker.due import DueList, sweep_for_ever
-from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
-from hiermem.engine.worker.session_scheduler import LONG_BACKOFF, TROUBLE, SessionScheduler
+from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
+from hiermem.engine.worker.session_scheduler import SessionScheduler
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
@@ -73,7 +75,9 @@ class AsyncWorker:
     ) -> None:
         self._handle = handle
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
-        self._limits = (max_calls, max_tokens, deadline)
+        self._budget = partial(
+            Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock
+        )
         self._state: WorkerState = "new"
         self._pool = UpdatePool(
             handle.update_policy,
@@ -86,13 +90,11 @@ class AsyncWorker:
             waits_for_leases=False,
         )
         self._quantum = _QUANTUM[0 if llm.remote else 1]
-        self._updates: dict[SessionKey, SessionUpdate] = {}
         self._scheduler = SessionScheduler(
             self._pool,
             {handle.store.tenant: handle} if handles is None else handles,
             clock,
             name=name or uuid.uuid4().hex,
-            taken=self._updates,
             on_found=self._fill,
             due=due,
         )
@@ -107,12 +109,6 @@ class AsyncWorker:
         self._total = BatchReport("")
         self._last_error: str | None = None
 
-    def _budget(self) -> Budget:
-        max_calls, max_tokens, deadline = self._limits
-        return Budget(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=self._clock
-        )
-
     # -- what the application calls
 
     @property
@@ -121,7 +117,7 @@ class AsyncWorker:
         total = self._total
         return WorkerStatus(
             state=self._state,
-            active=len(self._updates),
+            active=len(self._pool.updates),
             waiting=len(self._scheduler.queue),
             resting=len(self._scheduler.backoff),
             in_flight=self._pool.slots.in_use,
@@ -161,7 +157,7 @@ class AsyncWorker:
         """Begin nothing any more; returns when what was in flight is committed."""
         self._check_alive()
         self._state = "paused"
-        await self._end_all("pause")
+        await self._pool.end("pause")
 
     def resume(self) -> None:
         """Continue after a pause."""
@@ -186,7 +182,7 @@ class AsyncWorker:
             if self._state != "running" or self._serving is None or self._serving.done():
                 return False
             waiting = len(self._scheduler.queue)
-            idle = not self._updates and (not waiting or self._halted() is not None)
+            idle = not self._pool.updates and (not waiting or self._halted() is not None)
             if idle and self._halted() is not None:
                 return False
             if idle and self._scheduler.finished <= self._news:
@@ -216,20 +212,16 @@ class AsyncWorker:
                     task.cancel()
                     await asyncio.wait([task])
             async with asyncio.timeout(drain):
-                await self._end_all("stop")
+                await self._pool.end("stop")
         except TimeoutError:
-            _log.warning("a worker was stopped with %d updates unfinished", len(self._updates))
+            _log.warning("a worker was stopped with %d updates unfinished", len(self._pool.updates))
         finally:
             # Also where stop() itself is cancelled: nothing may work on when the store is closed.
             await shielded(self._cut_off())
 
     async def _cut_off(self) -> None:
         """Cut off the turns that are left, and wait until they have cleaned up."""
-        tasks = self._turns_under_way()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._pool.cut_off()
         self._state = "stopped"
         if self._due is not None:
             try:
@@ -284,9 +276,7 @@ class AsyncWorker:
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
             self._record_error(error)
-            self._next_look = self._clock() + back_off(
-                self._failures, first=self._poll, most=LONGEST
-            )
+            self._next_look = self._clock() + back_off(self._failures, (self._poll, IDLE[1]))
             return
         self._failures = 0
         now = self._clock()
@@ -296,19 +286,11 @@ class AsyncWorker:
         """Give the free places to the first in line; ask a session to yield where that is due."""
         if self._state != "running" or self._halted() is not None:
             return
-        while len(self._updates) < self._pool.places:
-            session_update = self._scheduler.begin_next()
-            if session_update is None:
-                return
-            session_update.slots.on_level = self._fill
-            self._updates[session_update.key] = session_update
-            session_update.task = asyncio.get_running_loop().create_task(self._run(session_update))
+        under_way = self._pool.fill(self._scheduler.begin_next, self._run)
         queue = self._scheduler.queue
         head = queue.head
-        staying = [
-            session_update for session_update in self._updates.values() if not session_update.ending
-        ]
-        if head is None or not staying or len(self._updates) - len(staying) >= len(queue):
+        staying = [each for each in self._pool.updates.values() if not each.ending]
+        if head is None or not staying or len(under_way) - len(staying) >= len(queue):
             return
         level, contested = head
         last = max(
@@ -339,7 +321,6 @@ class AsyncWorker:
             await self._release(session_update, done)
             self._turns += 1
             self._news = self._scheduler.begun
-            self._updates.pop(session_update.key, None)
             self._wake.set()
 
     async def _release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
@@ -352,24 +333,10 @@ class AsyncWorker:
     def _record_report(self, report: UpdateReport) -> None:
         """Count what a turn did; halt all sessions where a cap of all of them ended it."""
         self._total, stopped = add_report(self._total, report), report.stopped
-        if stopped in ("tenant_calls", "tenant_tokens"):
-            self._capped, self._capped_until = stopped, self._clock() + LONG_BACKOFF
-        elif stopped == "circuit_open":
-            pause = report.retry_after or TROUBLE
-            self._capped, self._capped_until = stopped, self._clock() + pause
+        if stopped in ("tenant_calls", "tenant_tokens", "circuit_open"):
+            self._capped, self._capped_until = stopped, self._clock() + pause_after(report)
 
     def _record_error(self, error: Exception) -> None:
         """Remember and log an error by its name only: its text may be confidential."""
         self._last_error = type(error).__name__
         _log.warning("a worker met %s; it goes on", self._last_error)
-
-    async def _end_all(self, why: str) -> None:
-        """Ask every session's turn to end, and wait until all have."""
-        for session_update in self._updates.values():
-            session_update.end(why)
-        tasks = self._turns_under_way()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _turns_under_way(self) -> list[asyncio.Task[Any]]:
-        return [each.task for each in self._updates.values() if each.task is not None]

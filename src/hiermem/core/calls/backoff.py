@@ -1,0 +1,103 @@
+"""Decides how long to wait after a failure, or where nothing can be done for a while.
+
+The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
+pairs below say which; others bring a pair of their own. Only the retries of one model call are not
+decided here: they follow the provider's wish, and are spread at random (``engine.calls.retry``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+#: What backs off: a session, or a node.
+K = TypeVar("K", bound=Hashable)
+#: The first and the longest pause, in seconds.
+Pauses: TypeAlias = tuple[float, float]
+
+#: A text that the model did not make, or for which only the stand-in serves.
+TEXT: Final[Pauses] = (15.0, 3600.0)
+#: A session whose vectors could not all be made.
+VECTORS: Final[Pauses] = (60.0, 3600.0)
+#: A session whose turn ended in an error.
+TROUBLE: Final[Pauses] = (2.0, 300.0)
+#: A cap of the session or the tenant: only time, or a raised cap, helps.
+CAPPED: Final[Pauses] = (300.0, 300.0)
+#: A session for which nothing could be done.
+IDLE: Final[Pauses] = (1.0, 30.0)
+#: The same, where another worker holds a node and may finish any moment.
+LEASED: Final[Pauses] = (1.0, 4.0)
+
+
+def back_off(failures: int, pauses: Pauses) -> float:
+    """Return the pause after ``failures`` failures in a row, in seconds.
+
+    >>> [back_off(failures, TROUBLE) for failures in (1, 2, 3, 99)]
+    [2.0, 4.0, 8.0, 300.0]
+    """
+    first, longest = pauses
+    return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffEntry:
+    """What is left alone until ``until``, for the ``times``-th time in a row.
+
+    It is looked at earlier where it has another ``version``; None where a new version is no reason.
+    A ``leased`` entry has nodes that another worker holds.
+    """
+
+    until: float
+    times: int
+    version: Hashable = None
+    leased: bool = False
+
+
+class Backoff(Generic[K]):
+    """The sessions, or nodes, that are left alone for a while. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._entries: dict[K, BackoffEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(tuple(self._entries))
+
+    @property
+    def leased(self) -> bool:
+        """Whether any of them waits for another worker."""
+        return any(entry.leased for entry in self._entries.values())
+
+    def get(self, key: K) -> BackoffEntry | None:
+        """Return the entry of ``key``, or None."""
+        return self._entries.get(key)
+
+    def holds(self, key: K, now: float, *, version: Hashable = None) -> bool:
+        """Return whether ``key``, which has this ``version``, is left alone yet."""
+        entry = self._entries.get(key)
+        return entry is not None and now < entry.until and entry.version in (None, version)
+
+    def put(
+        self,
+        key: K,
+        now: float,
+        *,
+        pauses: Pauses = IDLE,
+        version: Hashable = None,
+        leased: bool = False,
+    ) -> None:
+        """Leave ``key`` alone from ``now`` on, longer each time."""
+        before = self._entries.get(key)
+        times = before.times + 1 if before else 1
+        until = now + back_off(times, LEASED if leased else pauses)
+        self._entries[key] = BackoffEntry(until, times, version, leased)
+
+    def drop(self, key: K) -> None:
+        """Remove ``key``; its next back-off counts as the first."""
+        self._entries.pop(key, None)
