@@ -27,27 +27,40 @@ Sent: TypeAlias = tuple[str, Sequence[Any]]
 
 #: Seconds in which a connection must be made, where the connection string does not say.
 _CONNECT = 10
+_PORT = "5432"
 
 
 def shown(dsn: str) -> str:
     """Return the host and the database of a connection string, which may be shown to anyone.
 
+    The port is named where it is not the usual one: two servers on one machine differ by it.
+
     Raises ConfigError for what is no connection string.
     """
+    if not isinstance(dsn, str):
+        raise ConfigError(
+            f"dsn is {type(dsn).__name__}; it must be a text: postgresql://user@host/database"
+        )
     try:
         named = conninfo_to_dict(dsn)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         raise ConfigError(
             "this is no connection string of PostgreSQL; give postgresql://user@host/database"
         ) from None
-    return f"{named.get('host') or 'localhost'}/{named.get('dbname') or named.get('user') or ''}"
+    host, port = named.get("host") or "localhost", named.get("port")
+    at = host if port in (None, "", _PORT) else f"{host}:{port}"
+    return f"{at}/{named.get('dbname') or named.get('user') or ''}"
 
 
 def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
-    """Return how connections are made: they commit by themselves and use $1 for values."""
+    """Return how connections are made: they commit by themselves and use $1 for values.
+
+    Texts are sent in UTF-8, whatever a role or a database has as its default.
+    """
     timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
     return {
         "autocommit": True,
+        "client_encoding": "utf8",
         "prepare_threshold": 5 if prepare else None,
         "cursor_factory": psycopg.AsyncRawCursor,
         **timeout,

@@ -149,7 +149,7 @@ class SQLiteStore:
     @property
     def place(self) -> str:
         """Return how the store is named to people: the whole path of its file."""
-        return self._path if self._path == files.MEMORY else str(Path(self._path).absolute())
+        return self._path if self._path == files.MEMORY else str(Path(self._path).resolve())
 
     @property
     def capabilities(self) -> frozenset[str]:

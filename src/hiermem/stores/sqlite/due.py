@@ -18,8 +18,11 @@ from hiermem.types.transaction import Due, DueSession
 #: One session, by tenant and id; None for all.
 Of: TypeAlias = tuple[str, str] | None
 
+# A new entry begins at a number that no earlier entry of the session had: whoever settles that one
+# must not remove this one.
+_FRESH: Final = "abs(random() / 8)"
 _NOTE: Final = (
-    "INSERT INTO due (session, due_at, generation, claimed) VALUES (?, ?, 1, 0) "
+    f"INSERT INTO due (session, due_at, generation, claimed) VALUES (?, ?, {_FRESH}, 0) "
     "ON CONFLICT (session) DO UPDATE SET due_at = min(due_at, excluded.due_at), "
     "generation = generation + 1, claimed = 0 WHERE claimed = 1 OR due_at > excluded.due_at"
 )
@@ -32,7 +35,7 @@ _ONE: Final = f"{_FOUND} s.tenant = ? AND s.id = ? AND (d.due_at <= ? OR d.claim
 _HOLD: Final = "UPDATE due SET due_at = ?, claimed = 1 WHERE session = ?"
 _PUT: Final = (
     "INSERT INTO due (session, due_at, generation, claimed) "
-    "SELECT session, ?, 1, 0 FROM sessions WHERE tenant = ? AND id = ? "
+    f"SELECT session, ?, {_FRESH}, 0 FROM sessions WHERE tenant = ? AND id = ? "
     "ON CONFLICT (session) DO NOTHING"
 )
 
