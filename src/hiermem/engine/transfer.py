@@ -55,8 +55,7 @@ async def copy(
 
     Raises what ``AsyncMemory.copy_to`` does.
     """
-    kept = "durable" in source.capabilities  # what is in memory has no place of its own
-    if source is target or (kept and None is not place_of(source) == place_of(target)):
+    if source is target or _same_place(source, place_of(source), place_of(target)):
         raise UsageError("the target is the store itself; name another place")
     run = _Run(source, target, CopyReport(shown(target)), on_progress)
     names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
@@ -80,6 +79,11 @@ def place_of(store: Store | TenantStore) -> str | None:
     if not isinstance(place, str):
         return None
     return place.encode("utf-8", "backslashreplace").decode("utf-8")  # a path may be no text
+
+
+def _same_place(store: Store, source: str | None, target: str | None) -> bool:
+    # What is in memory has no place of its own.
+    return "durable" in store.capabilities and source is not None and source == target
 
 
 def shown(store: Store) -> str:
@@ -117,7 +121,7 @@ class _Run:
         of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
         # Of a store over several databases, the tenant's is the one that a receipt names.
         source, target = place_of(of.source), place_of(of.target)
-        if source is not None and source == target:
+        if _same_place(self._source, source, target):
             raise UsageError(f"the target is the store itself for tenant {name!r}")
         if session is None and not await of.holds_anything():
             return

@@ -464,7 +464,9 @@ class Connections(Protocol):
     """The operations of the store that the handles use."""
 
     @property
-    def place(self) -> str: ...
+    def place(self) -> str:
+        """Return how the store is named to people."""
+        ...
 
     async def read(
         self,
