@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import pickle
+import time
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -769,3 +770,17 @@ async def test_a_role_may_own_its_schema_alone_and_have_defaults_of_its_own(sche
         with pytest.raises(StoreCorruptError, match="not that of a store"):
             await PostgresStore.open(dsn, schema=schema, migrate=migrate)
     postgres_server.run(f"DROP SCHEMA {schema} CASCADE", f"DROP ROLE {role}")
+
+
+async def test_a_server_that_is_gone_is_said_so_and_soon(schema):
+    """Broken, each call would wait as long as for a busy server, and then call it busy."""
+    proxy = Proxy(postgres_server.dsn())
+    async with opened(schema, dsn=proxy.dsn, statement_timeout=20.0) as store:
+        proxy.close()
+        begun = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(StoreError) as caught:
+                await store.tenants()
+            assert not isinstance(caught.value, StoreBusyError)
+            assert "was lost or not made" in str(caught.value)
+        assert time.monotonic() - begun < 10
