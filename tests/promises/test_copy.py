@@ -397,6 +397,10 @@ async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
     assert (await memory_over(target).check()).ok
 
 
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed in /proc")
 async def test_a_copy_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatch):
     """Broken, a thread would read from a connection that is closed, or one would stay open."""
@@ -416,10 +420,10 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatc
             await asyncio.gather(task, return_exceptions=True)
 
         await cancelled(0.01)
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = open_files()
         for number in range(10):
             await cancelled(number / 300)
-        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+        assert open_files() <= before + 1
     assert unraisable == []
 
 
