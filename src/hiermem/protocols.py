@@ -711,7 +711,8 @@ class Store(Protocol):
         ``due_by_nodes`` where ``write_nodes`` writes to the tree in use, and at once where the
         session is restored. An entry that is there is changed only where it was claimed, or is due
         later than the new time. It gets the next generation then, the earlier of both times, and is
-        no longer claimed. It goes with its session.
+        no longer claimed. It goes with its session. A new entry has a generation that no earlier
+        one of the session had, also where the session was erased between.
 
         A claimed entry becomes due again after ``lease`` seconds. No two callers get the same
         entry, and none waits for another. The cost is proportional to the result, whatever the

@@ -51,6 +51,9 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
     skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run")
     assert "2 conversations, 7 messages" in skipped.stdout
+    of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
+    assert "hiermem update --db" in of_tenant.stderr
+    assert of_tenant.stderr.count("--tenant 'a b'") == 2
 
 
 @pytest.mark.parametrize("command", ["import", "ingest"])

@@ -80,3 +80,12 @@ def test_an_update_of_all_tenants_is_resumed_by_name(db):
     assert left(db) == ["a"]
     for words in (["--after", "a"], ["--all-tenants", "-s", "s"]):
         assert runner.invoke(app, ["update", "--db", str(db), *words]).exit_code == 2
+
+
+def test_what_is_meant_for_a_database_is_not_repeated(tmp_path):
+    """Broken, the password of a connection string would stand on the screen."""
+    for wrong in ("host=h password=canary-4711", "mysql://u:canary-4711@h/d"):
+        found = CliRunner().invoke(app, ["work", "--db", wrong])
+        assert found.exit_code == 2
+        assert "postgresql://" in found.output
+        assert "canary-4711" not in found.output

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -22,6 +23,7 @@ from sampling import every, share
 from test_dump import LIFE, STEPS, live, memory_over, now, settled, store_of
 
 from hiermem import (
+    AsyncMemory,
     Message,
     NotFoundError,
     SecretMismatchError,
@@ -394,3 +396,42 @@ async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
     target = await SQLiteStore.open(tmp_path / "b.db", clock=now)
     assert await content(target) == await content(source)
     assert (await memory_over(target).check()).ok
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed in /proc")
+async def test_a_copy_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatch):
+    """Broken, a thread would read from a connection that is closed, or one would stay open."""
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: unraisable.append(one.exc_value))
+    async with AsyncMemory.open(tmp_path / "a.db") as memory:
+        await memory.session("s").append([Message.user(f"{n} and more") for n in range(3000)])
+
+        async def read():
+            async for _ in await memory._resources.store.tenant("default").dump("s"):
+                await asyncio.sleep(0)
+
+        async def cancelled(after):
+            task = asyncio.ensure_future(read())
+            await asyncio.sleep(after)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        await cancelled(0.01)
+        before = open_files()
+        for number in range(10):
+            await cancelled(number / 300)
+        assert open_files() <= before + 1
+    assert unraisable == []
+
+
+async def test_a_link_to_the_store_is_the_store_itself(tmp_path):
+    """Broken, every later receipt would name a copy that is none."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    async with AsyncMemory.open(tmp_path / "a.db") as memory:
+        await memory.session("s").append(Message.user("x"))
+        with pytest.raises(UsageError, match="itself"):
+            await memory.copy_to(tmp_path / "link.db")

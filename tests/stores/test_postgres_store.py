@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import pickle
+import time
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -34,6 +35,8 @@ from hiermem.errors import (
 )
 from hiermem.stores.postgres import PostgresStore
 from hiermem.stores.postgres import schema as schemas
+from hiermem.stores.postgres.connections import shown
+from hiermem.stores.postgres.failures import refused_connection
 from hiermem.testing import ScriptedLLM
 from hiermem.testing.changed import said
 from hiermem.testing.samples import attempt, node, remade, run, write, writing
@@ -567,12 +570,21 @@ async def test_the_database_itself_confines_a_statement_to_its_tenant(confined):
         await PostgresStore.open(postgres_server.dsn(), schema=schema, row_security=True)
 
 
-async def test_a_dispatcher_reads_the_list_of_tenants_and_nothing_else(confined):
+async def test_a_dispatcher_claims_what_is_due_of_all_tenants_and_sees_nothing_else(confined):
     schema, of = confined
     async with opened(schema) as store:
-        await write(store.tenant("a"), "s", [Message.user("a")])
+        await write(store.tenant("a"), "s", [Message.user("a")], nodes=(node(1, 0),))
+        await write(store.tenant("b"), "idle", [Message.user("a")])
     async with opened(schema, dsn=of["dispatcher"], create=False) as store:
-        assert await store.tenants() == ["a"]
+        assert await store.tenants() == ["a", "b"]
+        async with AsyncMemory(store=store) as memory:
+            (due,) = await memory.claim_due()
+        assert (due.tenant, due.session_id) == ("a", "s")
+    async with opened(schema, dsn=of["dispatcher"], create=False) as store:
+        nobodys = store._scope
+        async with nobodys.connection() as connection:
+            sent = [nobodys.prologue(), ("SELECT id FROM named_sessions", ())]
+            assert (await nobodys.send(connection, sent))[1] == [("s",)]
         for work in (
             store.tenant("a").messages("s", 0, 9),
             store.tenant("a").secret(),
@@ -658,3 +670,117 @@ def test_a_memory_opens_a_database_by_its_url(monkeypatch):
             assert len(memory.session("s").messages(0, 9)) == 3
     finally:
         postgres_server.run("SET client_min_messages TO warning", "DROP SCHEMA hiermem CASCADE")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pool_max": 1.5},
+        {"pool_min": "1"},
+        {"pool_min": 9},
+        {"lock_timeout": float("nan")},
+        {"lock_timeout": 0.0001},  # the server would take 0 milliseconds for no limit
+        {"statement_timeout": 1e9},
+        {"idle_timeout": "10"},
+        {"secret": "x" * 32},
+        {"backups_expire": 30},
+        {"backups_expire": timedelta(days=10**8)},
+        {"schema": None},
+        {"schema": "pg_mine"},
+        {"dsn": None},
+        {"dsn": f"postgresql://u:{CANARY}\ud800@h/d"},
+        {"dsn": f"postgresql://u:{CANARY}@localhost:99999/d"},
+        {"dsn": f"postgresql://u:{CANARY}@localhost/d?sslmode={CANARY}"},
+    ],
+)
+async def test_an_argument_that_cannot_work_is_refused_when_it_is_given(wrong):
+    dsn = wrong.pop("dsn", "") if "dsn" in wrong else postgres_server.dsn()
+    with pytest.raises((UsageError, ConfigError)) as caught:
+        await PostgresStore.open(dsn, **wrong)
+    assert CANARY not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_place_in_no_database_we_know_is_no_file(tmp_path, monkeypatch):
+    """Broken, it would become a file, and errors would repeat the password in its name."""
+    monkeypatch.chdir(tmp_path)
+    for wrong in (
+        f"mysql://u:{CANARY}@h/d",
+        f"postgresql+psycopg://u:{CANARY}@h/d",
+        f"PostgreSQL://u:{CANARY}@h/d",
+        f"host=h password={CANARY}",
+    ):
+        with pytest.raises(UsageError, match="postgresql://") as caught:
+            Memory.open(wrong)
+        assert CANARY not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_tells_two_servers_apart():
+    """Broken, a copy from an old server to a new one beside it would be refused as its own."""
+    assert {shown(f"postgresql://u:p@h{port}/d") for port in ("", ":5432", ":5433")} == {
+        "h/d",
+        "h:5433/d",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ('FATAL:  database "my role" does not exist', "3D000"),
+        ('FATAL:  role "database" does not exist', "28000"),
+        ('FATAL:  permission denied for database "x"', "42501"),
+        ('FATAL:  password authentication failed for user "too many"', "28P01"),
+    ],
+)
+def test_a_name_in_a_refusal_is_not_taken_for_its_reason(said, state):
+    assert refused_connection(psycopg.OperationalError(said)) == state
+
+
+async def test_a_database_that_does_not_hold_every_text_is_refused(schema):
+    """Broken, texts would be refused one by one, or come back as bytes."""
+    postgres_server.run(f"CREATE DATABASE {schema} ENCODING SQL_ASCII TEMPLATE template0 "
+                        "LC_COLLATE 'C' LC_CTYPE 'C'")  # fmt: skip
+    dsn = psycopg.conninfo.make_conninfo(postgres_server.dsn(), dbname=schema)
+    with pytest.raises(ConfigError, match="UTF8"):
+        await PostgresStore.open(dsn)
+    postgres_server.run(f"DROP DATABASE {schema} WITH (FORCE)")
+
+
+async def test_a_role_may_own_its_schema_alone_and_have_defaults_of_its_own(schema):
+    """Who may create no schema may have been given one; nothing depends on a role's settings."""
+    role = f"{schema}_app"
+    postgres_server.run(
+        f"CREATE ROLE {role} LOGIN", f"CREATE SCHEMA {schema} AUTHORIZATION {role}",
+        *(f"ALTER ROLE {role} SET {setting}" for setting in (
+            "client_encoding = 'LATIN1'", "search_path = 'nowhere'", "bytea_output = 'escape'",
+            "DateStyle = 'German'", "standard_conforming_strings = off",
+            "default_transaction_isolation = 'serializable'",
+        )),
+    )  # fmt: skip
+    dsn = psycopg.conninfo.make_conninfo(postgres_server.dsn(), user=role)
+    async with opened(schema, dsn=dsn) as store:
+        await write(store.tenant("t"), "s", [Message.user("日本語 \\ 😀")])
+        assert await said(store.tenant("t"), "s") == ["日本語 \\ 😀"]
+        postgres_server.run(f"DROP TABLE {schema}.messages")
+        with pytest.raises(StoreCorruptError, match="missing"):
+            await said(store.tenant("t"), "s")
+    postgres_server.run(f"DELETE FROM {schema}.store")
+    for migrate in (False, True):
+        with pytest.raises(StoreCorruptError, match="not that of a store"):
+            await PostgresStore.open(dsn, schema=schema, migrate=migrate)
+    postgres_server.run(f"DROP SCHEMA {schema} CASCADE", f"DROP ROLE {role}")
+
+
+async def test_a_server_that_is_gone_is_said_so_and_soon(schema):
+    """Broken, each call would wait as long as for a busy server, and then call it busy."""
+    proxy = Proxy(postgres_server.dsn())
+    async with opened(schema, dsn=proxy.dsn, statement_timeout=20.0) as store:
+        proxy.close()
+        begun = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(StoreError) as caught:
+                await store.tenants()
+            assert not isinstance(caught.value, StoreBusyError)
+            assert "was lost or not made" in str(caught.value)
+        assert time.monotonic() - begun < 10

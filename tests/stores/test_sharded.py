@@ -8,9 +8,11 @@ import uuid
 import pytest
 from conformance import Conformance
 
-from hiermem.errors import SecretMismatchError, UsageError
+from hiermem import AsyncMemory
+from hiermem.errors import NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sharded import ShardedStore
+from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.samples import node, write
 from hiermem.types import Message
 
@@ -84,3 +86,55 @@ async def other_names(dsn, schema):
         return await store.tenants()
     finally:
         await store.close()
+
+
+async def test_a_database_that_is_named_first_gets_the_secret_of_those_that_are_there():
+    """Broken, it would draw one of its own, and could never be used with the others."""
+    pytest.importorskip("psycopg")
+    import postgres_server
+    from psycopg.conninfo import make_conninfo
+
+    dsn, schema = postgres_server.dsn(), postgres_server.schema_of(uuid.uuid4().hex)
+    postgres_server.run(f"CREATE DATABASE {schema}")
+    new = make_conninfo(dsn, dbname=schema)
+    try:
+        store = await ShardedStore.open({"old": dsn}, schema=schema)
+        secret = await store.tenant("t").secret()
+        await store.close()
+        with pytest.raises(NotFoundError):
+            await ShardedStore.open({"new": new, "old": dsn}, schema=schema, create=False)
+        store = await ShardedStore.open({"new": new, "old": dsn}, schema=schema)
+        assert {await one.tenant("t").secret() for one in store._stores.values()} == {secret}
+        await store.close()
+        with pytest.raises(UsageError, match="dsns"):
+            await ShardedStore.open([dsn])
+    finally:
+        postgres_server.run(f"DROP DATABASE {schema} WITH (FORCE)")
+
+
+async def test_what_a_tenant_left_behind_where_it_was_is_not_due():
+    """Broken, a worker would claim it again for ever, and never find what is to make."""
+    stores = shards("a", "b")
+    name = next(n for n in map(str, range(99)) if ShardedStore(stores).place(n) == "a")
+    for store in stores.values():
+        await write(store.tenant(name), "s", [Message.user("x")], nodes=(node(1, 0),))
+    moved = ShardedStore(stores, exceptions={name: "b"})
+    assert len(await moved.claim_due(9, lease=0.0)) == 1
+    assert await stores["a"].claim_due(9, lease=0.0) == []
+
+
+async def test_a_store_over_several_is_scrubbed_and_named_as_they_are(tmp_path):
+    """Broken, no call would clean a database, and a receipt would name no place."""
+    stores = {name: await SQLiteStore.open(tmp_path / name) for name in "ab"}
+    for store in stores.values():
+        await store.tenant("t").erase_all()
+    first = ShardedStore({"a": stores["a"]})
+    async with AsyncMemory(store=ShardedStore({"b": stores["b"]})) as memory:
+        assert (await memory.scrub()).done
+        await memory.session("s").append(Message.user("hello"))
+        await memory.copy_to(first)
+        receipt = await memory.session("s").erase([0])
+        assert [one.place for one in receipt.copies] == [str(tmp_path / "a")]
+        with pytest.raises(UsageError, match="itself"):
+            await memory.copy_to(stores["b"])
+    await first.close()

@@ -25,6 +25,9 @@ from hiermem.types.prices import Prices
 
 #: How the URL of a database in PostgreSQL begins.
 _POSTGRES = ("postgresql://", "postgres://")
+#: How a URL begins, and how a connection string of libpq does that is none.
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
+_KEYWORD = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|service)\s*=")
 #: The prompts of this level serve every level above it too.
 _LEVELS = 3
 #: What a prompt may be called.
@@ -135,6 +138,8 @@ async def store_at(
     place = os.fspath(path)
     if not isinstance(place, str) or not place or "\0" in place:
         raise UsageError('path must be the place of a file, ":memory:" or a postgresql:// URL')
+    if (wrong := _not_a_place(place)) is not None:
+        raise UsageError(wrong)
     if place.startswith(_POSTGRES):
         require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
         from hiermem.stores.postgres import PostgresStore
@@ -143,6 +148,22 @@ async def store_at(
     from hiermem.stores.sqlite import SQLiteStore
 
     return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)
+
+
+def _not_a_place(place: str) -> str | None:
+    """Return what is wrong with what is meant for a database, and would be taken for a file.
+
+    It may hold a password, so it is not repeated.
+    """
+    scheme = _SCHEME.match(place)
+    if scheme is not None and not place.startswith(_POSTGRES):
+        return (
+            f"path is a URL of {scheme[1]}; it must be the place of a file, "
+            '":memory:" or a postgresql:// URL'
+        )
+    if _KEYWORD.match(place):
+        return "path is a connection string of keywords; give it as postgresql://user@host/database"
+    return None
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ and then to append it. Until the first reading is done, no memory is opened or m
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -122,18 +123,21 @@ def import_command(
         return
     _print_report(report)
     if report.new:
-        _suggest(db, names)
+        _suggest(db, tenant, names)
 
 
-def _suggest(db: str, sessions: list[str]) -> None:
+def _suggest(db: str, tenant: str, sessions: list[str]) -> None:
     """Print the commands that come next; ``sessions`` are the first two of the memory."""
+    of = f"--db {shown(db)}" + (
+        "" if tenant == "default" else f" --tenant {shlex.quote(clean(tenant))}"
+    )
     many = len(sessions) > 1
     chosen = " --session ID" if many else ""
     hint("Next:")
     if many:
-        hint(f"  hiermem sessions --db {shown(db)}")
-    hint(f"  hiermem update --db {shown(db)}")
-    hint(f"  hiermem context --db {shown(db)}{chosen}")
+        hint(f"  hiermem sessions {of}")
+    hint(f"  hiermem update {of}")
+    hint(f"  hiermem context {of}{chosen}")
 
 
 @app.command()

@@ -53,7 +53,7 @@ def open_existing(db: str, tenant: str, llm: LLM | None = None, **policies: Any)
     """Open an existing memory; ``policies`` are further arguments of ``Memory.open``."""
     file = Path(db)
     missing = not file.exists() or (file.is_file() and not file.stat().st_size)
-    if missing and "://" not in db:
+    if missing and "://" not in db and "=" not in db:  # which may be a database's, with a password
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )

@@ -55,10 +55,9 @@ async def copy(
 
     Raises what ``AsyncMemory.copy_to`` does.
     """
-    kept = "durable" in source.capabilities  # what is in memory has no place of its own
-    if source is target or (kept and place_of(source) == place_of(target)):
+    if source is target or _same_place(source, place_of(source), place_of(target)):
         raise UsageError("the target is the store itself; name another place")
-    run = _Run(source, target, CopyReport(place_of(target)), on_progress)
+    run = _Run(source, target, CopyReport(shown(target)), on_progress)
     names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
     async for name in names:
         await run.tenant(name, session)
@@ -74,9 +73,22 @@ async def _only(name: str) -> AsyncIterator[str]:
     yield name
 
 
-def place_of(store: Store) -> str:
-    """Return how a store is named to people; no secret is in it."""
-    return str(getattr(store, "place", f"a {type(store).__name__}"))
+def place_of(store: Store | TenantStore) -> str | None:
+    """Return where a store is, or that of a tenant; None where it does not say. Holds no secret."""
+    place = getattr(store, "place", None)
+    if not isinstance(place, str):
+        return None
+    return place.encode("utf-8", "backslashreplace").decode("utf-8")  # a path may be no text
+
+
+def _same_place(store: Store, source: str | None, target: str | None) -> bool:
+    # What is in memory has no place of its own.
+    return "durable" in store.capabilities and source is not None and source == target
+
+
+def shown(store: Store) -> str:
+    """Return how a store is named to people."""
+    return place_of(store) or f"a {type(store).__name__}"
 
 
 class _TakenError(UsageError):
@@ -107,13 +119,18 @@ class _Run:
     async def tenant(self, name: str, session: str | None) -> None:
         """Copy a tenant, or one of its sessions."""
         of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
+        # Of a store over several databases, the tenant's is the one that a receipt names.
+        source, target = place_of(of.source), place_of(of.target)
+        if _same_place(self._source, source, target):
+            raise UsageError(f"the target is the store itself for tenant {name!r}")
         if session is None and not await of.holds_anything():
             return
         self.checked.add(name)
         self.count(tenants=1)
         now = await of.source.now()
         # Before anything is copied: no erasure may miss it.
-        there, here = StoreCopy(self.report.place, now), StoreCopy(place_of(self._source), now)
+        there = StoreCopy(target or self.report.place, now)
+        here = StoreCopy(source or shown(self._source), now)
         if session is not None and await of.source.session(session) is None:
             raise NotFoundError(f"session {session!r} does not exist in the source")
         await of.source.put_records([copies.record(there)])

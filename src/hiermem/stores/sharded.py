@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from hiermem.errors import UsageError
+from hiermem.errors import ConfigError, NotFoundError, UsageError
 from hiermem.protocols import Store, TenantStore
-from hiermem.types.transaction import DueSession
+from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["ShardedStore"]
 
@@ -52,18 +53,33 @@ class ShardedStore:
     ) -> ShardedStore:
         """Open the stores in the databases ``dsns``, by name, and create those that are missing.
 
-        A new one gets the secret of the first. ``settings`` are further arguments of
+        A new one gets the secret of those that are there. ``settings`` are further arguments of
         ``PostgresStore.open``. Raises SecretMismatchError where the secrets of two differ, and what
         that call raises; then no store is left open.
         """
         from hiermem.stores.postgres import PostgresStore
 
+        if not isinstance(dsns, Mapping):
+            raise UsageError(f"dsns is {type(dsns).__name__}; it must name each database")
         stores: dict[str, Store] = {}
-        secret: bytes | None = None
+        secret: bytes | None = settings.pop("secret", None)
+        create: bool = settings.pop("create", True)
+
+        async def opened(name: str, *, create: bool) -> None:
+            nonlocal secret
+            stores[name] = await PostgresStore.open(
+                dsns[name], secret=secret, create=create, **settings
+            )
+            secret = secret or await stores[name].tenant("").secret()
+
         try:
-            for name, dsn in dsns.items():
-                stores[name] = await PostgresStore.open(dsn, secret=secret, **settings)
-                secret = secret or await stores[name].tenant("").secret()
+            for name in dsns:
+                with suppress(*((NotFoundError,) if create else ())):
+                    await opened(name, create=False)
+            # The others are created last: a new one that came first would draw a secret of its own.
+            for name in dsns:
+                if name not in stores:
+                    await opened(name, create=True)
             return cls(stores, exceptions=exceptions)
         except BaseException:
             await asyncio.gather(*(store.close() for store in stores.values()))
@@ -94,13 +110,35 @@ class ShardedStore:
     async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
         """Claim up to ``limit`` sessions that are due, of the stores in a random order.
 
-        The longest due come first within a store, not among all of them.
+        The longest due come first within a store, not among all of them. What a tenant left behind
+        in a store that it was moved from is not due any more.
         """
         found: list[DueSession] = []
-        for store in random.sample(list(self._stores.values()), len(self._stores)):
-            if len(found) < limit:
-                found += await store.claim_due(limit - len(found), lease=lease)
+        for name in random.sample(list(self._stores), len(self._stores)):
+            if len(found) >= limit:
+                break
+            store = self._stores[name]
+            for one in await store.claim_due(limit - len(found), lease=lease):
+                if self.place(one.tenant) == name:
+                    found.append(one)
+                else:
+                    with suppress(ConfigError):  # a role that only claims may not
+                        await store.tenant(one.tenant).settle_due(one)
         return found
+
+    async def scrub(self) -> Scrubbed:
+        """Remove erased text from the files of all of the stores, one after the other."""
+        results: dict[str, Scrubbed] = {}
+        for name, store in self._stores.items():
+            whole: Callable[[], Awaitable[Scrubbed]] | None = getattr(store, "scrub", None)
+            results[name] = await (whole or store.tenant("").scrub)()
+        return Scrubbed(
+            done=all(one.done for one in results.values()),
+            reason="; ".join(
+                f"{name}: {one.reason}" for name, one in results.items() if one.reason
+            ),
+            removed=tuple(path for one in results.values() for path in one.removed),
+        )
 
     async def close(self) -> None:
         """Finish the operations in progress and close all of the stores."""

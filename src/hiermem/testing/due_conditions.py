@@ -159,6 +159,14 @@ class DueConditions(Conditions):
             assert await tenant.settle_due(await _one(store))
             assert await _claimed(store) == set()
             assert not await tenant.settle_due(again)
+            # Nor does an earlier claim remove an entry that is made when its own is gone.
+            await write(tenant, "s", nodes=(node(1, 3),))
+            assert not await tenant.settle_due(claimed)
+            assert not await tenant.settle_due(again)
+            await tenant.erase_all()
+            await write(tenant, "s", nodes=(node(1, 0),))
+            assert not await tenant.settle_due(claimed)
+            assert await tenant.settle_due(await _one(store))
 
     @store_condition
     async def test_what_was_missed_can_be_put(self, path: Path) -> None:

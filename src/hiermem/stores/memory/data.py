@@ -43,7 +43,8 @@ class DueData:
     """When a session is due."""
 
     at: datetime
-    generation: int = 1
+    # Never that of an earlier entry, which may have been claimed and settled too late.
+    generation: int = field(default_factory=itertools.count(1).__next__)
     claimed: bool = False
 
 
@@ -73,7 +74,7 @@ class SessionData:
         if before is None:
             self.due = DueData(at)
         elif before.claimed or before.at > at:
-            self.due = DueData(min(before.at, at), before.generation + 1)
+            self.due = DueData(min(before.at, at))
 
     def copy(self) -> SessionData:
         """Return a session that can be changed without changing this one."""

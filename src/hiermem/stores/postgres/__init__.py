@@ -17,6 +17,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from hiermem.core import arguments
 from hiermem.errors import (
     ConfigError,
     NotFoundError,
@@ -38,12 +39,17 @@ from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["PostgresStore", "PostgresTenant"]
 
-_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+#: PostgreSQL keeps names that begin with pg_ for itself.
+_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
 #: PostgreSQL 16.
 _OLDEST: Final = 160_000
 #: The length of a store's secret, in bytes.
 _SECRET: Final = 32
 _VERSION: Final = "SELECT version FROM {}.store"
+#: The limits of a timeout, in seconds, and of the time after which backups expire.
+_SHORTEST: Final = 0.001
+_LONGEST: Final = 2_000_000
+_EXPIRY: Final = timedelta(days=36_525)
 
 
 class PostgresStore:
@@ -98,17 +104,25 @@ class PostgresStore:
         SecretMismatchError where the store has another secret than ``secret``; StoreError where the
         server cannot be reached or the store is of an older version.
         """
-        if not _NAME.fullmatch(schema):
+        if not isinstance(schema, str) or not _NAME.fullmatch(schema):
             raise ConfigError(
                 "schema must be up to 48 lower-case letters, digits and underscores, and begin "
-                "with no digit"
+                "with no digit and not with pg_"
             )
-        if secret is not None and len(secret) != _SECRET:
-            raise UsageError(f"secret has {len(secret)} bytes; it must have {_SECRET}")
-        if not 0 <= pool_min <= pool_max or pool_max < 1:
-            raise UsageError("pool_min must be from 0 to pool_max, and pool_max 1 or more")
-        if min(lock_timeout, statement_timeout, idle_timeout) <= 0:
-            raise UsageError("lock_timeout, statement_timeout and idle_timeout must be above 0")
+        if secret is not None:
+            _check_key(secret)
+        if arguments.whole(pool_min, "pool_min") > arguments.whole(pool_max, "pool_max", least=1):
+            raise UsageError("pool_min must be from 0 to pool_max")
+        for named, limit in (
+            ("lock_timeout", lock_timeout),
+            ("statement_timeout", statement_timeout),
+            ("idle_timeout", idle_timeout),
+        ):
+            # The server counts milliseconds in 32 bits, and takes 0 for no limit.
+            if not _SHORTEST <= arguments.seconds(limit, named) <= _LONGEST:
+                raise UsageError(f"{named} must be from {_SHORTEST} to {_LONGEST:,} seconds")
+        if backups_expire is not None:
+            _check_expiry(backups_expire)
         chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
         await _prepared(
             dsn,
@@ -126,8 +140,7 @@ class PostgresStore:
     @property
     def place(self) -> str:
         """Return how the store is named to people: its server, database and schema."""
-        shared = self._shared
-        return f"PostgreSQL at {shared.connections.shown}, schema {shared.settings.schema}"
+        return self._shared.place
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -170,6 +183,19 @@ class PostgresStore:
         await self._shared.connections.close()
 
 
+def _check_key(secret: bytes) -> None:
+    if not isinstance(secret, bytes) or len(secret) != _SECRET:
+        found = f"{len(secret)} bytes" if isinstance(secret, bytes) else type(secret).__name__
+        raise UsageError(f"secret is {found}; it must be {_SECRET} bytes")
+
+
+def _check_expiry(expiry: timedelta) -> None:
+    if not isinstance(expiry, timedelta):
+        raise UsageError(f"backups_expire is {type(expiry).__name__}; it must be a timedelta")
+    if not timedelta(0) <= expiry <= _EXPIRY:
+        raise UsageError("backups_expire must be from 0 to a hundred years")
+
+
 async def _prepared(
     dsn: str,
     chosen: Settings,
@@ -188,6 +214,12 @@ async def _prepared(
         if connection.info.server_version < _OLDEST:
             found = connection.info.server_version // 10_000
             raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in (None, "UTF8"):
+            raise ConfigError(
+                f"the database {named} has the encoding {encoding}, which does not hold every "
+                "text; create one with ENCODING 'UTF8'"
+            )
         version = await _version(connection, chosen.schema)
         if version is None and create:
             version = await _created(connection, chosen.schema, secret or os.urandom(32))
@@ -228,8 +260,16 @@ async def _version(connection: Connection, name: str) -> int | None:
     if not found.rowcount:
         return None
     select = sql.SQL(_VERSION).format(sql.Identifier(name))
-    version = await (await connection.execute(select)).fetchone()
-    return int(version[0]) if version else 0
+    try:
+        row = await (await connection.execute(select)).fetchone()
+    except psycopg.errors.UndefinedColumn:
+        row = None
+    if row is None or not isinstance(row[0], int):
+        raise StoreCorruptError(
+            f"the table store in the schema {name} is not that of a store; it was left untouched; "
+            "restore a copy of it, or name another schema"
+        )
+    return row[0]
 
 
 async def _created(connection: Connection, name: str, secret: bytes) -> int:
@@ -237,7 +277,9 @@ async def _created(connection: Connection, name: str, secret: bytes) -> int:
     owned = sql.Identifier(name)
     version = await _alone(connection, name)
     if version is None:
-        await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
+        found = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", (name,))
+        if not found.rowcount:  # who may create tables in a schema may not create schemas
+            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
         others = await connection.execute(
             "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = $1 LIMIT 1",

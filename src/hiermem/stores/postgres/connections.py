@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hiermem.errors import ConfigError, MemoryClosedError, UsageError
 from hiermem.process import HomeProcess
@@ -27,27 +27,42 @@ Sent: TypeAlias = tuple[str, Sequence[Any]]
 
 #: Seconds in which a connection must be made, where the connection string does not say.
 _CONNECT = 10
+_PORT = "5432"
+#: Seconds after which a connection that does not come is asked for outside the pool.
+_SOON = 1.0
 
 
 def shown(dsn: str) -> str:
     """Return the host and the database of a connection string, which may be shown to anyone.
 
+    The port is named where it is not the usual one: two servers on one machine differ by it.
+
     Raises ConfigError for what is no connection string.
     """
+    if not isinstance(dsn, str):
+        raise ConfigError(
+            f"dsn is {type(dsn).__name__}; it must be a text: postgresql://user@host/database"
+        )
     try:
         named = conninfo_to_dict(dsn)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         raise ConfigError(
             "this is no connection string of PostgreSQL; give postgresql://user@host/database"
         ) from None
-    return f"{named.get('host') or 'localhost'}/{named.get('dbname') or named.get('user') or ''}"
+    host, port = named.get("host") or "localhost", named.get("port")
+    at = host if port in (None, "", _PORT) else f"{host}:{port}"
+    return f"{at}/{named.get('dbname') or named.get('user') or ''}"
 
 
 def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
-    """Return how connections are made: they commit by themselves and use $1 for values."""
+    """Return how connections are made: they commit by themselves and use $1 for values.
+
+    Texts are sent in UTF-8, whatever a role or a database has as its default.
+    """
     timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
     return {
         "autocommit": True,
+        "client_encoding": "utf8",
         "prepare_threshold": 5 if prepare else None,
         "cursor_factory": psycopg.AsyncRawCursor,
         **timeout,
@@ -76,6 +91,9 @@ class Connections:
         self, dsn: str, *, smallest: int, largest: int, patience: float, prepare: bool
     ) -> None:
         self.shown = shown(dsn)
+        self._dsn, self._patience = dsn, patience
+        # How often the pool could not make a connection when the server was last seen to take one.
+        self._failed = 0
         self._home = HomeProcess()
         self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
             AsyncConnectionPool,
@@ -114,10 +132,7 @@ class Connections:
         self._unused.clear()
         try:
             pool = await self._opened()
-            try:
-                connection = await pool.getconn()
-            except FAILURES as error:
-                raise translate(error, self.shown) from None
+            connection = await self._taken(pool)
             try:
                 self._unanswered.add(connection)
                 yield connection
@@ -137,6 +152,32 @@ class Connections:
         """Replace the connections that were lost."""
         with suppress(*FAILURES):
             await (await self._opened()).check()
+
+    async def _taken(self, pool: AsyncConnectionPool[Connection]) -> Connection:
+        """Wait for a connection, but not long for a server that takes none."""
+        soon = min(_SOON, self._patience)
+        for wait in (soon, self._patience - soon):
+            try:
+                return await pool.getconn(wait)
+            except PoolTimeout as error:
+                late: Exception = translate(error, self.shown)
+            except FAILURES as error:
+                raise translate(error, self.shown) from None
+            failed = pool.get_stats().get("connections_errors", 0)
+            if failed > self._failed:
+                if (why := await self._refusal()) is not None:
+                    raise why
+                self._failed = failed
+        raise late
+
+    async def _refusal(self) -> Exception | None:
+        """Return why the server takes no connection; None where it does. A pool keeps no reason."""
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._dsn, **settings(self._dsn))
+        except FAILURES as error:
+            return translate(error, self.shown)
+        await connection.close()
+        return None
 
     async def _opened(self) -> AsyncConnectionPool[Connection]:
         """Return the pool, which belongs to the event loop that uses it first."""

@@ -17,10 +17,13 @@ from hiermem.types.transaction import Due, DueSession
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+# A new entry begins at a number that no earlier entry of the session had: whoever settles that one
+# must not remove this one.
+_FRESH: Final = "(random() * 1e18)::bigint"
 _NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
 _ENTER: Final = (
     "INSERT INTO due AS d (tenant, session, due_at, generation, claimed) "
-    "SELECT s.tenant, s.session, {at}, 1, 0 FROM sessions s {of} "
+    f"SELECT s.tenant, s.session, {{at}}, {_FRESH}, 0 FROM sessions s {{of}} "
     "ON CONFLICT (tenant, session) DO "
 )
 _NOTE: Final = (

@@ -6,6 +6,7 @@ connection strings. No cause is kept for the same reason.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import psycopg
@@ -17,6 +18,7 @@ from hiermem.errors import (
     InvalidTextError,
     MemoryClosedError,
     StoreBusyError,
+    StoreCorruptError,
     StoreError,
     UsageError,
 )
@@ -25,6 +27,7 @@ from hiermem.errors import (
 FAILURES: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 #: The state of ``SELECT 1 / 0``, with which a statement refuses a write that contradicts the store.
 REFUSED: Final = "22012"
+BEYOND: Final = "a number is beyond the 64 bits that the store keeps"
 #: Failures that pass: a conflict, a lock, a time limit, too many connections, a server that stops
 #: or is starting, or one that is only read.
 _BUSY: Final = {
@@ -48,20 +51,47 @@ _REFUSED: Final = {
     "connection slots": "53300",
     "starting up": "57P03",
     "shutting down": "57P03",
+    "not currently accepting": "57P03",
+    "permission denied": "42501",
     "authentication failed": "28P01",
     "no password": "28P01",
     "pg_hba": "28000",
     "role": "28000",
+    "no such user": "28000",
     "database": "3D000",
 }
+#: Why a connection was not made, by what libpq says; its own text may quote the connection string.
+_UNREACHED: Final = {
+    "SSL": "TLS could not be agreed on; check sslmode",
+    "certificate": "TLS could not be agreed on; check sslmode and sslrootcert",
+    "resolve": "the name of its host is not known",
+    "translate host": "the name of its host is not known",
+    "No such file": "no server listens there",
+    "refused": "no server listens there",
+    "timeout": "it did not answer in time",
+}
+#: The names of users and databases in such a text.
+_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
 def refused_connection(error: psycopg.Error) -> str:
     """Return the SQLSTATE that the text of a failed connection means, or "" for any other one."""
-    text = str(error)
+    text = _QUOTED.sub("", str(error))
     if "FATAL" not in text and "no password" not in text:
         return ""
     return next((state for words, state in _REFUSED.items() if words in text), "")
+
+
+def _unreached(error: psycopg.Error) -> str:
+    """Return why a connection was not made, in our words, or ""."""
+    text = _QUOTED.sub("", str(error))
+    return next((f": {why}" for words, why in _UNREACHED.items() if words in text), "")
+
+
+def _is_bad_setting(error: psycopg.Error) -> bool:
+    """Return whether libpq refused a value of the connection string before it connected."""
+    text = _QUOTED.sub("", str(error))
+    return "FATAL" not in text and ("invalid" in text or "bad value" in text)
 
 
 def translate(error: Exception, shown: str, *, committing: bool = False) -> Exception:
@@ -77,7 +107,7 @@ def translate(error: Exception, shown: str, *, committing: bool = False) -> Exce
     if isinstance(error, UnicodeEncodeError):
         return InvalidTextError("a text holds a lone surrogate; replace it before storing")
     if isinstance(error, OverflowError):
-        return UsageError("a number is beyond the 64 bits that the store keeps")
+        return UsageError(BEYOND)
     if isinstance(error, psycopg.Error):
         return _of_server(error, shown, committing=committing)
     return error
@@ -94,17 +124,30 @@ def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> Hiermem
             f"{where} refused the user or the password ({state}); check the connection string"
         )
     elif state in ("3D000", "42501"):
-        what = "has no such database" if state == "3D000" else "denies this to the role"
-        made = ConfigError(f"{where} {what} ({state})")
+        what = "has no such database (3D000); create it, or check the connection string"
+        if state == "42501":
+            what = "denies this to the role (42501); the page on PostgreSQL names what roles need"
+        made = ConfigError(f"{where} {what}")
     elif state == REFUSED:
         made = UsageError(
             "the write contradicts what is stored: a flag, a parent or a copied text is for "
             "something that does not exist"
         )
+    elif state == "22003":
+        made = UsageError(BEYOND)
     elif state.startswith(("21", "22", "23")) or isinstance(error, psycopg.DataError):
         made = UsageError(f"the write contradicts what is stored ({state or 'a value'})")
+    elif state in ("42P01", "42703"):
+        made = StoreCorruptError(
+            f"{where}: a table or a column of the store is missing ({state}); restore a copy of it"
+        )
+    elif not state and _is_bad_setting(error):
+        made = ConfigError(
+            f"the connection string to {where} has a value that libpq does not take; check the "
+            "port, sslmode and the other settings"
+        )
     elif not state or state.startswith("08"):
-        made = StoreError(f"the connection to {where} was lost or not made")
+        made = StoreError(f"the connection to {where} was lost or not made{_unreached(error)}")
     else:
         made = StoreError(f"{where} failed ({state})")
     lost = not state or state.startswith(("08", "57P"))

@@ -65,6 +65,11 @@ class Shared:
         default_factory=WeakValueDictionary[tuple[str, str], asyncio.Lock]
     )
 
+    @property
+    def place(self) -> str:
+        """Return how the store is named to people: its server, database and schema."""
+        return f"PostgreSQL at {self.connections.shown}, schema {self.settings.schema}"
+
 
 class Scope:
     """One tenant's part of a store, as its statements see it."""
@@ -73,6 +78,7 @@ class Scope:
         self.name = name
         self.tenant = digest(name)
         self.read_only = shared.settings.read_only
+        self.place = shared.place
         self._shared = shared
         self._waiting: list[tuple[Query[Any], asyncio.Future[list[tuple[Any, ...]]]]] = []
         self._reading: set[asyncio.Task[None]] = set()

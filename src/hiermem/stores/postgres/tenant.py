@@ -69,6 +69,11 @@ class PostgresTenant:
         """Return the tenant's name."""
         return self._scope.name
 
+    @property
+    def place(self) -> str:
+        """Return how the tenant's store is named to people."""
+        return self._scope.place
+
     async def secret(self) -> bytes:
         """Return the store's secret."""
         return await self._scope.read(reads.secret())

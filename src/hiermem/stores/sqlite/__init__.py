@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,7 @@ class SQLiteStore:
     @property
     def place(self) -> str:
         """Return how the store is named to people: the whole path of its file."""
-        return self._path if self._path == files.MEMORY else str(Path(self._path).absolute())
+        return self._path if self._path == files.MEMORY else str(Path(self._path).resolve())
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -222,18 +222,18 @@ class SQLiteStore:
             return
         await self.read(lambda _: None)  # refuses a closed store
         connect = partial(files.connect_to_read, self._file, busy_timeout=self._busy_timeout)
-        connection: sqlite3.Connection | None = None
-        try:
-            connection = await asyncio.to_thread(connect)
-            connection.execute("BEGIN")
-            found = work(connection)
-            while (page_or_none := await asyncio.to_thread(next, found, None)) is not None:
-                yield page_or_none
-        except FAILURES as error:
-            raise translate(error) from None
-        finally:
-            if connection is not None:
-                connection.close()
+
+        def found() -> Generator[T]:
+            with closing(connect()) as connection:
+                connection.execute("BEGIN")
+                yield from work(connection)
+
+        with closing(found()) as pages:
+            try:
+                while (page_or_none := await _in_thread(partial(next, pages, None))) is not None:
+                    yield page_or_none
+            except FAILURES as error:
+                raise translate(error) from None
 
     async def backup(self, target: Path) -> None:
         """Copy the store to a new file, complete or not at all; reads and writes go on meanwhile.
@@ -289,6 +289,20 @@ class SQLiteStore:
     def _scrub(self) -> Scrubbed:
         with self._writing().pause():
             return scrub(self._file, busy_timeout=self._busy_timeout)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run ``work`` in a thread, to its end also where the caller is cancelled.
+
+    Otherwise a connection would be closed while the thread still uses it.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    finally:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
 
 
 def _decided(connection: sqlite3.Connection, work: Callable[[Transaction], T]) -> T:

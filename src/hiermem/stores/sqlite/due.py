@@ -18,8 +18,10 @@ from hiermem.types.transaction import Due, DueSession
 #: One session, by tenant and id; None for all.
 Of: TypeAlias = tuple[str, str] | None
 
+# A new entry begins at a random number, which no earlier entry of the session had: whoever settles
+# that one must not remove this one.
 _NOTE: Final = (
-    "INSERT INTO due (session, due_at, generation, claimed) VALUES (?, ?, 1, 0) "
+    "INSERT INTO due (session, due_at, generation, claimed) VALUES (?, ?, abs(random() / 8), 0) "
     "ON CONFLICT (session) DO UPDATE SET due_at = min(due_at, excluded.due_at), "
     "generation = generation + 1, claimed = 0 WHERE claimed = 1 OR due_at > excluded.due_at"
 )
@@ -32,7 +34,7 @@ _ONE: Final = f"{_FOUND} s.tenant = ? AND s.id = ? AND (d.due_at <= ? OR d.claim
 _HOLD: Final = "UPDATE due SET due_at = ?, claimed = 1 WHERE session = ?"
 _PUT: Final = (
     "INSERT INTO due (session, due_at, generation, claimed) "
-    "SELECT session, ?, 1, 0 FROM sessions WHERE tenant = ? AND id = ? "
+    "SELECT session, ?, abs(random() / 8), 0 FROM sessions WHERE tenant = ? AND id = ? "
     "ON CONFLICT (session) DO NOTHING"
 )
 

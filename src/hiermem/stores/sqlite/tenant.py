@@ -60,6 +60,11 @@ class SQLiteTenant:
         """Return the tenant's name."""
         return self._name
 
+    @property
+    def place(self) -> str:
+        """Return how the tenant's store is named to people."""
+        return self._store.place
+
     async def secret(self) -> bytes:
         """Return the store's secret."""
         return await self._store.read(reads.secret)

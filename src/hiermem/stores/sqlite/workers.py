@@ -463,6 +463,11 @@ class Readers(_Worker):
 class Connections(Protocol):
     """The operations of the store that the handles use."""
 
+    @property
+    def place(self) -> str:
+        """Return how the store is named to people."""
+        ...
+
     async def read(
         self,
         work: Callable[Concatenate[sqlite3.Connection, P], T],

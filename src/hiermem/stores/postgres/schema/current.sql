@@ -69,8 +69,8 @@ CREATE INDEX heads_active ON heads (tenant, last_activity, session);
 -- Only the sessions with messages that a search over all sessions finds in no block.
 CREATE INDEX heads_unindexed ON heads (tenant, session) WHERE indexed < messages;
 
--- When a session has something to make next. generation rises with each later reason; claimed is 1
--- while a worker has it. The index is that of all tenants: whoever looks for work has no other.
+-- When a session has something to make next. generation begins anywhere and rises with each later
+-- reason; claimed is 1 while a worker has it. The index is that of all tenants: whoever looks for work has no other.
 CREATE TABLE due (
     tenant uuid NOT NULL,
     session bigint NOT NULL,
@@ -392,7 +392,8 @@ CREATE VIEW listed_tenants AS
 -- its owner too.
 CREATE VIEW named_sessions AS
     SELECT s.tenant, s.session, t.name, s.id FROM sessions s JOIN tenants t ON t.tenant = s.tenant
-    WHERE current_setting('hiermem.tenant') = 'ba768b33-1fd8-6cec-803b-e04e56ab2b3d';
+    WHERE current_setting('hiermem.tenant') = 'ba768b33-1fd8-6cec-803b-e04e56ab2b3d'
+        AND EXISTS (SELECT FROM due d WHERE d.tenant = s.tenant AND d.session = s.session);
 
 -- A role that is neither the owner nor a superuser sees the rows of the tenant that its transaction
 -- names, and none before it names one.
