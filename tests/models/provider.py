@@ -155,6 +155,8 @@ class Provider(Books):
             access_log=False,
             lifespan="off",
             date_header=False,
+            # An idle connection that is closed just as a request comes would be a fault of its own.
+            timeout_keep_alive=3_600,
             timeout_graceful_shutdown=1,
         )
         self._hanging = asyncio.Event()
