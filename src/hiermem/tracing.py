@@ -59,7 +59,8 @@ class _Span:
     """A span of a tracer that may fail, and may not swallow what happens under it."""
 
     def __init__(self, tracer: Tracer, kind: Kind, attributes: Mapping[str, Value]) -> None:
-        self._tracer, self._kind, self._attributes = tracer, kind, attributes
+        self._tracer, self._attributes = tracer, attributes
+        self._kind: Kind = kind
         self._made: AbstractContextManager[Note] | None = None
         self._pass_on: Note = _note_nothing
 

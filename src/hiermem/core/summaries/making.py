@@ -163,8 +163,9 @@ class Settings(Protocol):
         """Whether the model is the stand-in itself."""
         ...
 
-    def now(self) -> datetime:
-        """Return the present time."""
+    @property
+    def now(self) -> Callable[[], datetime]:
+        """What returns the present time."""
         ...
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:

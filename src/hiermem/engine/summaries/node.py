@@ -52,9 +52,9 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
     outcome: Outcome | None = None
     try:
         outcome = await task.run()
+        return outcome
     finally:
         task.end_wait(outcome)
-    return outcome
 
 
 class _NodeTask:
