@@ -156,6 +156,10 @@ class UpdateRun(Run[Node]):
         if mine is not None:
             self.shared.in_flight.drop(wanted, mine)
 
+    def time(self) -> datetime:
+        """Return the present time."""
+        return self.now()
+
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
         name = (model or self.llm).name
