@@ -255,9 +255,8 @@ def _other_back(data: Mapping[str, Any]) -> Any:
     if "kind" in data:  # without one, anything would be read as a cache mark
         part = {"part_kind": "user-prompt", "content": [dict(data)]}
         with suppress(ValueError):
-            [request] = pai.ModelMessagesTypeAdapter.validate_python(
-                [{"kind": "request", "parts": [part]}]
-            )
+            request: Any = {"kind": "request", "parts": [part]}
+            [request] = pai.ModelMessagesTypeAdapter.validate_python([request])
             return request.parts[0].content[0]
     return f"[{data.get('type', 'data')}]"
 
