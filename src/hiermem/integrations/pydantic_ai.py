@@ -60,6 +60,7 @@ class HiermemCapability(AbstractCapability[Any]):
     def _forget(self) -> None:
         self._session: Session | None = None
         self._kept: list[Message] = []
+        self._places: list[int] = []
         self._whole = False
 
     @classmethod
@@ -104,10 +105,17 @@ class HiermemCapability(AbstractCapability[Any]):
             ],
         )
         shown = [pai.ModelRequest(lead)] if lead else []
-        shown += _messages(context.blocks, pieces, first=context.messages - len(pieces))
-        # What another run of the conversation answered meanwhile is no answer to this one.
-        while shown and isinstance(shown[-1], pai.ModelResponse):
-            shown.pop()
+        own = dict(zip(self._places, pieces, strict=True))
+        earlier = len(_pieces([each for each in given if each.run_id != ctx.run_id]))
+        begun = self._places[earlier] if earlier < len(pieces) else context.messages
+        places = [block.message.index if block.message else -1 for block in context.blocks]
+        if all(place < begun or place in own for place in places):
+            shown += _messages(context.blocks, own)
+        else:
+            # Another run of the conversation spoke since: this one goes on from where it began.
+            pairs = zip(context.blocks, places, strict=True)
+            shown += _messages((block for block, place in pairs if place < begun), own)
+            shown += (_request(each) for each in pieces[earlier:])
         asked = [each for each in given[-1].parts if not isinstance(each, pai.SystemPromptPart)]
         if not any(_says(each) for each in asked):
             shown.append(replace(given[-1], parts=asked))
@@ -124,13 +132,14 @@ class HiermemCapability(AbstractCapability[Any]):
         rewritten = same < len(before)
         if self._whole and (self._session is None or rewritten):
             session = keep(self._memory, name, now)
+            stop = session.count()
+            self._places = list(range(stop - len(now), stop))
         else:
             session = self._session or current(self._memory, name)
             if rewritten:
-                at = session.count() - len(before) + same
-                session = fork(self._memory, name, session, at)
+                session = fork(self._memory, name, session, self._places[same])
                 go_on_in(self._memory, name, session)
-            session.append(now[same:])
+            self._places[same:] = session.append(now[same:])
         self._session, self._kept = session, now
         return session, pieces
 
@@ -267,11 +276,11 @@ def _dumped(message: Any) -> list[Any]:
     return list(data["parts"])
 
 
-def _messages(blocks: Iterable[Any], pieces: Sequence[Piece], *, first: int) -> Iterator[Any]:
+def _messages(blocks: Iterable[Any], own: Mapping[int, Piece]) -> Iterator[Any]:
     """Yield the blocks of a context as messages of pydantic-ai, which joins adjacent requests.
 
-    ``first`` is the index of the first of ``pieces``. A message that the run holds is the run's
-    own, with what only its provider reads.
+    ``own`` are the pieces of the run by their index. A message that the run holds is the run's own,
+    with what only its provider reads.
     """
     names: dict[str, str] = {}
     for block in blocks:
@@ -281,14 +290,17 @@ def _messages(blocks: Iterable[Any], pieces: Sequence[Piece], *, first: int) -> 
             continue
         message: Message = stored.message
         names.update((call.id, call.name) for call in message.tool_calls)
-        place = stored.index - first
-        piece = pieces[place] if 0 <= place < len(pieces) else None
+        piece = own.get(stored.index)
         if piece is None or not _same(piece.message, message):
             yield _written(message, names)
-        elif isinstance(piece.origin, pai.ModelResponse):
-            yield piece.origin
         else:
-            yield pai.ModelRequest([piece.origin])
+            yield _request(piece)
+
+
+def _request(piece: Piece) -> Any:
+    """Return what a piece stands for as a message."""
+    origin = piece.origin
+    return origin if isinstance(origin, pai.ModelResponse) else pai.ModelRequest([origin])
 
 
 def _same(one: Message, other: Message) -> bool:
