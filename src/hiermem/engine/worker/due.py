@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.core.summaries.due import due_after_turn, pause_after
@@ -32,7 +32,7 @@ from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
 #: Seconds for which a worker claims a session.
-_LEASE: Final = 120.0
+LEASE: Final = 120.0
 #: Seconds between two sweeps, and the share of the time that a sweep takes at most.
 SWEEP: Final = 3600.0
 _SWEEPING: Final = 0.05
@@ -47,23 +47,19 @@ class DueList:
         self.store, self.handles = store, handles
         self.claimed: dict[SessionKey, DueSession] = {}
 
-    async def claim(self, limit: int) -> list[tuple[SessionKey, Handle]]:
-        """Claim up to ``limit`` sessions; return those that this worker had not claimed before."""
-        fresh: list[tuple[SessionKey, Handle]] = []
-        for one in await self.store.claim_due(limit, lease=_LEASE):
-            key = one.tenant, one.session_id
-            if key not in self.claimed:
-                fresh.append((key, self.handles.add(one.tenant)))
-            self.claimed[key] = one
-        for _, handle in fresh:  # what is due is due by the store's clock
-            await handle.compare_clocks(lease=handle.update_policy.lease)
-        return fresh
+    async def claim(self, limit: int) -> None:
+        """Claim up to ``limit`` sessions."""
+        for one in await self.store.claim_due(limit, lease=LEASE):
+            self.handles.add(one.tenant)
+            self.claimed[one.tenant, one.session_id] = one
 
-    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> None:
-        """Give a claim back; the session is due again after ``pause`` seconds at the earliest."""
+    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> bool:
+        """Give a claim back; the session is due again after ``pause`` seconds at the earliest.
+
+        Returns whether anything of it is left to make.
+        """
         claimed = self.claimed.pop(key, None)
-        if claimed is not None:
-            await settle(handle, claimed, pause=pause)
+        return await settle(handle, key[1], claimed, pause=pause) is not None
 
     async def give_back(self) -> None:
         """Make due again, at once, what was claimed and has had no turn."""
@@ -74,17 +70,16 @@ class DueList:
 
 
 async def settle(
-    handle: Handle, claimed: DueSession | None, *, session_id: str = "", pause: float = 0.0
-) -> bool:
-    """Settle a claim by what is left to make; return whether any of it can be made now.
+    handle: Handle, session_id: str, claimed: DueSession | None, *, pause: float = 0.0
+) -> datetime | None:
+    """Settle a claim by what is left to make; return since or from when, None where nothing is.
 
-    Without a claim, only look at ``session_id``.
+    Without a claim, only look.
     """
     store = handle.store
-    session_id = claimed.session_id if claimed is not None else session_id
     record = await store.session(session_id)
     if record is None:
-        return False
+        return None
     now = handle.store_now()
     ready: list[Node] = []
     leased: list[Node] = []
@@ -94,11 +89,9 @@ async def settle(
             break  # nothing is due before that
     due = due_after_turn(record, ready=ready, leased=leased, now=now)
     if claimed is not None:
-        at = None
-        if due is not None and due.at is not None:
-            at = max(due.at, now + timedelta(seconds=pause))
+        at = None if due is None else max(due, now + timedelta(seconds=pause))
         await store.settle_due(claimed, at=at)
-    return due is not None and due.at is not None and due.at <= now
+    return due
 
 
 async def update_one(
@@ -131,10 +124,9 @@ async def update_one(
         report: UpdateReport = await pool.work(pool.begin(handle, session_id))
     except NotFoundError:
         return UpdateReport()
-    more = await settle(
-        handle, claimed, session_id=session_id, pause=pause_after(report)
-    )  # fmt: skip
-    return replace(report, more=more and not pause_after(report))
+    pause = pause_after(report)
+    due = await settle(handle, session_id, claimed, pause=pause)
+    return replace(report, more=due is not None and due <= handle.store_now() and not pause)
 
 
 async def sweep(
