@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -34,7 +34,7 @@ from hiermem.types.transaction import DueSession
 #: Seconds for which a worker claims a session.
 LEASE: Final = 120.0
 #: Seconds between two sweeps, and the share of the time that a sweep takes at most.
-SWEEP: Final = 3600.0
+_SWEEP: Final = 3600.0
 _SWEEPING: Final = 0.05
 #: Sessions, and tenants, that are listed at once.
 _LISTED: Final = 500
@@ -100,10 +100,8 @@ async def update_one(
     *,
     llm: LLM,
     fallback: LLM,
-    prompts: dict[str, PromptTemplate | str] | None = None,
+    prompts: Mapping[str, PromptTemplate | str] | None,
     deadline: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> UpdateReport:
     """Make what a session lacks within ``deadline`` seconds, and settle its entry.
 
@@ -114,11 +112,16 @@ async def update_one(
     # By then the nodes of a run that died are free too.
     lease = deadline + handle.update_policy.lease
     claimed = await handle.store.take_due(session_id, lease=lease)
-    budget = Budget(max_calls=None, max_tokens=None, deadline=deadline, clock=clock)
+    budget = Budget(deadline=deadline, clock=time.monotonic)
     pool = UpdatePool(
-        handle.update_policy, llm, fallback, prompts, budget, clock,
-        sleep=sleep, waits_for_leases=False,
-    )  # fmt: skip
+        handle.update_policy,
+        llm,
+        fallback,
+        prompts,
+        budget,
+        time.monotonic,
+        waits_for_leases=False,
+    )
     try:
         await tick_if_idle(handle, session_id)
         report: UpdateReport = await pool.work(pool.begin(handle, session_id))
@@ -129,13 +132,7 @@ async def update_one(
     return replace(report, more=due is not None and due <= handle.store_now() and not pause)
 
 
-async def sweep(
-    store: Store,
-    handles: Handles,
-    *,
-    share: float = _SWEEPING,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> int:
+async def sweep(store: Store, handles: Handles, *, share: float = _SWEEPING) -> int:
     """Look at every session of every tenant, and make due what has something to make.
 
     Every writer enters it; this finds what was missed all the same. Returns the number of sessions
@@ -151,18 +148,18 @@ async def sweep(
             for start in range(0, len(behind), _LISTED):
                 await handle.store.put_due(behind[start : start + _LISTED])
             found += len(behind)
-            await sleep((time.monotonic() - begun) * (1 / share - 1))
+            await asyncio.sleep((time.monotonic() - begun) * (1 / share - 1))
     return found
 
 
-async def sweep_for_ever(due: DueList, *, every: float = SWEEP) -> None:
-    """Sweep once in ``every`` seconds, beginning at a random time, so that workers spread."""
-    pause = every * random.random()  # noqa: S311 - no secret
+async def sweep_for_ever(due: DueList) -> None:
+    """Sweep again and again, beginning at a random time, so that workers spread."""
+    pause = _SWEEP * random.random()  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(pause)
         try:
             await sweep(due.store, due.handles)
         except HiermemError:
-            pause = every / 10
+            pause = _SWEEP / 10
         else:
-            pause = every
+            pause = _SWEEP
