@@ -11,6 +11,7 @@ from sampling import params
 from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
+from hiermem.engine.worker import due
 from hiermem.engine.worker.due import sweep
 from hiermem.errors import UsageError
 from hiermem.stores.memory import MemoryStore
@@ -335,4 +336,24 @@ async def test_a_session_that_cannot_be_read_stops_no_other():
         assert worker.status.last_error == "StoreCorruptError"
         assert worker.status.turns == 8
     assert await store.tenant("default").backlog() == ["s0"]
+    await memory.close()
+
+
+async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
+    """Whatever no writer entered would never be made, and nobody would notice."""
+    swept = []
+
+    async def sweep(*_):
+        swept.append(1)
+        raise KeyError
+
+    monkeypatch.setattr(due, "sweep", sweep)
+    monkeypatch.setattr(due, "_SWEEP", 0.02)
+    memory = memory_over(MemoryStore(), Clock())
+    async with memory.worker(all_tenants=True):
+        for _ in range(500):
+            if len(swept) > 1:
+                break
+            await asyncio.sleep(0.01)
+    assert len(swept) > 1
     await memory.close()

@@ -26,7 +26,7 @@ from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.worker.pool import SessionKey, UpdatePool
 from hiermem.engine.worker.probe import sessions_with_work, workable
-from hiermem.errors import HiermemError, NotFoundError
+from hiermem.errors import NotFoundError
 from hiermem.protocols import LLM, Store
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
@@ -159,7 +159,7 @@ async def sweep_for_ever(due: DueList) -> None:
         await asyncio.sleep(pause)
         try:
             await sweep(due.store, due.handles)
-        except HiermemError:
+        except Exception:  # noqa: BLE001 - nobody would notice that the sweeps have ended
             pause = _SWEEP / 10
         else:
             pause = _SWEEP

@@ -132,11 +132,12 @@ class SessionScheduler:
             backoff.expire(self._clock() - LEASE)
         # Also what an earlier look, which failed, did not come to.
         waiting = [
-            key for key in due.claimed if key not in self._pool.updates and key not in self.queue
+            (key, self._handles[key[0]])
+            for key in due.claimed
+            if key not in self._pool.updates and key not in self.queue
         ]
         failed: Exception | None = None
-        for key in waiting:
-            handle = self._handles[key[0]]
+        for key, handle in waiting:
             try:
                 await self._consider_due(handle, key)
             except Exception as error:
