@@ -31,9 +31,8 @@ async def update_one(
     the session becomes due again.
     """
     arguments.seconds(deadline, "deadline")
-    memory = arguments.function(memory_for, "memory_for")(
-        check_name(tenant, what="tenant")
-    )  # fmt: skip
+    tenant = check_name(tenant, what="tenant")
+    memory = arguments.function(memory_for, "memory_for")(tenant)
     if not isinstance(memory, AsyncMemory):
         raise UsageError(
             f"memory_for returned {type(memory).__name__}; it must return an AsyncMemory"
@@ -44,6 +43,6 @@ async def update_one(
         check_name(session, what="session id"),
         llm=resources.llm,
         fallback=resources.fallback,
-        prompts=dict(resources.prompts),
+        prompts=resources.prompts,
         deadline=deadline,
     )

@@ -18,6 +18,7 @@ from hiermem.core import transfer
 from hiermem.core.check import Finding
 from hiermem.core.log import copies
 from hiermem.core.log.copies import StoreCopy
+from hiermem.core.log.erase import erase_copied
 from hiermem.core.log.row_digest import NO_SESSION, RowDigest, is_carried
 from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import retry_store
@@ -34,7 +35,7 @@ from hiermem.errors import (
 )
 from hiermem.protocols import Store, TenantStore
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Batch, Deciding, StoredRow
+from hiermem.types.transaction import StoredRow
 
 #: How often a session is copied again because it was written to meanwhile.
 _TRIES: Final = 3
@@ -220,7 +221,7 @@ class _Tenant:
 
     async def _delete(self, session_id: str) -> None:
         self._rewritten = True
-        await self.target.transact(lambda: _deleting(session_id))
+        await self.target.transact(lambda: erase_copied(session_id))
 
     async def one(self, session_id: str) -> None:
         """Copy one session, or what belongs to none, as often as it changes meanwhile."""
@@ -326,9 +327,3 @@ async def _digest(store: TenantStore, session_id: str) -> str:
 def _add_all(digest: RowDigest, page: list[StoredRow]) -> None:
     for row in page:
         digest.add(row)
-
-
-def _deleting(session_id: str) -> Deciding[None]:
-    """Decide to delete a session with everything that is stored of it."""
-    yield from ()
-    return Batch(None, delete=(session_id,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,12 +11,14 @@ from sampling import params
 from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
+from hiermem.engine.worker import due
 from hiermem.engine.worker.due import sweep
 from hiermem.errors import UsageError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.tokens import FunctionCounter
 
 LEVELS = HierarchyConfig.by_tokens()
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3)
@@ -233,3 +236,124 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
             assert worker.status.state == "running"
         costs.append((sum(plan.visits.values()), len(calls) > 1))
     assert costs == [(0, True)] * 2
+
+
+async def ready(memory, clock, *names):
+    """Sessions with something to make, entered long ago."""
+    for place, name in enumerate(names):
+        await memory.session(name).append(*messages(20, start=97 * place))
+        await memory.session(name).flush()
+    clock.at += timedelta(hours=1)
+
+
+async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
+    """A fleet's workers run for months: what they kept of each such session would fill them, and
+    ``drain`` would wait for a session that nobody works on."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    grow = HierarchyConfig.by_tokens(open_groups="grow")
+    memory = memory_over(store, clock, config=grow)
+    for place in range(3):
+        one = memory.session(f"s{place}")
+        await one.append(*messages(40, start=97 * place))
+        await one.flush()
+        await one.update()
+    clock.at += timedelta(hours=1)
+    async with memory.worker(all_tenants=True, poll=0.02) as worker:
+        assert await worker.drain(5)
+        assert (worker.status.turns, worker.status.resting) == (3, 0)
+        assert not worker._due.claimed
+    assert await claimed(store) == set()
+    await memory.close()
+
+
+async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
+    """Otherwise one broken session would be tried every two seconds by every worker, for ever."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock)
+    foreign = AsyncMemory(store=store, token_counter=FunctionCounter(len, name="other"),
+                          llm=ScriptedLLM(), config=LEVELS, clock=clock)  # fmt: skip
+    await ready(foreign, clock, "odd")
+    async with memory.worker(all_tenants=True, poll=0.02) as worker:
+        backoff, key = worker._scheduler.backoff, ("default", "odd")
+        for times in (1, 2, 3):
+            for _ in range(500):
+                if worker.status.turns == times:
+                    break
+                await asyncio.sleep(0.01)
+            entry = backoff.get(key)
+            assert entry is not None
+            assert entry.times == times
+            clock.at += timedelta(minutes=10)
+    await memory.close()
+
+
+async def test_a_session_that_another_worker_took_over_is_forgotten():
+    """Of a session that failed here and was made there, nobody would ever tell this worker."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock)
+    worker = memory.worker(all_tenants=True, poll=0.02)
+    scheduler, seconds = worker._scheduler, [1000.0]
+    scheduler._clock = lambda: seconds[0]
+    scheduler.trouble(("default", "s"))
+    await scheduler.look()
+    assert worker.status.resting == 1
+    seconds[0] += 600
+    await scheduler.look()
+    assert worker.status.resting == 0
+    await memory.close()
+
+
+async def test_a_look_that_fails_loses_no_session():
+    """Sessions that were claimed and not looked at would never be, and would take up the room for
+    others until the worker is started again."""
+    clock, plan = Clock(), FaultPlan({0: "fail"}, only=frozenset({"mutate.before"}))
+    store = MemoryStore(clock=clock)
+    names = [f"s{place}" for place in range(9)]
+    await ready(memory_over(store, clock), clock, *names)
+    memory = memory_over(FaultyStore(store, plan), clock)
+    async with memory.worker(all_tenants=True, poll=0.02) as worker:
+        assert await worker.drain(20)
+        assert worker.status.last_error == "StoreError"
+    assert plan.hits
+    assert not await store.tenant("default").backlog()
+    await memory.close()
+
+
+async def test_a_session_that_cannot_be_read_stops_no_other():
+    """It is claimed again and again: whatever was claimed with it would wait for ever."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    memory = memory_over(store, clock)
+    names = [f"s{place}" for place in range(9)]
+    await ready(memory, clock, *names)
+    held = store._tenants["default"].sessions["s0"]
+    held.record = replace(held.record, config="{")
+    async with memory.worker(all_tenants=True, poll=0.02) as worker:
+        await worker.drain(5)
+        assert worker.status.last_error == "StoreCorruptError"
+        assert worker.status.turns == 8
+    assert await store.tenant("default").backlog() == ["s0"]
+    await memory.close()
+
+
+async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
+    """Whatever no writer entered would never be made, and nobody would notice."""
+    swept = []
+
+    async def sweep(*_):
+        swept.append(1)
+        raise KeyError
+
+    monkeypatch.setattr(due, "sweep", sweep)
+    monkeypatch.setattr(due, "_SWEEP", 0.02)
+    memory = memory_over(MemoryStore(), Clock())
+    async with memory.worker(all_tenants=True):
+        for _ in range(500):
+            if len(swept) > 1:
+                break
+            await asyncio.sleep(0.01)
+    assert len(swept) > 1
+    await memory.close()

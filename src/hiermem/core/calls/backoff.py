@@ -101,3 +101,9 @@ class Backoff(Generic[K]):
     def drop(self, key: K) -> None:
         """Remove ``key``; its next back-off counts as the first."""
         self._entries.pop(key, None)
+
+    def expire(self, before: float) -> None:
+        """Remove what nobody let back off again, although its pause was over ``before`` then."""
+        for key, entry in tuple(self._entries.items()):
+            if entry.until < before:
+                self.drop(key)

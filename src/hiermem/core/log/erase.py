@@ -176,8 +176,11 @@ def erase_session(
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
 
 
-def erase_unfinished(session_id: str) -> Deciding[Receipt]:
-    """Erase what a copy that was cut off brought of a session, which nobody has seen."""
+def erase_copied(session_id: str) -> Deciding[Receipt]:
+    """Erase what a copy brought of a session: nobody has seen it, or it goes as in its source.
+
+    Nothing is journalled here.
+    """
     yield from ()
     return Batch(Receipt("erase_session", session_id), delete=(session_id,))
 

@@ -76,7 +76,7 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
 
 def due_after_turn(
     record: SessionRecord, *, ready: Iterable[Node], leased: Iterable[Node], now: datetime
-) -> Due | None:
+) -> datetime | None:
     """Return when a session is due next that was just worked on; None where nothing is left.
 
     ``ready`` are the unfinished nodes with all their inputs, ``leased`` those that another run
@@ -87,7 +87,7 @@ def due_after_turn(
     by_time = _by_time(record)
     if by_time is not None and by_time.at is not None and by_time.at > now:
         times.append(by_time.at)
-    return Due(at=min(times)) if times else None
+    return min(times, default=None)
 
 
 def pause_after(report: UpdateReport) -> float:

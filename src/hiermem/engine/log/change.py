@@ -206,7 +206,7 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     except NotFoundError:
         if not any(one.unfinished for one in await handle.store.restores(session_id)):
             raise
-        receipt = await handle.store.transact(lambda: erasing.erase_unfinished(session_id))
+        receipt = await handle.store.transact(lambda: erasing.erase_copied(session_id))
     finally:
         handle.forget()
     return await _scrubbed(handle, receipt, await copies_of(handle.store))

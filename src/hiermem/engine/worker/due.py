@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.core.summaries.due import due_after_turn, pause_after
@@ -26,15 +26,15 @@ from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.worker.pool import SessionKey, UpdatePool
 from hiermem.engine.worker.probe import sessions_with_work, workable
-from hiermem.errors import HiermemError, NotFoundError
+from hiermem.errors import NotFoundError
 from hiermem.protocols import LLM, Store
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
 #: Seconds for which a worker claims a session.
-_LEASE: Final = 120.0
+LEASE: Final = 120.0
 #: Seconds between two sweeps, and the share of the time that a sweep takes at most.
-SWEEP: Final = 3600.0
+_SWEEP: Final = 3600.0
 _SWEEPING: Final = 0.05
 #: Sessions, and tenants, that are listed at once.
 _LISTED: Final = 500
@@ -47,23 +47,19 @@ class DueList:
         self.store, self.handles = store, handles
         self.claimed: dict[SessionKey, DueSession] = {}
 
-    async def claim(self, limit: int) -> list[tuple[SessionKey, Handle]]:
-        """Claim up to ``limit`` sessions; return those that this worker had not claimed before."""
-        fresh: list[tuple[SessionKey, Handle]] = []
-        for one in await self.store.claim_due(limit, lease=_LEASE):
-            key = one.tenant, one.session_id
-            if key not in self.claimed:
-                fresh.append((key, self.handles.add(one.tenant)))
-            self.claimed[key] = one
-        for _, handle in fresh:  # what is due is due by the store's clock
-            await handle.compare_clocks(lease=handle.update_policy.lease)
-        return fresh
+    async def claim(self, limit: int) -> None:
+        """Claim up to ``limit`` sessions."""
+        for one in await self.store.claim_due(limit, lease=LEASE):
+            self.handles.add(one.tenant)
+            self.claimed[one.tenant, one.session_id] = one
 
-    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> None:
-        """Give a claim back; the session is due again after ``pause`` seconds at the earliest."""
+    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> bool:
+        """Give a claim back; the session is due again after ``pause`` seconds at the earliest.
+
+        Returns whether anything of it is left to make.
+        """
         claimed = self.claimed.pop(key, None)
-        if claimed is not None:
-            await settle(handle, claimed, pause=pause)
+        return await settle(handle, key[1], claimed, pause=pause) is not None
 
     async def give_back(self) -> None:
         """Make due again, at once, what was claimed and has had no turn."""
@@ -74,17 +70,16 @@ class DueList:
 
 
 async def settle(
-    handle: Handle, claimed: DueSession | None, *, session_id: str = "", pause: float = 0.0
-) -> bool:
-    """Settle a claim by what is left to make; return whether any of it can be made now.
+    handle: Handle, session_id: str, claimed: DueSession | None, *, pause: float = 0.0
+) -> datetime | None:
+    """Settle a claim by what is left to make; return since or from when, None where nothing is.
 
-    Without a claim, only look at ``session_id``.
+    Without a claim, only look.
     """
     store = handle.store
-    session_id = claimed.session_id if claimed is not None else session_id
     record = await store.session(session_id)
     if record is None:
-        return False
+        return None
     now = handle.store_now()
     ready: list[Node] = []
     leased: list[Node] = []
@@ -94,11 +89,9 @@ async def settle(
             break  # nothing is due before that
     due = due_after_turn(record, ready=ready, leased=leased, now=now)
     if claimed is not None:
-        at = None
-        if due is not None and due.at is not None:
-            at = max(due.at, now + timedelta(seconds=pause))
+        at = None if due is None else max(due, now + timedelta(seconds=pause))
         await store.settle_due(claimed, at=at)
-    return due is not None and due.at is not None and due.at <= now
+    return due
 
 
 async def update_one(
@@ -107,10 +100,8 @@ async def update_one(
     *,
     llm: LLM,
     fallback: LLM,
-    prompts: dict[str, PromptTemplate | str] | None = None,
+    prompts: Mapping[str, PromptTemplate | str] | None,
     deadline: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> UpdateReport:
     """Make what a session lacks within ``deadline`` seconds, and settle its entry.
 
@@ -121,29 +112,27 @@ async def update_one(
     # By then the nodes of a run that died are free too.
     lease = deadline + handle.update_policy.lease
     claimed = await handle.store.take_due(session_id, lease=lease)
-    budget = Budget(max_calls=None, max_tokens=None, deadline=deadline, clock=clock)
+    budget = Budget(deadline=deadline, clock=time.monotonic)
     pool = UpdatePool(
-        handle.update_policy, llm, fallback, prompts, budget, clock,
-        sleep=sleep, waits_for_leases=False,
-    )  # fmt: skip
+        handle.update_policy,
+        llm,
+        fallback,
+        prompts,
+        budget,
+        time.monotonic,
+        waits_for_leases=False,
+    )
     try:
         await tick_if_idle(handle, session_id)
         report: UpdateReport = await pool.work(pool.begin(handle, session_id))
     except NotFoundError:
         return UpdateReport()
-    more = await settle(
-        handle, claimed, session_id=session_id, pause=pause_after(report)
-    )  # fmt: skip
-    return replace(report, more=more and not pause_after(report))
+    pause = pause_after(report)
+    due = await settle(handle, session_id, claimed, pause=pause)
+    return replace(report, more=due is not None and due <= handle.store_now() and not pause)
 
 
-async def sweep(
-    store: Store,
-    handles: Handles,
-    *,
-    share: float = _SWEEPING,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> int:
+async def sweep(store: Store, handles: Handles, *, share: float = _SWEEPING) -> int:
     """Look at every session of every tenant, and make due what has something to make.
 
     Every writer enters it; this finds what was missed all the same. Returns the number of sessions
@@ -159,18 +148,18 @@ async def sweep(
             for start in range(0, len(behind), _LISTED):
                 await handle.store.put_due(behind[start : start + _LISTED])
             found += len(behind)
-            await sleep((time.monotonic() - begun) * (1 / share - 1))
+            await asyncio.sleep((time.monotonic() - begun) * (1 / share - 1))
     return found
 
 
-async def sweep_for_ever(due: DueList, *, every: float = SWEEP) -> None:
-    """Sweep once in ``every`` seconds, beginning at a random time, so that workers spread."""
-    pause = every * random.random()  # noqa: S311 - no secret
+async def sweep_for_ever(due: DueList) -> None:
+    """Sweep again and again, beginning at a random time, so that workers spread."""
+    pause = _SWEEP * random.random()  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(pause)
         try:
             await sweep(due.store, due.handles)
-        except HiermemError:
-            pause = every / 10
+        except Exception:  # noqa: BLE001 - nobody would notice that the sweeps have ended
+            pause = _SWEEP / 10
         else:
-            pause = every
+            pause = _SWEEP

@@ -168,6 +168,7 @@ class UpdatePool:
                 counter=handle.counter,
                 config=await handle.config_for(session_update.record, repack=strategy == "full"),
                 strategy=strategy,
+                record=session_update.record,
                 policy=handle.update_policy,
                 prompts=self.prompts,
                 now=handle.store_now,

@@ -21,16 +21,18 @@ from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import tick_if_idle
-from hiermem.engine.worker.due import DueList
+from hiermem.engine.worker.due import LEASE, DueList
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import (
     backlog,
     closes_by_time,
     has_outdated,
     has_provisional,
+    is_of_session,
     lacks_vectors,
     probe,
 )
+from hiermem.errors import StoreError
 from hiermem.types import SessionRecord
 
 #: Seconds between two sweeps for work that no backlog shows, and the largest share of the time that
@@ -123,37 +125,71 @@ class SessionScheduler:
         """Claim as many sessions as have their turn soon, and queue those that have work."""
         self.begun += 1
         number = self.begun
-        room = 2 * self._pool.places - len(due.claimed)
-        for key, handle in await due.claim(room) if room > 0 else ():
-            session_id = key[1]
-            await tick_if_idle(handle, session_id)
-            found = await probe(handle.store, session_id, now=handle.store_now())
-            record = await handle.store.session(session_id)
-            if found.level is not None:
-                self.queue.put(key, found.level, contested=found.leased)
-            elif record is not None and has_provisional(record):
-                self.queue.put(key, _GROWTH)
-            elif record is not None:
-                await self._look_for_vectors(handle, record)
+        if (room := 2 * self._pool.places - len(due.claimed)) > 0:
+            await due.claim(room)
+        for backoff in (self.backoff, self._embedded):
+            # Another worker has taken them over.
+            backoff.expire(self._clock() - LEASE)
+        # Also what an earlier look, which failed, did not come to.
+        waiting = [
+            (key, self._handles[key[0]])
+            for key in due.claimed
+            if key not in self._pool.updates and key not in self.queue
+        ]
+        failed: Exception | None = None
+        for key, handle in waiting:
+            try:
+                await self._consider_due(handle, key)
+            except Exception as error:
+                if isinstance(error, StoreError) and not is_of_session(error):
+                    raise
+                failed = error
+                self.trouble(key)
             if key in self.queue:
                 self._on_found()
             else:
-                await due.settle(handle, key)
+                await self._give_back(due, handle, key)
         self.finished, self.left = number, len(due.claimed)
+        if failed is not None:
+            raise failed
+
+    async def _consider_due(self, handle: Handle, key: SessionKey) -> None:
+        """Queue a claimed session that has something to make."""
+        session_id = key[1]
+        # What is due is due by the store's clock.
+        await handle.compare_clocks(lease=handle.update_policy.lease)
+        await tick_if_idle(handle, session_id)
+        found = await probe(handle.store, session_id, now=handle.store_now())
+        if found.level is not None:
+            self.queue.put(key, found.level, contested=found.leased)
+        elif (record := await handle.store.session(session_id)) is None:
+            return
+        elif has_provisional(record):
+            self.queue.put(key, _GROWTH)
+        else:
+            await self._look_for_vectors(handle, record)
 
     async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
         """Give back the claim on a session that has had its turn, unless it has another one."""
         key = session_update.key
         if self._due is None or key in self.queue:
             return
-        pause = pause_after(report) if report is not None else 0.0
-        entry = self.backoff.get(key)
-        if entry is not None:
-            pause = max(pause, entry.until - self._clock())
         self._node_backoffs.pop(key, None)
         for kept in (self._grown, self._followed, self._ticked):
             kept.pop(key, None)
-        await self._due.settle(session_update.handle, key, pause=pause)
+        pause = pause_after(report) if report is not None else 0.0
+        await self._give_back(self._due, session_update.handle, key, pause=pause)
+
+    async def _give_back(
+        self, due: DueList, handle: Handle, key: SessionKey, *, pause: float = 0.0
+    ) -> None:
+        """Give back a claim; a session of which something is left backs off longer next time."""
+        entry = self.backoff.get(key)
+        if entry is not None:
+            pause = max(pause, entry.until - self._clock())
+        if not await due.settle(handle, key, pause=pause):
+            self.backoff.drop(key)
+            self._embedded.drop(key)
 
     async def _sweep(self, handle: Handle) -> None:
         """Queue the sessions of a tenant with work that no backlog shows.
@@ -271,9 +307,10 @@ class SessionScheduler:
         elif report.by_level:
             self.backoff.drop(key)
         elif stopped is None:
-            # Most likely another worker was faster; the next look finds out.
+            # Most likely another worker was faster; the next look finds out. By the list of what is
+            # due there is none before the session is due again.
             before = self.backoff.get(key)
-            leased = before is None or before.times < _SURE
+            leased = self._due is None and (before is None or before.times < _SURE)
             version = session_update.record.version if session_update.record else None
             self.backoff.put(key, self._clock(), version=version, leased=leased)
 

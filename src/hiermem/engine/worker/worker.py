@@ -169,8 +169,8 @@ class AsyncWorker:
         """Wait until all that can be made now is made; return whether nothing at all is left.
 
         Nodes that back off after a failure, and what a cap forbids, are not waited for; nodes that
-        another worker holds are. After ``timeout`` seconds it returns False; the worker continues
-        either way.
+        another worker holds are, unless this one works for all tenants. After ``timeout`` seconds
+        it returns False; the worker continues either way.
         """
         self._check_alive()
         if timeout is not None:
