@@ -41,6 +41,8 @@ from hiermem.cli import (
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import (
     Concurrency,
+    MaxCalls,
+    MaxTokens,
     Model,
     ModelUrl,
     ModelWindow,
@@ -169,8 +171,8 @@ def update(
     strategy: Annotated[
         Strategy, typer.Option(help="Make missing and outdated summaries, or re-pack everything.")
     ] = Strategy.incremental,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
@@ -434,8 +436,8 @@ def extract_command(
     oversized: Annotated[
         Oversized, typer.Option(help="A turn that alone exceeds the limit fails, or is sliced.")
     ] = Oversized.fail,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,

@@ -13,6 +13,8 @@ import typer
 from hiermem import UpdatePolicy, WorkerStatus
 from hiermem.cli.models import (
     Concurrency,
+    MaxCalls,
+    MaxTokens,
     Model,
     ModelUrl,
     ModelWindow,
@@ -41,8 +43,8 @@ def work(
         bool, typer.Option("--once", help="End when nothing is left that can be made now.")
     ] = False,
     poll: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
