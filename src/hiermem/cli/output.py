@@ -23,7 +23,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typer.core import TyperGroup
 
-from hiermem import BudgetTooSmallError, HiermemError, UsageError
+from hiermem import (
+    BatchReport,
+    BudgetTooSmallError,
+    HiermemError,
+    UpdateReport,
+    UsageError,
+    WorkerStatus,
+)
 from hiermem.cli.screen import clean, out, silence
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program.")]
@@ -42,6 +49,22 @@ class Code(IntEnum):
     ERROR = 1
     USAGE = 2
     INCOMPLETE = 3
+
+
+def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
+    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
+
+    Where all that it tried failed, it says what a stop says: try again.
+    """
+    made = report.made + report.reused
+    if report.stopped is not None or (report.failed and not made + report.degraded):
+        return Code.INCOMPLETE
+    if isinstance(report, WorkerStatus):
+        broken = report.resting > 0 and report.last_error is not None  # of a session's turn
+    else:
+        broken = isinstance(report, BatchReport) and bool(report.failures)
+    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
+    return Code.ERROR if failed else Code.DONE
 
 
 class _Stderr:
