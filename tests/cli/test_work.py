@@ -97,11 +97,15 @@ def test_work_that_fails_ends_as_an_update_does(db, monkeypatch):
     pytest.importorskip("openai")
     monkeypatch.setenv("HIERMEM_MODEL_KEY", "k")
     model = ["--model", "openai:none", "--model-url", "http://127.0.0.1:1/v1"]
-    command = ["work", "--once", "--json", "--db", str(db), *model]
-    failed = CliRunner().invoke(app, [*command, "--model-window", "300"])
-    assert failed.exit_code == 1
+    command = [sys.executable, "-m", "hiermem.cli", "work", "--once", "--json", "--db", str(db)]
+    failed = subprocess.run(
+        [*command, *model, "--model-window", "300"],
+        capture_output=True, text=True, env=os.environ, timeout=60, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 1
     status = json.loads(failed.stdout)
     assert (status["made"], status["last_error"]) == (0, "ConfigError")
+    assert failed.stderr == ""  # of JSON lines there is none, and of the log nothing else
 
 
 def test_work_that_has_an_end_says_that_it_was_interrupted(db, monkeypatch):

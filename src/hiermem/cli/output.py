@@ -7,6 +7,7 @@ hints, progress and errors; with ``--json`` no hints, and each of the others as 
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import threading
@@ -83,7 +84,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with _reported_errors():
+        with _reported_errors(), _quiet_log():
             return super().invoke(ctx)
 
 
@@ -214,6 +215,18 @@ def _termination() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _quiet_log() -> Generator[None]:
+    """With --json, keep the log's warnings from standard error, where each line is JSON."""
+    log, handler = logging.getLogger("hiermem"), logging.NullHandler()
+    if _Stderr.json:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager
