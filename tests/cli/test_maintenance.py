@@ -416,6 +416,17 @@ def test_a_store_is_copied_and_what_changed_is_copied_again(db, tmp_path):
     run("copy", db, db, code=2)
 
 
+def test_a_copy_takes_its_ends_from_the_environment(db, tmp_path, monkeypatch):
+    """Broken, the password of a database would have to stand among the arguments of a process."""
+    monkeypatch.setenv("HIERMEM_COPY_TO", str(tmp_path / "moved.db"))
+    assert f"at {tmp_path / 'moved.db'}: 2 copied" in run("copy", db).stdout
+    monkeypatch.setenv("HIERMEM_COPY_FROM", str(db))
+    assert "2 there already" in run("copy").stdout
+    monkeypatch.setenv("HIERMEM_COPY_TO", "postgresql://u:canary-4711@127.0.0.1:1/none")
+    refused = run("copy", code=1)
+    assert "canary-4711" not in refused.stdout + refused.stderr
+
+
 def test_a_backup_is_made_once_and_named_by_an_erasure(db, tmp_path):
     target = tmp_path / "copy.db"
     copy = json.loads(run("backup", target, "--db", db, "--json").stdout)

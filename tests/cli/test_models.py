@@ -15,8 +15,7 @@ from sampling import params
 typer = pytest.importorskip("typer")
 from typer.testing import CliRunner  # noqa: E402
 
-from hiermem import Memory, Message, UpdateReport  # noqa: E402
-from hiermem.cli import app as commands  # noqa: E402
+from hiermem import Memory, Message, UpdateReport, WorkerStatus  # noqa: E402
 from hiermem.cli import output  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
 
@@ -176,10 +175,15 @@ def test_a_provider_that_is_down_is_said_with_its_address_and_exit_code_3(tmp_pa
         (UpdateReport(failed=2), 3),
         (UpdateReport(made=3, stopped="max_calls"), 3),
         (UpdateReport(failed=4, stopped="circuit_open"), 3),
+        (WorkerStatus(made=3), 0),
+        (WorkerStatus(made=3, last_error="StoreBusyError"), 0),
+        (WorkerStatus(made=3, resting=1, last_error="ConfigError"), 1),
+        (WorkerStatus(made=3, failed=1), 1),
+        (WorkerStatus(failed=2), 3),
     ],
 )
 def test_the_exit_code_says_whether_anything_was_made(report, code):
-    assert commands._exit_code(report) == code
+    assert output.exit_code(report) == code
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("typer")
 from typer.testing import CliRunner
 
-from hiermem import Memory, Message
+from hiermem import Memory, Message, Worker
 from hiermem.cli.app import app
 
 
@@ -80,6 +81,44 @@ def test_an_update_of_all_tenants_is_resumed_by_name(db):
     assert left(db) == ["a"]
     for words in (["--after", "a"], ["--all-tenants", "-s", "s"]):
         assert runner.invoke(app, ["update", "--db", str(db), *words]).exit_code == 2
+
+
+def test_what_resumes_an_update_can_be_pasted(db):
+    """Broken, it would be about another memory, or read a tenant's name as several words."""
+    words = ["--all-tenants", "--db", str(db), "--max-calls", "0", "--after", "Bell & Sons"]
+    stopped = CliRunner().invoke(app, ["update", *words])
+    assert stopped.exit_code == 3
+    resumes = f"hiermem update --all-tenants --db {db} --after 'Bell & Sons'"
+    assert resumes in stopped.stderr
+
+
+def test_work_that_fails_ends_as_an_update_does(db, monkeypatch):
+    """Broken, a scheduled ``work --once`` that makes nothing would be reported as done."""
+    pytest.importorskip("openai")
+    monkeypatch.setenv("HIERMEM_MODEL_KEY", "k")
+    model = ["--model", "openai:none", "--model-url", "http://127.0.0.1:1/v1"]
+    command = [sys.executable, "-m", "hiermem.cli", "work", "--once", "--json", "--db", str(db)]
+    failed = subprocess.run(
+        [*command, *model, "--model-window", "300"],
+        capture_output=True, text=True, env=os.environ, timeout=60, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 1
+    status = json.loads(failed.stdout)
+    assert (status["made"], status["last_error"]) == (0, "ConfigError")
+    assert failed.stderr == ""  # of JSON lines there is none, and of the log nothing else
+
+
+def test_work_that_has_an_end_says_that_it_was_interrupted(db, monkeypatch):
+    """A worker without an end is ended in no other way, so that is no failure."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "drain", interrupt)
+    assert CliRunner().invoke(app, ["work", "--once", "--db", str(db)]).exit_code == 130
+    monkeypatch.setattr("hiermem.cli.work.time", SimpleNamespace(sleep=interrupt))
+    ended = CliRunner().invoke(app, ["work", "--db", str(db)])
+    assert (ended.exit_code, ended.stdout[:5]) == (0, "made ")
 
 
 def test_what_is_meant_for_a_database_is_not_repeated(tmp_path):

@@ -6,6 +6,7 @@ standard error, so that its result can be piped. ``output`` has the exit codes.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -41,6 +42,8 @@ from hiermem.cli import (
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import (
     Concurrency,
+    MaxCalls,
+    MaxTokens,
     Model,
     ModelUrl,
     ModelWindow,
@@ -57,12 +60,14 @@ from hiermem.cli.options import (
     Tenant,
     open_existing,
     session_of,
+    shown,
 )
 from hiermem.cli.output import (
     Code,
     Commands,
     Json,
     echo,
+    exit_code,
     hint,
     print_json,
     progress,
@@ -169,8 +174,8 @@ def update(
     strategy: Annotated[
         Strategy, typer.Option(help="Make missing and outdated summaries, or re-pack everything.")
     ] = Strategy.incremental,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
@@ -193,7 +198,9 @@ def update(
         if session is not None or level is not None or dry_run:
             raise UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
         with open_existing(db, tenant, llm, update_policy=policy) as memory:
-            _update_tenants(memory, after, strategy, caps, slow=llm is not None, as_json=as_json)
+            _update_tenants(
+                memory, db, after, strategy, caps, slow=llm is not None, as_json=as_json
+            )
         return
     if after is not None:
         raise UsageError("--after goes with --all-tenants")
@@ -226,7 +233,7 @@ def update(
             _print_report(name, report)
             for each, error in errors.items():
                 hint(f"{clean(each)}: {clean(error)}")
-        if code := _exit_code(report):
+        if code := exit_code(report):
             raise typer.Exit(code)
 
 
@@ -286,6 +293,7 @@ def _updated_all(
 
 def _update_tenants(
     memory: Memory,
+    db: str,
     after: str | None,
     strategy: Strategy,
     caps: _Caps,
@@ -309,14 +317,14 @@ def _update_tenants(
             errors = _errors(one, report, touched)
         calls, tokens = calls + report.calls, tokens + report.tokens
         reports.append({"tenant": tenant, **asdict(report), "errors": errors})
-        code = max(code, _exit_code(report))
+        code = max(code, exit_code(report))
         if not as_json:
             _print_report(f"tenant {tenant}", report)
             for each, error in errors.items():
                 hint(f"{clean(each)}: {clean(error)}")
         if report.stopped is not None:
-            begin = f" --after {clean(after)}" if after is not None else ""
-            hint(f"resume with: hiermem update --all-tenants{begin}")
+            begin = f" --after {shlex.quote(clean(after))}" if after is not None else ""
+            hint(f"resume with: hiermem update --all-tenants --db {shown(db)}{begin}")
             break
         after = tenant
     if as_json:
@@ -339,26 +347,13 @@ def _errors(
     found: dict[str, str] = {}
     if isinstance(report, BatchReport):
         found = dict(islice(report.failures.items(), _ERRORS))
-    if _exit_code(report):
+    if exit_code(report):
         for each in touched:
             if len(found) >= _ERRORS:
                 break
             if each not in found and (error := memory.session(each).status().last_error):
                 found[each] = error
     return found
-
-
-def _exit_code(report: UpdateReport | BatchReport) -> Code:
-    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
-
-    Where all that it tried failed, it says what a stop says: try again.
-    """
-    made = report.made + report.reused
-    if report.stopped is not None or (report.failed and not made + report.degraded):
-        return Code.INCOMPLETE
-    broken = isinstance(report, BatchReport) and report.failures
-    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
-    return Code.ERROR if failed else Code.DONE
 
 
 def _print_report(session: str, report: UpdateReport | BatchReport) -> None:
@@ -434,8 +429,8 @@ def extract_command(
     oversized: Annotated[
         Oversized, typer.Option(help="A turn that alone exceeds the limit fails, or is sliced.")
     ] = Oversized.fail,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,

@@ -29,6 +29,8 @@ from hiermem import (
 )
 from hiermem.cli.models import (
     Concurrency,
+    MaxCalls,
+    MaxTokens,
     Model,
     ModelUrl,
     ModelWindow,
@@ -113,8 +115,8 @@ def consolidate(
         bool,
         typer.Option("--dry-run", help="Ask the model and show the diff, but write nothing."),
     ] = False,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,

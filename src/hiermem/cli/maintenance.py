@@ -262,10 +262,20 @@ def backup(
 @app.command("copy")
 def copy_store(
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="The memory's file, or its postgresql:// URL.")
+        str,
+        typer.Argument(
+            metavar="FROM",
+            envvar="HIERMEM_COPY_FROM",
+            help="The memory's file, or its postgresql:// URL.",
+        ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="The file or URL to copy to; it may exist.")
+        str,
+        typer.Argument(
+            metavar="TO",
+            envvar="HIERMEM_COPY_TO",
+            help="The file or URL to copy to; it may exist.",
+        ),
     ],
     *,
     tenant: Annotated[

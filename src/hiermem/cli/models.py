@@ -1,4 +1,4 @@
-"""The options that select a language model, and the model made from them.
+"""The options that select a language model and cap its calls, and the model made from them.
 
 Keys are read from the environment, never from the command line, where every process of the machine
 could read them.
@@ -57,6 +57,8 @@ Retries = Annotated[
 Temperature = Annotated[
     float | None, typer.Option(min=0, max=2, help="The model's temperature for all requests.")
 ]
+MaxCalls = Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")]
+MaxTokens = Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")]
 #: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
 

@@ -7,6 +7,7 @@ hints, progress and errors; with ``--json`` no hints, and each of the others as 
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import threading
@@ -23,7 +24,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typer.core import TyperGroup
 
-from hiermem import BudgetTooSmallError, HiermemError, UsageError
+from hiermem import (
+    BatchReport,
+    BudgetTooSmallError,
+    HiermemError,
+    UpdateReport,
+    UsageError,
+    WorkerStatus,
+)
 from hiermem.cli.screen import clean, out, silence
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program.")]
@@ -44,6 +52,22 @@ class Code(IntEnum):
     INCOMPLETE = 3
 
 
+def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
+    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
+
+    Where all that it tried failed, it says what a stop says: try again.
+    """
+    made = report.made + report.reused
+    if report.stopped is not None or (report.failed and not made + report.degraded):
+        return Code.INCOMPLETE
+    if isinstance(report, WorkerStatus):
+        broken = report.resting > 0 and report.last_error is not None  # of a session's turn
+    else:
+        broken = isinstance(report, BatchReport) and bool(report.failures)
+    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
+    return Code.ERROR if failed else Code.DONE
+
+
 class _Stderr:
     """How standard error is written: ``json`` is set by each command line."""
 
@@ -60,7 +84,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with _reported_errors():
+        with _reported_errors(), _quiet_log():
             return super().invoke(ctx)
 
 
@@ -191,6 +215,18 @@ def _termination() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _quiet_log() -> Generator[None]:
+    """With --json, keep the log's warnings from standard error, where each line is JSON."""
+    log, handler = logging.getLogger("hiermem"), logging.NullHandler()
+    if _Stderr.json:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import asdict
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -13,6 +11,8 @@ import typer
 from hiermem import UpdatePolicy, WorkerStatus
 from hiermem.cli.models import (
     Concurrency,
+    MaxCalls,
+    MaxTokens,
     Model,
     ModelUrl,
     ModelWindow,
@@ -23,7 +23,7 @@ from hiermem.cli.models import (
     model_of,
 )
 from hiermem.cli.options import DB, Db, open_existing, shown
-from hiermem.cli.output import Code, Json, hint, print_json
+from hiermem.cli.output import Json, exit_code, hint, print_json
 from hiermem.cli.screen import clean, out, plural
 
 app = typer.Typer()
@@ -41,8 +41,8 @@ def work(
         bool, typer.Option("--once", help="End when nothing is left that can be made now.")
     ] = False,
     poll: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
-    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
@@ -60,7 +60,6 @@ def work(
         model, url=model_url, window=model_window, timeout=timeout, temperature=temperature
     )
     policy = UpdatePolicy(**calls_of(timeout=timeout, retries=retries, concurrency=concurrency))
-    signal.signal(signal.SIGTERM, _interrupt)
     with open_existing(db, "default", llm, update_policy=policy) as memory:
         worker = memory.worker(
             max_calls=max_calls, max_tokens=max_tokens, poll=poll, all_tenants=True
@@ -73,20 +72,16 @@ def work(
                     hint(f"working for all tenants of {clean(shown(db))}; end it with Ctrl-C")
                     while worker.status.stopped not in _CAPS:
                         time.sleep(_LOOK)
-        except KeyboardInterrupt:
-            pass  # what was in flight is committed
+        except KeyboardInterrupt:  # SIGTERM raises it too; what was in flight is committed
+            if once:
+                raise
         status = worker.status
     if as_json:
         print_json(asdict(status))
     else:
         _print(status)
-    if status.stopped is not None:
-        raise typer.Exit(Code.INCOMPLETE)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that calls in flight are finished and leases given back."""
-    raise KeyboardInterrupt
+    if once or status.stopped is not None:
+        raise typer.Exit(exit_code(status))
 
 
 def _print(status: WorkerStatus) -> None:

@@ -230,8 +230,24 @@ async def test_the_bucket_is_that_of_the_url(space, server, name):
         await space.export(URL, options={**server.options, name: "other"})
 
 
-async def test_a_timeout_is_a_number_of_seconds_too(space, server):
-    await space.export(URL, options={**server.options, "timeout": 9, "connect_timeout": "2s"})
+async def test_a_timeout_is_a_number_of_seconds_too(space, server, monkeypatch):
+    """Broken, a number would be refused, or taken for another unit."""
+    import obstore.store
+
+    made, open_store = [], obstore.store.from_url
+
+    def recorded(*given, **settings):
+        made.append(open_store(*given, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(obstore.store, "from_url", recorded)
+    done = await space.export(
+        URL, options={**server.options, "timeout": 9, "connect_timeout": "2s"}
+    )
+    assert done.written == ("decisions.md", "progress.md")
+    (store,) = made
+    took = store.client_options
+    assert (took["timeout"], took["connect_timeout"]) == ("9s", "2s")
 
 
 async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
