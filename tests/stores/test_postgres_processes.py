@@ -11,6 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
+import postgres_run
 import postgres_server
 import pytest
 
@@ -83,7 +84,7 @@ def test_killed_clients_leave_whole_messages(schema, every):
 
 def test_a_killed_server_keeps_what_was_acknowledged():
     """With a durable server: clients go on when it is back, by their keys, and lose nothing."""
-    server = postgres_server.Server()
+    server = postgres_run.Server()
     try:
         writers = [start(server.dsn, "hiermem", f"w{n}", count=60) for n in range(2)]
         for writer in writers:
@@ -149,16 +150,17 @@ def pooled(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    place = postgres_server.short_place()
+    place = postgres_run.short_place()
     (place / "users").write_text('"postgres" ""\n')
     (place / "ini").write_text(
-        f"[databases]\npostgres = host={server['host']} dbname=postgres\n[pgbouncer]\n"
+        f"[databases]\npostgres = host={server['host']} "
+        f"dbname={server['dbname']}\n[pgbouncer]\n"
         f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
         f"auth_file = {place}/users\npool_mode = transaction\ndefault_pool_size = 3\n"
         f"logfile = {place}/log\npidfile = {place}/pid\n"
         "ignore_startup_parameters = extra_float_digits\n"
     )
-    user = postgres_server.as_nobody()
+    user = postgres_run.as_nobody()
     running = subprocess.Popen([program, str(place / "ini")], cwd="/", stderr=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, **user)  # fmt: skip
     until = time.monotonic() + 20
