@@ -24,6 +24,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typer.core import TyperGroup
 
+import hiermem
 from hiermem import (
     BatchReport,
     BudgetTooSmallError,
@@ -220,7 +221,7 @@ def _termination() -> Generator[None]:
 @contextmanager
 def _quiet_log() -> Generator[None]:
     """With --json, keep the log's warnings from standard error, where each line is JSON."""
-    log, handler = logging.getLogger("hiermem"), logging.NullHandler()
+    log, handler = logging.getLogger(hiermem.__name__), logging.NullHandler()
     if _Stderr.json:
         log.addHandler(handler)
     try:
