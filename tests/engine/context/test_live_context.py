@@ -96,6 +96,24 @@ async def test_the_budget_is_used(roles, long_chat):
     assert min(moved) >= 0.65
 
 
+async def test_the_budget_is_used_where_new_messages_have_little_to_show():
+    """Broken: listings have few lines to keep, so a piece of them left the context half empty."""
+    listing = "\n".join(f"    total[{n}] = total[{n}] + rate[{n}]" for n in range(100))
+    chat = talk_of(120)
+    for number in range(8):
+        chat.append(Message.user(f"Show me listing {number}.", created_at=START))
+        chat.append(Message.assistant(f"```python\n{listing}\n```", created_at=START))
+        chat += talk_of(8)
+    found, _ = await live(chat, 3_000)
+    moved = [
+        after.total_tokens / 3_000
+        for before, after in pairwise(found[60:])
+        if after.shared_prefix_tokens < before.total_tokens
+    ]
+    assert len(moved) > 10
+    assert min(moved) >= 0.65
+
+
 async def test_what_is_appended_costs_little_more_than_itself():
     found, session = await live(talk_of(400), 4_000)
     stored = await session.messages(0, 400)

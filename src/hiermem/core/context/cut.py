@@ -277,7 +277,9 @@ class Planner:
         stays = {item.message.index for item in part.after}
         piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
         wider = replace(view, boundary=part.boundary, pieces=(*others, piece), standing=records)
-        return self._assemble(wider, part.after)
+        cut = self._assemble(wider, part.after)
+        # The new messages may have fewer lines than the piece has room for; the tree has more.
+        return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
 
     def _joined(
         self,
