@@ -43,7 +43,7 @@ _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
 _LONG_SENTENCE: Final = 120
 _SHORTEST: Final = 40
 _JOINT: Final = re.compile(
-    r", (?:(?:and|but|so) )(?=(?:I|we|he|she|they|can|could|how|what|the|my|our|there)\b)"
+    r",(?= (?:and|but|so) (?:I|we|he|she|they|can|could|how|what|the|my|our|there)\b)"
 )
 _ANY_WORD: Final = re.compile(r"\w")
 _SIGNATURE: Final = re.compile(
@@ -199,13 +199,17 @@ def _clauses(sentence: str) -> Iterator[str]:
 
 
 def _statements(clause: str) -> Iterator[str]:
-    """Yield each of the statements that a long sentence joins by "and", "but" or "so"."""
+    """Yield each of the statements that a long sentence joins by "and", "but" or "so".
+
+    The word that joins them stays with the second one: without its "but" it would say less, and two
+    statements that are both kept read as the sentence they were.
+    """
     start = 0
     for match in _JOINT.finditer(clause) if len(clause) > _LONG_SENTENCE else ():
-        if match.start() - start >= _SHORTEST and len(clause) - match.end() >= _SHORTEST:
-            yield clause[start : match.start()]
-            start = match.end()
-    yield clause[start : start + 1].upper() + clause[start + 1 :] if start else clause
+        if match.end() - start > _SHORTEST and len(clause) - match.end() > _SHORTEST:
+            yield clause[start : match.end()]
+            start = match.end() + 1
+    yield clause[start:]
 
 
 def _digest(block: str) -> str:

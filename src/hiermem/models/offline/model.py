@@ -19,11 +19,13 @@ from hiermem.protocols import LLMRequest, LLMResponse, Usage
 __all__ = ["ExtractiveLLM"]
 
 #: From this level on a node is hardly longer than each of its children. What a whole conversation
-#: is about would be said again in each, so a second mention of a term counts next to nothing there;
-#: and the digest of a piece of code says little where nothing is left of the talk about it.
+#: is about would be said again in each, and the digest of a piece of code says little where nothing
+#: is left of the talk about it.
 _HIGH = 4
-_REPEAT_HIGH = 1 / 15
 _CODE_HIGH = 0.4
+#: There, and at level 1, a second mention of a term counts next to nothing: level 1 has room for
+#: half of the text, and what is left out there is lost to every level above.
+_REPEAT = 1 / 15
 
 
 class ExtractiveLLM:
@@ -85,10 +87,10 @@ class ExtractiveLLM:
         units = [unit for source in request.inputs for unit in of_source(source)]
         budget = min(request.target_tokens, request.max_tokens)
         weights = self._weights
+        if request.level == 1 or request.level >= _HIGH:
+            weights = replace(weights, repeat=weights.repeat * _REPEAT)
         if request.level >= _HIGH:
-            weights = replace(
-                weights, repeat=weights.repeat * _REPEAT_HIGH, code=weights.code * _CODE_HIGH
-            )
+            weights = replace(weights, code=weights.code * _CODE_HIGH)
         return select(units, budget, request.counter.count, weights=weights)
 
     def extract(self, request: LLMRequest) -> str:
