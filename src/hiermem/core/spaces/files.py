@@ -19,11 +19,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
 from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
-from hiermem.core.spaces.loss import LostLines, lines_of, lost_lines
+from hiermem.core.spaces.loss import lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
+from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.spaces.sections import (
     EditError,
@@ -68,17 +70,6 @@ class AnswerProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownBank:
-    """What a model was shown: the texts of the files, and which of them by their outline alone."""
-
-    rules: Rules
-    texts: Mapping[str, str]
-    outlined: Collection[str]
-    synthesis: str
-    notes: tuple[Note, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Applied:
     """The result of an answer.
 
@@ -110,12 +101,13 @@ class Applied:
 
 
 def settle(
-    answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
+    answer: BankAnswer, shown: NoteBatch, policy: BankPolicy
 ) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
-    A file is refused for its loss if it loses more than the share ``loss_share`` of its lines and
-    more than ``loss_lines`` of them. An answer that places no note changes nothing.
+    A file is refused for its loss if it loses more than the share ``policy.loss_share`` of its
+    lines and more than ``policy.loss_lines`` of them. An answer that places no note changes
+    nothing.
     """
     drafts: dict[int, _EditedFile] = {}
     problems: list[AnswerProblem] = []
@@ -136,10 +128,10 @@ def settle(
     drops, wrong_drops = _drops(answer, shown, named)
     problems += wrong_drops
     meant = _losses(answer, shown, drafts, every=True)
-    for at, loss in meant.items():
-        if loss.passes(share=loss_share, lines=loss_lines):
+    for at, (lost, of) in meant.items():
+        if lost > policy.loss_lines and lost > policy.loss_share * of:
             detail = (
-                f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
+                f"{lost} of its {of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
             problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
@@ -149,7 +141,7 @@ def settle(
         left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
-        moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
+        moved = {at for at, (lost, _) in losses.items() if lost > meant[at][0]}
         if not moved:
             break
         bad |= moved
@@ -165,8 +157,8 @@ def settle(
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
     texts = {answer.files[at].name: edited.text for at, edited in left.items()}
-    lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
-    applied = _applied(answer, shown, texts, lost=lost, failed=failed)
+    removed = {answer.files[at].name: lost for at, (lost, _) in losses.items()}
+    applied = _applied(answer, shown, texts, lost=removed, failed=failed)
     notes = dict(enumerate(shown.notes, 1))
     into = {at: answer.files[at].name for at in sorted(left)}
     return replace(
@@ -185,7 +177,7 @@ def settle(
 
 
 def _takes(
-    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile]
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile]
 ) -> list[set[int]]:
     """Return the numbers of the notes that each file of the answer takes in.
 
@@ -202,7 +194,7 @@ def _takes(
 
 
 def _drops(
-    answer: BankAnswer, shown: ShownBank, named: Collection[int]
+    answer: BankAnswer, shown: NoteBatch, named: Collection[int]
 ) -> tuple[dict[int, str], list[AnswerProblem]]:
     """Return the reasons by the notes that are dropped, and what is wrong with others.
 
@@ -224,7 +216,7 @@ def _drops(
     return drops, problems
 
 
-def _none_placed(shown: ShownBank) -> AnswerProblem:
+def _none_placed(shown: NoteBatch) -> AnswerProblem:
     """Return the problem of an answer that says of no note where it went."""
     detail = (
         f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
@@ -234,9 +226,9 @@ def _none_placed(shown: ShownBank) -> AnswerProblem:
 
 
 def _losses(
-    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile], *, every: bool = False
-) -> dict[int, LostLines]:
-    """Return the lines that each file loses, by its place, if only these drafts are applied.
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile], *, every: bool = False
+) -> dict[int, tuple[int, int]]:
+    """Return how many lines each file loses, and of how many, if only these drafts are applied.
 
     With ``every``, the text of the answer's other files counts as written too: that is what was
     meant.
@@ -269,7 +261,7 @@ class _EditedFile:
 
 
 def _draft(
-    file: FileAnswer, shown: ShownBank, earlier: Collection[str], *, published: bool
+    file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, published: bool
 ) -> _EditedFile:
     """Work out what one file would become. Raises _WrongError."""
     _check_name(file, shown, earlier)
@@ -306,7 +298,7 @@ def _says_more(text: str, held: str | None) -> bool:
     return not all(line.startswith("#") for line in lines_of(text))
 
 
-def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> None:
+def _check_name(file: FileAnswer, shown: NoteBatch, earlier: Collection[str]) -> None:
     if (problem := check_file_name(file.name)) is not None:
         raise _WrongError("names", f"its name cannot be used: {problem}")
     if file.name not in shown.texts and file.name not in shown.rules.names:
@@ -331,7 +323,7 @@ def _check_content(text: str, held: str) -> None:
         )
 
 
-def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
+def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
     """Apply the edits of one file, in order."""
     if not file.edits:
         raise _WrongError("form", "its action is edit, but it has no edits")
@@ -372,7 +364,7 @@ def _unwrapped(content: str) -> str:
 
 def _applied(
     answer: BankAnswer,
-    shown: ShownBank,
+    shown: NoteBatch,
     texts: Mapping[str, str],
     *,
     lost: Mapping[str, int],

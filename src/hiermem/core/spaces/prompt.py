@@ -7,12 +7,14 @@ that seldom change come first, because providers' prompt caches reward that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
+from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.marks import marked
 from hiermem.core.summaries.prompt import PromptTemplate, fill
@@ -26,6 +28,26 @@ REPAIR_ROOM: Final = 320
 _LONGEST: Final = 120
 _MOST_TAGS: Final = 16
 _ANONYMOUS: Final = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBatch:
+    """One request, its notes, and the bank that it shows.
+
+    ``id`` is the id of its journal entries. ``texts`` are the texts of the files; those of
+    ``outlined`` are shown by their headings alone. ``limit`` is the most tokens of the prompt, a
+    repair included.
+    """
+
+    id: str
+    notes: tuple[Note, ...]
+    request: LLMRequest
+    input_tokens: int
+    rules: Rules
+    texts: Mapping[str, str]
+    outlined: Collection[str]
+    synthesis: str
+    limit: int | None = None
 
 
 def note_line(number: int, note: Note) -> str:

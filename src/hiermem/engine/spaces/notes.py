@@ -23,7 +23,6 @@ from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.engine.spaces.space import SpaceContext
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
-from hiermem.types.transaction import RecordWrite
 
 #: How often adding a note is tried; a try fails where another note arrived first.
 _TRIES: Final = 1_000
@@ -174,8 +173,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
 async def unblock(space: SpaceContext) -> int:
     """Make blocked notes eligible again; return how many there were."""
     blocked = await notes(space, "blocked")
-    kind = bank_record.kind_of(bank_record.BLOCKED, space.name)
     await space.records.put(
-        [RecordWrite(kind, bank_record.SPACE_SCOPE, each.key, None) for each in blocked]
+        [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
     )
     return len(blocked)

@@ -194,8 +194,8 @@ class Lease:
 
     def _write(self, version: int) -> RecordWrite:
         body = write_claim(Claim(self._run_id, self._now() + self._length))
-        kind = bank_record.kind_of(bank_record.LEASE, self._records.space)
-        return RecordWrite(kind, bank_record.SPACE_SCOPE, "", body, version)
+        space = self._records.space
+        return bank_record.write_of(bank_record.LEASE, space, body=body, expected=version)
 
     def _after(self, write: RecordWrite) -> Record:
         assert write.body is not None

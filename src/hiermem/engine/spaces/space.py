@@ -38,7 +38,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, SpaceMeta
-from hiermem.types.transaction import Record, RecordWrite
+from hiermem.types.transaction import Record
 
 _ALL: Final = 2**31 - 1
 #: Opens a place in object storage with its options.
@@ -274,11 +274,9 @@ async def export(
     state = await space.state()
     rules, revision = await space.rules(), state.meta.revision
     # The target is on record before anything is written there, so that an erasure can name it.
-    kind = bank_record.kind_of(bank_record.EXPORT, space.name)
     where = str(target.url) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
-    if not await space.records.put(
-        [RecordWrite(kind, bank_record.SPACE_SCOPE, where, str(revision))]
-    ):
+    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(revision))
+    if not await space.records.put([write]):
         raise await space.refused()
     names = _names(rules, state)
     bank, every = folder_plan.exported_files(state, loaded), names | folder_plan.COMPANIONS
@@ -332,9 +330,10 @@ async def load(
             )
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
-            kind = bank_record.kind_of(bank_record.LOADED, space.name)
             loaded = [
-                RecordWrite(kind, bank_record.SPACE_SCOPE, name, folder_plan.text_hash(text))
+                bank_record.write_of(
+                    bank_record.LOADED, space.name, name, folder_plan.text_hash(text)
+                )
                 for name, text in texts.items()
             ]
             if not await shielded(lease.commit([*planned.writes, *loaded])):
