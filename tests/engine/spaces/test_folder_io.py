@@ -434,7 +434,8 @@ def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
 @given(BANKS, FOLDERS, MANIFESTS)
 def test_a_load_takes_what_only_the_folder_changed(bank, folder, manifest):
     """What is taken replaces a text that was agreed on; both sides' changes are a conflict."""
-    plan = mirror.load(bank, folder, manifest)
+    plan, texts = mirror.load(bank, folder, manifest)
+    assert texts.keys() == {*plan.created, *plan.updated}
     named = (*plan.created, *plan.updated, *plan.unchanged, *plan.conflicts, *plan.skipped)
     assert sorted(named) == sorted(name for name, text in folder.items() if text is not None)
     for name in plan.updated:
@@ -443,4 +444,4 @@ def test_a_load_takes_what_only_the_folder_changed(bank, folder, manifest):
     for name in plan.conflicts:
         known = {*manifest.files.get(name, ()), bank[name].loaded}
         assert not {text_hash(bank[name].text), text_hash(folder[name])} & known
-    assert mirror.load(bank, folder, manifest, overwrite=True).conflicts == ()
+    assert mirror.load(bank, folder, manifest, overwrite=True)[0].conflicts == ()

@@ -16,7 +16,7 @@ from sampling import drawn
 
 from hiermem import UsageError
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.folder import COMPANIONS, MANIFEST, BankFile
+from hiermem.core.spaces.folder import COMPANIONS, MANIFEST, BankFile, ExchangedBank
 from hiermem.engine.spaces import object_io
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError
@@ -111,16 +111,14 @@ def texts(number: int) -> dict[str, str]:
 
 
 async def exported(storage, number: int, *, owner="o", overwrite=False, bank=None):
-    return await object_io.export_to(
-        ObjectPlace(URL, storage), NAMES | COMPANIONS, bank or revision(number),
-        space="x", owner=owner, revision=number, overwrite=overwrite,
-    )  # fmt: skip
+    files = bank or revision(number)
+    exchanged = ExchangedBank("x", NAMES | COMPANIONS, files, overwrite, number, owner)
+    return await object_io.export_to(ObjectPlace(URL, storage), exchanged)
 
 
 async def loaded(storage, bank=None):
-    return await object_io.read_from(
-        ObjectPlace(URL, storage), NAMES, bank or {}, space="x", overwrite=False
-    )
+    exchanged = ExchangedBank("x", NAMES, bank or {})
+    return await object_io.read_from(ObjectPlace(URL, storage), exchanged)
 
 
 def manifest_of(shelf: Shelf) -> dict | None:

@@ -78,6 +78,22 @@ class BankFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangedBank:
+    """A bank as it is exchanged with a folder or with object storage.
+
+    ``names`` are all names that a file of the bank may have or have had; no other file is touched.
+    ``files`` are those that the bank has now. ``owner`` tells the space from others of its name.
+    """
+
+    space: str
+    names: Collection[str]
+    files: Mapping[str, BankFile]
+    overwrite: bool = False
+    revision: int = 0
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ExportPlan:
     """What an export does: the files it writes, removes and leaves alone."""
 
@@ -247,8 +263,8 @@ def load(
     manifest: Manifest,
     *,
     overwrite: bool = False,
-) -> LoadPlan:
-    """Decide which files of a folder are loaded into the bank.
+) -> tuple[LoadPlan, dict[str, str]]:
+    """Decide which files of a folder are loaded into the bank; return also their texts.
 
     A file that is missing from the folder stays in the bank: a partial checkout, or the wrong
     folder, must not empty it. Raises UsageError if a file is unfit or holds the conflict markers of
@@ -281,13 +297,18 @@ def load(
                 unchanged.append(name)
             else:
                 conflicts.append(name)
-    for name in (*created, *updated):
-        if isinstance(text := folder[name], str) and (line := conflict_marker(text)):
+    taken = {
+        name: same_lines(text)
+        for name in (*created, *updated)
+        if isinstance(text := folder[name], str)
+    }
+    for name, text in taken.items():
+        if line := conflict_marker(text):
             raise UsageError(
                 f"{name} there has conflict markers of a merge, the first in line {line}; "
                 "finish the merge, then load again"
             )
-    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped))), taken
 
 
 def conflict_marker(text: str) -> int | None:

@@ -28,14 +28,14 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces.folder import (
     COMPANIONS,
     MANIFEST,
-    BankFile,
+    ExchangedBank,
     ExportPlan,
     FolderEntry,
     LoadPlan,
@@ -185,11 +185,6 @@ def content_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def object_key(generation: int, digest: str) -> str:
-    """Return what a manifest calls an object."""
-    return f"{generation}/{digest}"
-
-
 def write_manifest(manifest: ObjectManifest) -> str:
     """Write a manifest as text; no two of one place are the same, since their generations differ.
 
@@ -292,65 +287,45 @@ class ObjectExport:
     switch: bool = True
 
 
-def is_older(revision: int, held: ObjectManifest | None, *, owner: str) -> bool:
-    """Return whether the storage holds a later revision of the same space."""
-    return held is not None and held.owner == owner and held.copies.revision > revision
-
-
 def export(
-    bank: Mapping[str, BankFile],
-    copies: Mapping[str, Copy],
-    held: ObjectManifest | None,
-    *,
-    space: str,
-    owner: str,
-    revision: int,
-    overwrite: bool,
-    place: str,
+    bank: ExchangedBank, copies: Mapping[str, Copy], held: ObjectManifest | None, *, place: str
 ) -> ObjectExport:
     """Decide an export of a revision that is not older than what the storage holds.
 
     The manifest names every file of the revision, also one whose copy a person changed and which is
     therefore kept.
 
-    Raises UsageError where the revision that is there is of another store, unless ``overwrite`` is
-    set.
+    Raises UsageError where the revision that is there is of another store, unless
+    ``bank.overwrite`` is set.
     """
-    hashes = {name: content_hash(file.text.encode()) for name, file in bank.items()}
-    if held is None:
-        before = ObjectManifest(Manifest(space))
-    else:
-        before = held
-        if not overwrite:
-            _check_owner(hashes, held, owner=owner, revision=revision, place=place)
-    known = {
-        name: (*before.copies.files.get(name, ()), *_own_hash(copies.get(name, NO_COPY)))
-        for name in {*before.copies.files, *copies}
-    }
+    hashes = {name: content_hash(file.text.encode()) for name, file in bank.files.items()}
+    before = held or ObjectManifest(Manifest(bank.space))
+    if held is not None and not bank.overwrite:
+        _check_owner(bank, hashes, held, place=place)
+    known = {name: before.copies.files.get(name, ()) for name in {*before.copies.files, *copies}}
+    for name, copy in copies.items():
+        if copy.own and isinstance(copy.entry, str):
+            known[name] = (*known[name], text_hash(copy.entry))
     agreed = replace(before.copies, files={name: each for name, each in known.items() if each})
     found: dict[str, FolderEntry] = {name: copy.entry for name, copy in copies.items()}
-    plan = folder_plan.export(bank, found, agreed, overwrite=overwrite)
+    plan = folder_plan.export(bank.files, found, agreed, overwrite=bank.overwrite)
     # With ``overwrite`` nothing is taken as being there, which mends what somebody damaged.
     reused = {
         name: key
         for name, key in before.objects.items()
-        if _digest(key) == hashes.get(name) and not overwrite
+        if _digest(key) == hashes.get(name) and not bank.overwrite
     }
-    new = tuple(sorted(bank.keys() - reused.keys()))
+    new = tuple(sorted(bank.files.keys() - reused.keys()))
     generation = before.generation + 1
     after = ObjectManifest(
-        folder_plan.exported(plan, bank, before.copies, revision=revision),
-        owner,
+        folder_plan.exported(plan, bank.files, before.copies, revision=bank.revision),
+        bank.owner,
         generation,
-        reused | {name: object_key(generation, hashes[name]) for name in new},
+        reused | {name: f"{generation}/{hashes[name]}" for name in new},
     )
     if held is not None and replace(after, generation=held.generation) == held:
         return ObjectExport(plan, held, switch=False)
     return ObjectExport(plan, after, new)
-
-
-def _own_hash(copy: Copy) -> tuple[str, ...]:
-    return (text_hash(copy.entry),) if copy.own and isinstance(copy.entry, str) else ()
 
 
 def _digest(key: str) -> str:
@@ -358,19 +333,19 @@ def _digest(key: str) -> str:
 
 
 def _check_owner(
-    hashes: Mapping[str, str], held: ObjectManifest, *, owner: str, revision: int, place: str
+    bank: ExchangedBank, hashes: Mapping[str, str], held: ObjectManifest, *, place: str
 ) -> None:
     """Raise UsageError where the revision that is there has not become this one."""
-    if held.owner != owner:
+    if held.owner != bank.owner:
         raise UsageError(
             f"{place} holds the bank of a space of the same name in another store, or of one that "
             "was erased; give another prefix, or overwrite=True to replace it"
         )
     theirs = {name: each for name, each in held.hashes.items() if name not in COMPANIONS}
     ours = {name: each for name, each in hashes.items() if name not in COMPANIONS}
-    if held.copies.revision == revision and theirs != ours:
+    if held.copies.revision == bank.revision and theirs != ours:
         raise UsageError(
-            f"{place} holds another revision {revision} of this bank, as after the store was "
+            f"{place} holds another revision {bank.revision} of this bank, as after the store was "
             "restored from a backup; load it, give another prefix, or overwrite=True to replace it"
         )
 
@@ -391,11 +366,6 @@ def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
     return int(found[1]) <= manifest.generation and key not in manifest.objects.values()
 
 
-def age_of(modified: datetime, now: datetime) -> timedelta:
-    """Return how old something is; not less than nothing, whatever the clocks say."""
-    return max(timedelta(0), now - modified)
-
-
 # ---------------------------------------------------------------------------------------------
 # Load
 
@@ -410,19 +380,16 @@ def wanted_object(name: str, copy: Copy, held: ObjectManifest | None) -> str | N
 
 
 def load(
-    bank: Mapping[str, BankFile],
+    bank: ExchangedBank,
     copies: Mapping[str, Copy],
     objects: Mapping[str, FolderEntry],
     held: ObjectManifest | None,
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, FolderEntry]]:
+) -> tuple[LoadPlan, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
-    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and what was found.
+    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and the texts.
     """
-    manifest = held or ObjectManifest(Manifest(space))
+    manifest = held or ObjectManifest(Manifest(bank.space))
     found: dict[str, FolderEntry] = {}
     known = dict(manifest.copies.files)
     for name, copy in copies.items():
@@ -435,7 +402,7 @@ def load(
         if isinstance(entry, str) and (name in objects or _agreed(name, copy, manifest)):
             known[name] = (*known.get(name, ()), text_hash(entry))
     agreed = replace(manifest.copies, files=known)
-    return folder_plan.load(bank, found, agreed, overwrite=overwrite), found
+    return folder_plan.load(bank.files, found, agreed, overwrite=bank.overwrite)
 
 
 def read_object(name: str, data: bytes | None, key: str, *, place: str) -> FolderEntry:

@@ -13,14 +13,14 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces.folder import (
-    BankFile,
+    ExchangedBank,
     ExportPlan,
     FolderEntry,
     LoadPlan,
@@ -53,62 +53,40 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def export_to(
-    path: str,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    revision: int,
-    overwrite: bool,
-) -> ExportPlan:
+def export_to(path: str, bank: ExchangedBank) -> ExportPlan:
     """Update the folder at ``path`` to the bank; create it where it does not exist.
-
-    ``names`` are all names that a file of the bank may have or have had; no other file is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Wherever this ends, each file is whole.
     """
+    files = bank.files
     with _folder_errors(path):
         os.makedirs(path, exist_ok=True)
         with _open_folder(path) as folder:
-            manifest = folder.manifest(space, names)
-            found = folder.read({*bank, *manifest.files})
-            plan = folder_plan.export(bank, found, manifest, overwrite=overwrite)
+            manifest = folder.manifest(bank)
+            found = folder.read({*files, *manifest.files})
+            plan = folder_plan.export(files, found, manifest, overwrite=bank.overwrite)
             if plan.write or plan.remove:
-                folder.note(folder_plan.under_way(plan, bank, manifest))
+                folder.note(folder_plan.under_way(plan, files, manifest))
             for name in plan.write:
-                folder.write(name, bank[name].text)
+                folder.write(name, files[name].text)
             for name in plan.remove:
                 folder.remove(name)
-            after = folder_plan.exported(plan, bank, manifest, revision=revision)
+            after = folder_plan.exported(plan, files, manifest, revision=bank.revision)
             if after != manifest:
                 folder.note(after)
             return plan
 
 
-def read_from(
-    path: str,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, str]]:
-    """Read the files of those names; return the plan of the load and its texts.
+def read_from(path: str, bank: ExchangedBank) -> tuple[LoadPlan, dict[str, str]]:
+    """Read the files of the bank's names; return the plan of the load and its texts.
 
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
     holds another space's bank or a file that is not text.
     """
     with _folder_errors(path), _open_folder(path) as folder:
-        found = folder.read(names)
-        plan = folder_plan.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
-        taken = {
-            name: folder_plan.same_lines(text)
-            for name in (*plan.created, *plan.updated)
-            if isinstance(text := found[name], str)
-        }
-        return plan, taken
+        found = folder.read(bank.names)
+        return folder_plan.load(bank.files, found, folder.manifest(bank), overwrite=bank.overwrite)
 
 
 @contextmanager
@@ -148,16 +126,16 @@ class _Folder:
     def __init__(self, path: str, handle: int | None) -> None:
         self._path, self._handle = path, handle
 
-    def manifest(self, space: str, known: Collection[str]) -> Manifest:
+    def manifest(self, bank: ExchangedBank) -> Manifest:
         """Read the folder's manifest; an empty one where there is none."""
         text = self._text(folder_plan.MANIFEST)
         if text is None:
-            return Manifest(space)
+            return Manifest(bank.space)
         if text is False:
             raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
         if isinstance(text, UnfitFile):
             text = ""  # As damaged as any other, so that it says nothing.
-        return folder_plan.read_manifest(text, space=space, known=known)
+        return folder_plan.read_manifest(text, space=bank.space, known=bank.names)
 
     def read(self, names: Collection[str]) -> dict[str, FolderEntry]:
         """Read the files of those names, as far as they exist."""

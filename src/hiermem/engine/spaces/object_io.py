@@ -13,18 +13,18 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from hiermem.core.calls.backoff import back_off
-from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
 from hiermem.core.spaces.folder import (
     MANIFEST,
     MAX_BYTES,
     BankFile,
+    ExchangedBank,
     ExportPlan,
     FolderEntry,
     LoadPlan,
@@ -98,18 +98,12 @@ class ObjectPlace:
     url: BankUrl
     storage: ObjectStorage
 
+    def __str__(self) -> str:
+        return str(self.url)
 
-async def export_to(
-    place: ObjectPlace,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    owner: str,
-    revision: int,
-    overwrite: bool,
-) -> tuple[ExportPlan, int | None]:
-    """Make the storage hold a revision, unless it holds a later one.
+
+async def export_to(place: ObjectPlace, bank: ExchangedBank) -> tuple[ExportPlan, int | None]:
+    """Make the storage hold the bank's revision, unless it holds a later one of the same space.
 
     Returns what was done with the copies, and the number of a later revision that is there. Raises
     FolderError, ConditionalWriteError where the storage cannot be exported to safely, UsageError
@@ -117,72 +111,51 @@ async def export_to(
     """
     await _try_conditions(place)
     for turn in range(_ROUNDS):
-        held, version = await _manifest(place, space, names)
-        if held is not None and objects.is_older(revision, held, owner=owner):
-            return ExportPlan(), held.copies.revision
+        held, version = await _manifest(place, bank)
+        there = 0 if held is None or held.owner != bank.owner else held.copies.revision
+        if there > bank.revision:
+            return ExportPlan(), there
         # Of all names, because an export that was killed may have left a copy of a file that went.
-        copies = {name: await _copy(place, name) for name in sorted({*bank, *names})}
-        plan = objects.export(
-            bank,
-            {name: copy for name, (copy, _) in copies.items()},
-            held,
-            space=space,
-            owner=owner,
-            revision=revision,
-            overwrite=overwrite,
-            place=str(place.url),
-        )
+        copies = {name: await _copy(place, name) for name in sorted({*bank.files, *bank.names})}
+        found = {name: copy for name, (copy, _) in copies.items()}
+        plan = objects.export(bank, found, held, place=str(place))
         if plan.switch:
             for name in plan.new:
                 key = objects.OBJECTS + plan.manifest.objects[name]
                 # Where it is there already, it is the same: its name is its hash.
-                await _put(place, key, bank[name].text.encode(), None)
+                await _put(place, key, bank.files[name].text.encode(), None)
             text = objects.write_manifest(plan.manifest).encode()
             if await _put(place, MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next look says which.
                 await _pause(turn)
                 continue
-        kept = await _write_copies(place, bank, copies, plan)
+        kept = await _write_copies(place, bank.files, copies, plan)
         await _clean(place, plan.manifest)
         return kept, None
     raise _busy(place)
 
 
-async def read_from(
-    place: ObjectPlace,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, str]]:
+async def read_from(place: ObjectPlace, bank: ExchangedBank) -> tuple[LoadPlan, dict[str, str]]:
     """Read one whole revision, and what people made of its copies; return plan and texts.
 
     Nothing is written. Raises FolderError where nothing is there or it cannot be read, UsageError
     where it is another space's bank, damaged, or no text.
     """
     for turn in range(_ROUNDS):
-        held, version = await _manifest(place, space, names)
-        copies = {name: (await _copy(place, name))[0] for name in sorted(names)}
+        held, version = await _manifest(place, bank)
+        copies = {name: (await _copy(place, name))[0] for name in sorted(bank.names)}
         if held is None and all(copy.entry is None for copy in copies.values()):
-            raise FolderError(f"{place.url} holds no bank, and no file of this one")
+            raise FolderError(f"{place} holds no bank, and no file of this one")
         texts = await _objects(place, copies, held)
         if texts is None:
-            now = await _manifest(place, space, names)
-            if now == (held, version):
+            if await _manifest(place, bank) == (held, version):
                 raise FolderError(
-                    f"{place.url} is damaged: an object that its manifest names is gone; export "
+                    f"{place} is damaged: an object that its manifest names is gone; export "
                     "again with overwrite=True"
                 )
             await _pause(turn)
             continue
-        plan, found = objects.load(bank, copies, texts, held, space=space, overwrite=overwrite)
-        taken = {
-            name: folder_plan.same_lines(text)
-            for name in (*plan.created, *plan.updated)
-            if isinstance(text := found[name], str)
-        }
-        return plan, taken
+        return objects.load(bank, copies, texts, held)
     raise _busy(place)
 
 
@@ -215,26 +188,26 @@ async def _try_conditions(place: ObjectPlace) -> None:
         await _delete(place, key)
     if right is None:
         raise ConditionalWriteError(
-            f"{place.url}: the storage refuses a conditional write whose condition holds; a bank "
+            f"{place}: the storage refuses a conditional write whose condition holds; a bank "
             "cannot be exported there safely, and nothing of it was written"
         )
     if not right:
         raise ConditionalWriteError(
-            f"{place.url}: the storage ignores the conditions of a write (If-Match, "
+            f"{place}: the storage ignores the conditions of a write (If-Match, "
             "If-None-Match); exports would write over each other, so nothing of the bank was "
             "written; use a storage that has conditional writes"
         )
 
 
 async def _manifest(
-    place: ObjectPlace, space: str, names: Collection[str]
+    place: ObjectPlace, bank: ExchangedBank
 ) -> tuple[ObjectManifest | None, Mapping[str, str] | None]:
     """Return the manifest and its version, or None twice where there is none."""
     found = await _get(place, MANIFEST)
     if found is None:
         return None, None
     text = (found.data or b"").decode("utf-8", "replace")
-    manifest = objects.read_manifest(text, space=space, known=names, place=str(place.url))
+    manifest = objects.read_manifest(text, space=bank.space, known=bank.names, place=str(place))
     return manifest, found.version
 
 
@@ -243,7 +216,7 @@ async def _copy(place: ObjectPlace, name: str) -> tuple[Copy, Mapping[str, str] 
     found = await _get(place, name)
     if found is None:
         return NO_COPY, None
-    copy = objects.read_copy(name, found.data, found.metadata, place=str(place.url))
+    copy = objects.read_copy(name, found.data, found.metadata, place=str(place))
     return copy, found.version
 
 
@@ -258,13 +231,13 @@ async def _objects(
         found = await _get(place, objects.OBJECTS + wanted)
         if found is None:
             return None
-        texts[name] = objects.read_object(name, found.data, wanted, place=str(place.url))
+        texts[name] = objects.read_object(name, found.data, wanted, place=str(place))
     return texts
 
 
 async def _write_copies(
     place: ObjectPlace,
-    bank: Mapping[str, BankFile],
+    files: Mapping[str, BankFile],
     copies: Mapping[str, tuple[Copy, Mapping[str, str] | None]],
     export: objects.ObjectExport,
 ) -> ExportPlan:
@@ -275,7 +248,7 @@ async def _write_copies(
     plan, left = export.copies, set[str]()
     for name in plan.write:
         version = copies[name][1]
-        if not await _write_copy(place, name, bank[name].text.encode(), version, export.manifest):
+        if not await _write_copy(place, name, files[name].text.encode(), version, export.manifest):
             left.add(name)
     for name in plan.remove:
         copy, version = await _copy(place, name)
@@ -321,7 +294,7 @@ async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
     try:
         async for keys in place.storage.list(place.url.key(objects.OBJECTS)):
             for key, modified in keys:
-                age = objects.age_of(modified, now)
+                age = max(timedelta(0), now - modified)
                 if objects.is_garbage(key.removeprefix(root), manifest, age=age):
                     await _delete(place, key)
     except FolderError as error:
@@ -379,6 +352,6 @@ async def _pause(turn: int) -> None:
 
 
 def _busy(place: ObjectPlace) -> FolderError:
-    error = FolderError(f"{place.url}: other exports came between {_ROUNDS} times; call again")
+    error = FolderError(f"{place}: other exports came between {_ROUNDS} times; call again")
     error.retryable = True
     return error

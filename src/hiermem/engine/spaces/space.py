@@ -20,6 +20,7 @@ from hiermem.core.spaces import change, objects
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.files import diff
+from hiermem.core.spaces.folder import ExchangedBank
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.objects import BankUrl
 from hiermem.core.spaces.record import BankState
@@ -274,37 +275,29 @@ async def export(
     state = await space.state()
     rules, revision = await space.rules(), state.meta.revision
     # The target is on record before anything is written there, so that an erasure can name it.
-    where = str(target.url) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
+    where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
     write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(revision))
     if not await space.records.put([write]):
         raise await space.refused()
+    assert space.header is not None
     names = _names(rules, state)
-    bank, every = folder_plan.exported_files(state, loaded), names | folder_plan.COMPANIONS
+    bank = ExchangedBank(
+        space.name,
+        names | folder_plan.COMPANIONS,
+        folder_plan.exported_files(state, loaded),
+        overwrite=overwrite,
+        revision=revision,
+        owner=bank_record.identity(space.header),
+    )
     later: int | None = None
     if isinstance(target, ObjectPlace):
-        assert space.header is not None
-        plan, later = await object_io.export_to(
-            target,
-            every,
-            bank,
-            space=space.name,
-            owner=bank_record.identity(space.header),
-            revision=revision,
-            overwrite=overwrite,
-        )
+        plan, later = await object_io.export_to(target, bank)
     else:
-        plan = await asyncio.to_thread(
-            folder_io.export_to,
-            target,
-            every,
-            bank,
-            space=space.name,
-            revision=revision,
-            overwrite=overwrite,
-        )
+        plan = await asyncio.to_thread(folder_io.export_to, target, bank)
     plan = folder_plan.without_companions(plan, names)
-    named = where if isinstance(target, ObjectPlace) else target
-    return ExportReport(named, revision, plan.write, plan.unchanged, plan.remove, plan.kept, later)
+    return ExportReport(
+        str(target), revision, plan.write, plan.unchanged, plan.remove, plan.kept, later
+    )
 
 
 async def load(
@@ -319,15 +312,12 @@ async def load(
     rules = await space.rules()
     async with _bank_lease(space) as lease:
         state = await space.records.state(rules)
-        names, bank = _names(rules, state), folder_plan.bank_files(state, await _loaded(space))
+        files = folder_plan.bank_files(state, await _loaded(space))
+        bank = ExchangedBank(space.name, _names(rules, state), files, overwrite=overwrite)
         if isinstance(target, ObjectPlace):
-            plan, texts = await object_io.read_from(
-                target, names, bank, space=space.name, overwrite=overwrite
-            )
+            plan, texts = await object_io.read_from(target, bank)
         else:
-            plan, texts = await asyncio.to_thread(
-                folder_io.read_from, target, names, bank, space=space.name, overwrite=overwrite
-            )
+            plan, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
             loaded = [
@@ -340,7 +330,7 @@ async def load(
                 raise await space.refused()
     before = state.texts
     return LoadReport(
-        str(target.url) if isinstance(target, ObjectPlace) else target,
+        str(target),
         planned.state.meta.revision if planned else None,
         plan.created,
         plan.updated,
