@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -25,24 +25,30 @@ from hiermem.core.calls import request_limits
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.chunks import Chunk, chunk_number
 from hiermem.core.extraction.finish import finish
 from hiermem.core.extraction.graph import ResultBasis
-from hiermem.core.extraction.plan import ChunkAgenda, ExtractionProgress, ExtractionReport, Failure
-from hiermem.core.extraction.record import detail, failure_detail
+from hiermem.core.extraction.plan import (
+    ChunkReport,
+    ExtractionProgress,
+    ExtractionReport,
+    Failure,
+    PhaseReport,
+)
 from hiermem.core.extraction.reduce import Graph, ground, reduce
+from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun, extract_chunk, prompts_key
+from hiermem.engine.extraction.records import CHUNK
 from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
-from hiermem.engine.extraction.report import report_of, with_summary
 from hiermem.engine.extraction.split import SplitSession, split
 from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
-from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
@@ -151,7 +157,7 @@ async def _open_run(
 
 @dataclass(slots=True)
 class _Extraction:
-    """One run: the chunks in progress, and the results so far."""
+    """One run: the chunks in progress, and the results so far, by the chunks' ids."""
 
     run: ExtractionRun
     parts: SplitSession
@@ -172,12 +178,13 @@ class _Extraction:
         async with run:
             await run.begin()
             await self._map(await self._agenda())
-            self.report = await self._reduce(self._report(plan.outcome_of(
+            outcome = plan.outcome_of(
                 chunks=len(self.parts.chunks),
                 done=[id_ for id_, result in self.results.items() if result.stored],
                 failures=self.failures,
                 options=run.policy,
-            )))  # fmt: skip
+            )
+            self.report = await self._reduce(self._report(outcome))
             run.outcome = self.report.outcome
         # Recorded before it is returned: an extraction that is not on record did not succeed.
         report = replace(self._with_costs(self.report), seconds=time.monotonic() - self.begun)
@@ -188,33 +195,37 @@ class _Extraction:
         )  # fmt: skip
         return report
 
-    async def _agenda(self) -> ChunkAgenda:
+    async def _agenda(self) -> Sequence[Chunk]:
+        """Note what is reused and what fails at once; return the chunks to make."""
         run = self.run
-        stored = await run.records.stored()
-        chunk_agenda = plan.chunk_agenda(
-            self.parts.chunks, stored, run.policy, room=run.room, answer=run.answer
+        make, reuse, fail = plan.chunk_agenda(
+            self.parts.chunks,
+            await run.records.stored(),
+            run.policy,
+            room=run.room,
+            answer=run.answer,
         )
-        by_id = {chunk.id: chunk for chunk in self.parts.chunks}
-        for id_, each in chunk_agenda.reuse.items():
-            self.results[id_] = ChunkResult(by_id[id_], each, reused=True)
-        if others := {
-            by_id[id_].input_hash
-            for id_, each in chunk_agenda.reuse.items()
-            if run.way not in each.ways
-        }:
+        failed = {failure.id: failure for failure in fail}
+        others: set[str] = set()
+        for chunk in self.parts.chunks:
+            if (stored := reuse.get(chunk.id)) is not None:
+                self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
+                others |= set() if run.way in stored.ways else {chunk.input_hash}
+            elif chunk.id in failed:
+                self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
+        if others:
             await run.records.adopt(others, run.way)
-        if chunk_agenda.fail:
-            await run.fail(*chunk_agenda.fail)
-        for failure in chunk_agenda.fail:
-            self.failures.append(failure)
-            self.results[failure.id] = ChunkResult(by_id[failure.id], failure=failure)
-        return chunk_agenda
+        if fail:
+            self.failures += fail
+            run.failures += fail
+            await run.put()
+        return make
 
     # -- map
 
-    async def _map(self, chunk_agenda: ChunkAgenda) -> None:
+    async def _map(self, make: Sequence[Chunk]) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
-        run, pending = self.run, list(reversed(chunk_agenda.make))
+        run, pending = self.run, list(reversed(make))
         # A local model only computes, so a second task is enough to read and write meanwhile.
         concurrent = run.policy.concurrency if run.llm.remote else min(2, run.policy.concurrency)
         self._report_progress()
@@ -244,23 +255,21 @@ class _Extraction:
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             result = task.result()
-            self.results[result.chunk.id] = result
-            if result.failure is not None:
-                self.failures.append(result.failure)
+            self.results[result.node.id] = result
+            self.failures += [result.failure] if result.failure is not None else []
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
     def _report_progress(self, *, done: bool = False) -> None:
         """Report the progress; ``done``: all of it is done."""
         if self.on_progress is None:
             return
-        leased_elsewhere = len(self.run.leased_elsewhere)
+        waiting = len(self.run.leased_elsewhere)
         if self.summary is not None:
-            self.on_progress(ExtractionProgress("reduce", int(done), 1, waiting=leased_elsewhere))
-            return
-        result, total = len(self.results), len(self.parts.chunks)
-        self.on_progress(
-            ExtractionProgress("map", result, total, len(self.failures), leased_elsewhere)
-        )
+            progress = ExtractionProgress("reduce", int(done), 1, waiting=waiting)
+        else:
+            made, total = len(self.results), len(self.parts.chunks)
+            progress = ExtractionProgress("map", made, total, len(self.failures), waiting)
+        self.on_progress(progress)
 
     # -- reduce
 
@@ -269,7 +278,11 @@ class _Extraction:
         run, begun = self.run, time.monotonic()
         if report.outcome == "error":
             return report
-        answered = [result for result in self.results.values() if result.stored is not None]
+        answered = [
+            (chunk, result.stored)
+            for chunk in self.parts.chunks
+            if (result := self.results.get(chunk.id)) is not None and result.stored is not None
+        ]
         graph = await asyncio.to_thread(_graph, answered)
         self.summary = summary = SummaryReduction()
         self._report_progress()
@@ -277,20 +290,34 @@ class _Extraction:
         try:
             await summarise(run, summary, [text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
-            report = with_summary(report, summary, seconds=time.monotonic() - begun)
+            report = _with_summary(report, summary, seconds=time.monotonic() - begun)
             state = replace(report.reduce, state="failed")
             return replace(report, outcome="error", stopped=run.budget.stopped, reduce=state)
-        report = with_summary(report, summary, seconds=time.monotonic() - begun)
+        report = _with_summary(report, summary, seconds=time.monotonic() - begun)
         report = replace(report, stopped=run.budget.stopped)
         # An unfit summary does not abort: one that the model never gets right would cost every run
         # its result.
         lost = summary.failure is not None and not summary.unfit
         if lost and run.policy.on_chunk_failure == "abort":
             return replace(report, outcome="error")
-        vector, stored = await self._store_result(report, graph, summary, answered)
+        # The run is on record before the result is stored: where that cannot be written, nothing
+        # is.
+        there = {chunk.id for chunk, _ in answered}
+        missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
+        vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
+        self.report = report
+        await run.put(whole=True)
+        basis = ResultBasis(
+            messages=run.record.messages,
+            input=self.parts.input,
+            tokens=sum(chunk.tokens for chunk, _ in answered),
+            whole=not missing,
+            degraded=summary.degraded,
+        )
+        stored = await store_result(run, vector, basis)
         if whole:
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
-            await run.records.prune(hashes, way=run.way, strategy=run.strategy)
+            await run.records.prune(CHUNK, hashes, way=run.way, strategy=run.strategy)
         self._report_progress(done=True)
         state = replace(
             report.reduce,
@@ -300,31 +327,64 @@ class _Extraction:
         outcome: Literal["ok", "partial"] = "partial" if summary.broken or not whole else "ok"
         return replace(report, tri_vector=vector, outcome=outcome, kept=stored, reduce=state)
 
-    async def _store_result(
-        self,
-        report: ExtractionReport,
-        graph: Graph,
-        summary: SummaryReduction,
-        answered: Sequence[ChunkResult],
-    ) -> tuple[TriVector, bool]:
-        """Make the result and store it; return whether it became the session's own."""
-        run, there = self.run, {result.chunk.id for result in answered}
-        missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
-        vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
-        # The run is on record before the result is stored: where that cannot be written, nothing
-        # is.
-        self.report = report
-        await run.put(whole=True)
-        basis = ResultBasis(
-            messages=run.record.messages,
-            input=self.parts.input,
-            tokens=sum(result.chunk.tokens for result in answered),
-            whole=not missing,
-            degraded=summary.degraded,
-        )
-        return vector, await store_result(run, vector, basis)
+    # -- the report
 
-    # -- telling
+    def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
+        """Report what became of the chunks; the terms are those of ``core.extraction.plan``."""
+        run, parts = self.run, self.parts
+        chunks = tuple(map(self._chunk_report, parts.chunks))
+        chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
+            "over_threshold" if parts.chunked else "under_threshold"
+        )
+        return ExtractionReport(
+            session_id=run.session_id,
+            run_id=run.run_id,
+            outcome=outcome,
+            tri_vector=None,
+            chunks=chunks,
+            failures=tuple(sorted(self.failures, key=lambda each: chunk_number(each.id))),
+            map=PhaseReport(
+                "failed" if outcome == "error" else outcome,
+                calls=sum(each.calls for each in chunks),
+                tokens_in=sum(each.tokens_in for each in chunks),
+                tokens_out=sum(each.tokens_out for each in chunks),
+                seconds=self.mapped,
+            ),
+            reduce=PhaseReport(),
+            chunked=parts.chunked,
+            chunking="unknown_window" if run.limit.tokens is None else chunking,
+            estimate=parts.estimate,
+            threshold=run.limit.tokens,
+            model=run.llm.name,
+            live=run.llm.remote,
+            single_pass_tokens=parts.overhead + parts.tokens,
+            chunked_tokens=sum(each.request_tokens for each in chunks),
+            seconds=time.monotonic() - self.begun,
+            stopped=run.budget.stopped,
+            messages=run.record.messages,
+        )
+
+    def _chunk_report(self, chunk: Chunk) -> ChunkReport:
+        result = self.results.get(chunk.id) or ChunkResult(chunk, 0)
+        failure = result.failure
+        return ChunkReport(
+            id=chunk.id,
+            span=chunk.span,
+            status=result.status,
+            turns=chunk.turns,
+            messages=chunk.messages,
+            tokens=chunk.tokens,
+            request_tokens=self.parts.overhead + chunk.tokens,
+            oversized=chunk.oversized,
+            input_hash=chunk.input_hash,
+            reason=failure.reason if failure else None,
+            detail=failure.detail if failure else "",
+            calls=result.calls,
+            tokens_in=result.tokens_in,
+            tokens_out=result.tokens_out,
+            seconds=result.seconds,
+            spans=chunk.spans,
+        )
 
     def _with_costs(self, report: ExtractionReport) -> ExtractionReport:
         """Add what is known only at the end: the cost, and the unknown calls."""
@@ -336,17 +396,6 @@ class _Extraction:
             retry_after=budget.retry_after,
         )
 
-    def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
-        return report_of(
-            self.run,
-            self.parts,
-            outcome,
-            results=self.results,
-            failures=self.failures,
-            mapped=self.mapped,
-            seconds=time.monotonic() - self.begun,
-        )
-
     async def _keep_finished(self) -> None:
         """Note the results of the tasks that finished while the run was ending early."""
         for task in self.tasks:
@@ -355,22 +404,42 @@ class _Extraction:
         self.mapped = self.mapped or time.monotonic() - self.begun
         self.report = self._report("error")
         if self.summary is not None:
-            self.report = with_summary(self.report, self.summary, seconds=0.0)
+            self.report = _with_summary(self.report, self.summary, seconds=0.0)
         self.report = replace(self.report, failures=tuple(self.run.failures))
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         """Return what the journal says of the run."""
         if outcome == "running" or self.report is None:
-            failures = [failure_detail(failure) for failure in self.run.failures]
+            failures = [asdict(failure) for failure in self.run.failures]
             return {"model": self.run.llm.name, "failures": failures}
-        return detail(self._with_costs(self.report))
+        return plan.detail(self._with_costs(self.report))
 
 
-def _graph(answered: Sequence[ChunkResult]) -> Graph:
+def _with_summary(
+    report: ExtractionReport, summary: SummaryReduction, *, seconds: float
+) -> ExtractionReport:
+    """Add what the reduction of the summary took so far, and its failure."""
+    failed = summary.failure is not None
+    return replace(
+        report,
+        chunked_tokens=report.chunked_tokens + summary.asked,
+        failures=report.failures + ((summary.failure,) if summary.failure else ()),
+        rounds=summary.rounds,
+        degraded=summary.degraded,
+        reduce=PhaseReport(
+            "failed" if failed else "ok",
+            calls=summary.calls,
+            tokens_in=summary.tokens_in,
+            tokens_out=summary.tokens_out,
+            seconds=seconds,
+        ),
+    )
+
+
+def _graph(answered: Sequence[tuple[Chunk, StoredAnswer]]) -> Graph:
     """Ground the answers in their chunks and reduce them."""
     grounded: list[Graph] = []
-    for result in answered:
-        answer = result.stored.value() if result.stored else None
-        if result.stored is not None and answer is not None:
-            grounded.append(ground(answer, result.chunk, dropped=result.stored.dropped))
+    for chunk, stored in answered:
+        if (answer := stored.value()) is not None:
+            grounded.append(ground(answer, chunk, dropped=stored.dropped))
     return reduce(grounded)
