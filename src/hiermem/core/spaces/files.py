@@ -21,20 +21,13 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
+from hiermem.core.spaces import sections
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
 from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
 from hiermem.core.spaces.loss import lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.rules import Rules
-from hiermem.core.spaces.sections import (
-    EditError,
-    apply_edit,
-    front_matter,
-    plain,
-    twice,
-    unclosed,
-)
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
@@ -313,11 +306,11 @@ def _check_content(text: str, held: str) -> None:
         raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
         raise _WrongError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
-    if (front := front_matter(text)) and front != front_matter(held):
+    if (front := sections.front_matter(text)) and front != sections.front_matter(held):
         raise _WrongError("content", "it has front matter; write pure Markdown without it")
-    if unclosed(text) and not unclosed(held):
+    if sections.unclosed(text) and not sections.unclosed(held):
         raise _WrongError("content", "it opens a code block or a comment and does not close it")
-    if twice(text) > twice(held):
+    if sections.twice(text) > sections.twice(held):
         raise _WrongError(
             "content", "a heading stands twice under one heading; write each section once"
         )
@@ -332,12 +325,12 @@ def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
     deleted: set[str] = set()
     for number, edit in enumerate(file.edits, start=1):
         where = f"edit {number} ({edit.operation})"
-        if edit.operation in ("replace", "delete") and plain(edit.heading) in touched:
+        if edit.operation in ("replace", "delete") and sections.plain(edit.heading) in touched:
             raise _WrongError("edits", f"{where}: an earlier edit changed that section already")
-        touched.add(plain(edit.heading))
+        touched.add(sections.plain(edit.heading))
         try:
-            after = apply_edit(text, edit, hidden=hidden)
-        except EditError as error:
+            after = sections.apply_edit(text, edit, hidden=hidden)
+        except sections.EditError as error:
             raise _WrongError("edits", f"{where}: {error}") from None
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
@@ -353,7 +346,7 @@ def _unwrapped(content: str) -> str:
     """Remove the code block into which models like to put a whole file."""
     lines = content.strip().splitlines()
     wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
-    if wrapped and lines[-1].strip() == "```" and not unclosed("\n".join(lines[1:-1])):
+    if wrapped and lines[-1].strip() == "```" and not sections.unclosed("\n".join(lines[1:-1])):
         return "\n".join(lines[1:-1])
     return content
 

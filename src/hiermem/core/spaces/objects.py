@@ -32,16 +32,6 @@ from datetime import timedelta
 from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
-from hiermem.core.spaces.folder import (
-    COMPANIONS,
-    MANIFEST,
-    ExchangedBank,
-    ExportPlan,
-    FolderEntry,
-    LoadPlan,
-    Manifest,
-    text_hash,
-)
 from hiermem.errors import UsageError
 
 #: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
@@ -169,7 +159,7 @@ class ObjectManifest:
     which the copies and the bank last agreed.
     """
 
-    copies: Manifest
+    copies: folder_plan.Manifest
     owner: str = ""
     generation: int = 0
     objects: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -219,8 +209,8 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         pass
     raise UsageError(
-        f"{MANIFEST} in {place} cannot be read: it is damaged, or of a newer version; update "
-        "hiermem, or remove it and export again"
+        f"{folder_plan.MANIFEST} in {place} cannot be read: it is damaged, or of a newer version; "
+        "update hiermem, or remove it and export again"
     )
 
 
@@ -232,7 +222,7 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
 class Copy:
     """A copy as it was found; ``own`` says that its content is what an export wrote there."""
 
-    entry: FolderEntry = None
+    entry: folder_plan.FolderEntry = None
     digest: str = ""
     own: bool = False
     generation: int = 0
@@ -256,7 +246,9 @@ def _agreed(name: str, copy: Copy, manifest: ObjectManifest) -> bool:
     if copy.own:
         return True
     entry = copy.entry
-    return isinstance(entry, str) and text_hash(entry) in manifest.copies.files.get(name, ())
+    return isinstance(entry, str) and folder_plan.text_hash(entry) in manifest.copies.files.get(
+        name, ()
+    )
 
 
 def may_replace(found: Copy, ours: str, *, generation: int) -> bool:
@@ -281,14 +273,18 @@ class ObjectExport:
     that is there says it all.
     """
 
-    copies: ExportPlan
+    copies: folder_plan.ExportPlan
     manifest: ObjectManifest
     new: tuple[str, ...] = ()
     switch: bool = True
 
 
 def export(
-    bank: ExchangedBank, copies: Mapping[str, Copy], held: ObjectManifest | None, *, place: str
+    bank: folder_plan.ExchangedBank,
+    copies: Mapping[str, Copy],
+    held: ObjectManifest | None,
+    *,
+    place: str,
 ) -> ObjectExport:
     """Decide an export of a revision that is not older than what the storage holds.
 
@@ -299,15 +295,15 @@ def export(
     ``bank.overwrite`` is set.
     """
     hashes = {name: content_hash(file.text.encode()) for name, file in bank.files.items()}
-    before = held or ObjectManifest(Manifest(bank.space))
+    before = held or ObjectManifest(folder_plan.Manifest(bank.space))
     if held is not None and not bank.overwrite:
         _check_owner(bank, hashes, held, place=place)
     known = {name: before.copies.files.get(name, ()) for name in {*before.copies.files, *copies}}
     for name, copy in copies.items():
         if copy.own and isinstance(copy.entry, str):
-            known[name] = (*known[name], text_hash(copy.entry))
+            known[name] = (*known[name], folder_plan.text_hash(copy.entry))
     agreed = replace(before.copies, files={name: each for name, each in known.items() if each})
-    found: dict[str, FolderEntry] = {name: copy.entry for name, copy in copies.items()}
+    found: dict[str, folder_plan.FolderEntry] = {name: copy.entry for name, copy in copies.items()}
     plan = folder_plan.export(bank.files, found, agreed, overwrite=bank.overwrite)
     # With ``overwrite`` nothing is taken as being there, which mends what somebody damaged.
     reused = {
@@ -333,7 +329,7 @@ def _digest(key: str) -> str:
 
 
 def _check_owner(
-    bank: ExchangedBank, hashes: Mapping[str, str], held: ObjectManifest, *, place: str
+    bank: folder_plan.ExchangedBank, hashes: Mapping[str, str], held: ObjectManifest, *, place: str
 ) -> None:
     """Raise UsageError where the revision that is there has not become this one."""
     if held.owner != bank.owner:
@@ -341,8 +337,10 @@ def _check_owner(
             f"{place} holds the bank of a space of the same name in another store, or of one that "
             "was erased; give another prefix, or overwrite=True to replace it"
         )
-    theirs = {name: each for name, each in held.hashes.items() if name not in COMPANIONS}
-    ours = {name: each for name, each in hashes.items() if name not in COMPANIONS}
+    theirs = {
+        name: each for name, each in held.hashes.items() if name not in folder_plan.COMPANIONS
+    }
+    ours = {name: each for name, each in hashes.items() if name not in folder_plan.COMPANIONS}
     if held.copies.revision == bank.revision and theirs != ours:
         raise UsageError(
             f"{place} holds another revision {bank.revision} of this bank, as after the store was "
@@ -380,17 +378,17 @@ def wanted_object(name: str, copy: Copy, held: ObjectManifest | None) -> str | N
 
 
 def load(
-    bank: ExchangedBank,
+    bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
-    objects: Mapping[str, FolderEntry],
+    objects: Mapping[str, folder_plan.FolderEntry],
     held: ObjectManifest | None,
-) -> tuple[LoadPlan, dict[str, str]]:
+) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
     ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and the texts.
     """
-    manifest = held or ObjectManifest(Manifest(bank.space))
-    found: dict[str, FolderEntry] = {}
+    manifest = held or ObjectManifest(folder_plan.Manifest(bank.space))
+    found: dict[str, folder_plan.FolderEntry] = {}
     known = dict(manifest.copies.files)
     for name, copy in copies.items():
         if name in objects:
@@ -400,12 +398,12 @@ def load(
         # What the manifest names, the bank of its owner had.
         entry = found.get(name)
         if isinstance(entry, str) and (name in objects or _agreed(name, copy, manifest)):
-            known[name] = (*known.get(name, ()), text_hash(entry))
+            known[name] = (*known.get(name, ()), folder_plan.text_hash(entry))
     agreed = replace(manifest.copies, files=known)
     return folder_plan.load(bank.files, found, agreed, overwrite=bank.overwrite)
 
 
-def read_object(name: str, data: bytes | None, key: str, *, place: str) -> FolderEntry:
+def read_object(name: str, data: bytes | None, key: str, *, place: str) -> folder_plan.FolderEntry:
     """Return an object's text. Raises UsageError where its content is not what its name says."""
     if data is None or content_hash(data) != _digest(key):
         raise UsageError(

@@ -28,13 +28,6 @@ from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, chunk_number
 from hiermem.core.extraction.finish import finish
 from hiermem.core.extraction.graph import ResultBasis
-from hiermem.core.extraction.plan import (
-    ChunkReport,
-    ExtractionProgress,
-    ExtractionReport,
-    Failure,
-    PhaseReport,
-)
 from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -50,7 +43,7 @@ from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
 
-Progress: TypeAlias = Callable[[ExtractionProgress], object]
+Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
 #: The most seconds that calls in flight are awaited after an error.
 _DRAIN: Final = 30.0
@@ -70,7 +63,7 @@ async def extract(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> ExtractionReport:
+) -> plan.ExtractionReport:
     """Extract the session as it is now and store the result; return what was done.
 
     ``max_calls``, ``max_tokens`` and ``deadline`` (seconds from now) end the run before they are
@@ -163,14 +156,14 @@ class _Extraction:
     parts: SplitSession
     on_progress: Progress | None
     results: dict[str, ChunkResult] = field(default_factory=dict[str, ChunkResult])
-    failures: list[Failure] = field(default_factory=list[Failure])
+    failures: list[plan.Failure] = field(default_factory=list[plan.Failure])
     tasks: set[asyncio.Task[ChunkResult]] = field(default_factory=set["asyncio.Task[ChunkResult]"])
     begun: float = field(default_factory=time.monotonic)
     mapped: float = 0.0
     summary: SummaryReduction | None = None
-    report: ExtractionReport | None = None
+    report: plan.ExtractionReport | None = None
 
-    async def execute(self) -> ExtractionReport:
+    async def execute(self) -> plan.ExtractionReport:
         """Map, reduce, store and record."""
         run = self.run
         run.report_progress = self._report_progress
@@ -265,15 +258,15 @@ class _Extraction:
             return
         waiting = len(self.run.leased_elsewhere)
         if self.summary is not None:
-            progress = ExtractionProgress("reduce", int(done), 1, waiting=waiting)
+            progress = plan.ExtractionProgress("reduce", int(done), 1, waiting=waiting)
         else:
             made, total = len(self.results), len(self.parts.chunks)
-            progress = ExtractionProgress("map", made, total, len(self.failures), waiting)
+            progress = plan.ExtractionProgress("map", made, total, len(self.failures), waiting)
         self.on_progress(progress)
 
     # -- reduce
 
-    async def _reduce(self, report: ExtractionReport) -> ExtractionReport:
+    async def _reduce(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
         """Reduce what was answered, unless the run is to have no result."""
         run, begun = self.run, time.monotonic()
         if report.outcome == "error":
@@ -329,28 +322,28 @@ class _Extraction:
 
     # -- the report
 
-    def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
+    def _report(self, outcome: Literal["ok", "partial", "error"]) -> plan.ExtractionReport:
         """Report what became of the chunks; the terms are those of ``core.extraction.plan``."""
         run, parts = self.run, self.parts
         chunks = tuple(map(self._chunk_report, parts.chunks))
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
             "over_threshold" if parts.chunked else "under_threshold"
         )
-        return ExtractionReport(
+        return plan.ExtractionReport(
             session_id=run.session_id,
             run_id=run.run_id,
             outcome=outcome,
             tri_vector=None,
             chunks=chunks,
             failures=tuple(sorted(self.failures, key=lambda each: chunk_number(each.id))),
-            map=PhaseReport(
+            map=plan.PhaseReport(
                 "failed" if outcome == "error" else outcome,
                 calls=sum(each.calls for each in chunks),
                 tokens_in=sum(each.tokens_in for each in chunks),
                 tokens_out=sum(each.tokens_out for each in chunks),
                 seconds=self.mapped,
             ),
-            reduce=PhaseReport(),
+            reduce=plan.PhaseReport(),
             chunked=parts.chunked,
             chunking="unknown_window" if run.limit.tokens is None else chunking,
             estimate=parts.estimate,
@@ -364,10 +357,10 @@ class _Extraction:
             messages=run.record.messages,
         )
 
-    def _chunk_report(self, chunk: Chunk) -> ChunkReport:
+    def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
         result = self.results.get(chunk.id) or ChunkResult(chunk, 0)
         failure = result.failure
-        return ChunkReport(
+        return plan.ChunkReport(
             id=chunk.id,
             span=chunk.span,
             status=result.status,
@@ -386,7 +379,7 @@ class _Extraction:
             spans=chunk.spans,
         )
 
-    def _with_costs(self, report: ExtractionReport) -> ExtractionReport:
+    def _with_costs(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
         """Add what is known only at the end: the cost, and the unknown calls."""
         budget = self.run.budget
         return replace(
@@ -416,8 +409,8 @@ class _Extraction:
 
 
 def _with_summary(
-    report: ExtractionReport, summary: SummaryReduction, *, seconds: float
-) -> ExtractionReport:
+    report: plan.ExtractionReport, summary: SummaryReduction, *, seconds: float
+) -> plan.ExtractionReport:
     """Add what the reduction of the summary took so far, and its failure."""
     failed = summary.failure is not None
     return replace(
@@ -426,7 +419,7 @@ def _with_summary(
         failures=report.failures + ((summary.failure,) if summary.failure else ()),
         rounds=summary.rounds,
         degraded=summary.degraded,
-        reduce=PhaseReport(
+        reduce=plan.PhaseReport(
             "failed" if failed else "ok",
             calls=summary.calls,
             tokens_in=summary.tokens_in,

@@ -19,16 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from hiermem.core.calls.backoff import back_off
+from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.folder import (
-    MANIFEST,
-    MAX_BYTES,
-    BankFile,
-    ExchangedBank,
-    ExportPlan,
-    FolderEntry,
-    LoadPlan,
-)
 from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy, ObjectManifest
 from hiermem.errors import ConditionalWriteError, FolderError
 
@@ -102,7 +94,9 @@ class ObjectPlace:
         return str(self.url)
 
 
-async def export_to(place: ObjectPlace, bank: ExchangedBank) -> tuple[ExportPlan, int | None]:
+async def export_to(
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
+) -> tuple[folder_plan.ExportPlan, int | None]:
     """Make the storage hold the bank's revision, unless it holds a later one of the same space.
 
     Returns what was done with the copies, and the number of a later revision that is there. Raises
@@ -114,7 +108,7 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> tuple[ExportPlan
         held, version = await _manifest(place, bank)
         there = 0 if held is None or held.owner != bank.owner else held.copies.revision
         if there > bank.revision:
-            return ExportPlan(), there
+            return folder_plan.ExportPlan(), there
         # Of all names, because an export that was killed may have left a copy of a file that went.
         copies = {name: await _copy(place, name) for name in sorted({*bank.files, *bank.names})}
         found = {name: copy for name, (copy, _) in copies.items()}
@@ -125,7 +119,7 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> tuple[ExportPlan
                 # Where it is there already, it is the same: its name is its hash.
                 await _put(place, key, bank.files[name].text.encode(), None)
             text = objects.write_manifest(plan.manifest).encode()
-            if await _put(place, MANIFEST, text, version, kind=".json") is None:
+            if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next look says which.
                 await _pause(turn)
                 continue
@@ -135,7 +129,9 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> tuple[ExportPlan
     raise _busy(place)
 
 
-async def read_from(place: ObjectPlace, bank: ExchangedBank) -> tuple[LoadPlan, dict[str, str]]:
+async def read_from(
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
+) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
     """Read one whole revision, and what people made of its copies; return plan and texts.
 
     Nothing is written. Raises FolderError where nothing is there or it cannot be read, UsageError
@@ -200,10 +196,10 @@ async def _try_conditions(place: ObjectPlace) -> None:
 
 
 async def _manifest(
-    place: ObjectPlace, bank: ExchangedBank
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
 ) -> tuple[ObjectManifest | None, Mapping[str, str] | None]:
     """Return the manifest and its version, or None twice where there is none."""
-    found = await _get(place, MANIFEST)
+    found = await _get(place, folder_plan.MANIFEST)
     if found is None:
         return None, None
     text = (found.data or b"").decode("utf-8", "replace")
@@ -222,9 +218,9 @@ async def _copy(place: ObjectPlace, name: str) -> tuple[Copy, Mapping[str, str] 
 
 async def _objects(
     place: ObjectPlace, copies: Mapping[str, Copy], held: ObjectManifest | None
-) -> dict[str, FolderEntry] | None:
+) -> dict[str, folder_plan.FolderEntry] | None:
     """Return the texts of the revision that are not in the copies; None where one is gone."""
-    texts: dict[str, FolderEntry] = {}
+    texts: dict[str, folder_plan.FolderEntry] = {}
     for name, copy in copies.items():
         if (wanted := objects.wanted_object(name, copy, held)) is None:
             continue
@@ -237,10 +233,10 @@ async def _objects(
 
 async def _write_copies(
     place: ObjectPlace,
-    files: Mapping[str, BankFile],
+    files: Mapping[str, folder_plan.BankFile],
     copies: Mapping[str, tuple[Copy, Mapping[str, str] | None]],
     export: objects.ObjectExport,
-) -> ExportPlan:
+) -> folder_plan.ExportPlan:
     """Write and remove the copies for people; return the plan, with what was left alone after all.
 
     The revision is stored already, so what fails here is made good by the next export.
@@ -254,7 +250,7 @@ async def _write_copies(
         copy, version = await _copy(place, name)
         if version == copies[name][1] and copy.entry is not None:
             await _delete(place, place.url.key(name))
-    return ExportPlan(
+    return folder_plan.ExportPlan(
         tuple(name for name in plan.write if name not in left),
         plan.unchanged,
         plan.remove,
@@ -308,7 +304,7 @@ async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
 async def _get(place: ObjectPlace, name: str) -> StoredObject | None:
     """Return what has this name below the prefix."""
     key = place.url.key(name)
-    return await _retried(lambda: place.storage.get(key, most=MAX_BYTES))
+    return await _retried(lambda: place.storage.get(key, most=folder_plan.MAX_BYTES))
 
 
 async def _delete(place: ObjectPlace, key: str) -> None:
