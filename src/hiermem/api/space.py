@@ -76,10 +76,10 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError and UsageError. Nothing was written then.
         """
-        note_input = note_engine.read_note_input(
-            text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
-        )
-        return await note_engine.note(self._context, note_input)
+        return await note_engine.note(
+            self._context, text, agent=agent, category=category, tags=tags, timestamp=timestamp,
+            sources=sources,
+        )  # fmt: skip
 
     async def consolidate(
         self,

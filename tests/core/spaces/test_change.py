@@ -67,9 +67,8 @@ async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
     for at, text in enumerate(texts):
         found = await records(store, kept.SEQUENCE)
         counter = found[0] if found else None
-        _, writes = kept.new_note(
-            "x", text, timestamp=NOW, counter=counter, mark=f"{at:06x}", **more
-        )
+        draft = Note("", text, NOW, **more)
+        _, writes = kept.new_note("x", draft, counter=counter, mark=f"{at:06x}")
         assert await store.put_records(writes)
     return kept.live_notes(await records(store, kept.NOTE), await records(store, kept.BLOCKED))
 
@@ -264,11 +263,12 @@ async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(
     store = handle()
     for number, (shift, agent, category, tags) in enumerate(drawn):
         found = await records(store, kept.SEQUENCE)
-        _, writes = kept.new_note(
-            "x", f"{number}", timestamp=NOW + timedelta(hours=shift), mark="ffffff",
-            counter=found[0] if found else None, agent=agent, category=category, tags=tags,
-            sources=[("s", 1), ("s", 1), ("s/2", 3)],
+        draft = Note(
+            "", f"{number}", NOW + timedelta(hours=shift), agent=agent, category=category,
+            tags=tuple(tags), sources=(("s", 1), ("s", 1), ("s/2", 3)),
         )  # fmt: skip
+        counter = found[0] if found else None
+        _, writes = kept.new_note("x", draft, counter=counter, mark="ffffff")
         assert await store.put_records(writes)
     live = kept.live_notes(await records(store, kept.NOTE), [])
     order = sorted(range(len(drawn)), key=lambda n: drawn[n][0])
@@ -296,7 +296,7 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
         lambda: kept.read_space(record),
         lambda: kept.read_state("x", state().rules, files=[], synthesis=None, meta=record),
         lambda: kept.texts_at([record], 9),
-        lambda: kept.new_note("x", "t", timestamp=NOW, counter=record, mark="0"),
+        lambda: kept.new_note("x", Note("", "t", NOW), counter=record, mark="0"),
     ):
         with pytest.raises(StoreCorruptError, match="record 'key' of kind 'note/x' is damaged"):
             reading()

@@ -322,15 +322,12 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
     assert not (tmp_path / "out").exists()
     assert not await seen[3].lease("late").take()
     assert await left(store, "x") == before
-    draft = space_notes.read_note_input(
-        "late", agent="", category="", tags=(), timestamp=None, sources=()
-    )
     if anew:
-        await space_notes.note(seen[4], draft)
+        await space_notes.note(seen[4], "late")
         assert [note.text for note in await memory.space("x").notes()] == ["late"]
     else:
         with pytest.raises(NotFoundError):
-            await space_notes.note(seen[4], draft)
+            await space_notes.note(seen[4], "late")
         assert await left(store, "x") == []
 
 

@@ -142,20 +142,38 @@ def settle(
     if not placed:
         if problems:
             return None, tuple(problems)
-        none = _none_placed(shown)
-        said = f"{none.file}: {none.detail}"
+        detail = (
+            f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
+            '"notes" of a file that it went into, or under "dropped" with the reason'
+        )
+        none = AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
+        said = f"{_ANSWER}: {detail}"
         return Applied({}, shown.synthesis, (), unplaced=shown.notes, failed=(said,)), (none,)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
-    texts = {answer.files[at].name: edited.text for at, edited in left.items()}
-    removed = {answer.files[at].name: lost for at, (lost, _) in losses.items()}
-    applied = _applied(answer, shown, texts, lost=removed, failed=failed)
-    notes = dict(enumerate(shown.notes, 1))
     into = {at: answer.files[at].name for at in sorted(left)}
-    return replace(
-        applied,
+    texts = {into[at]: text for at, (text, _) in left.items()}
+    removed = {into[at]: lost for at, (lost, _) in losses.items()}
+    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
+    for rule_file in shown.rules.files:
+        if rule_file.name not in shown.texts:
+            taken.setdefault(rule_file.name, rule_file.skeleton)
+    changes = tuple(
+        FileChange(
+            name,
+            "updated" if name in shown.texts else "created",
+            removed.get(name, 0),
+            diff(name, shown.texts.get(name, ""), text),
+        )
+        for name, text in sorted(taken.items())
+    )
+    notes = dict(enumerate(shown.notes, 1))
+    return Applied(
+        texts=taken,
+        # A blank synthesis never replaces one with content.
+        synthesis=visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.synthesis,
         consumed=tuple(
             replace(
                 notes[number],
@@ -166,6 +184,11 @@ def settle(
         ),
         kept=tuple(notes[number] for number in sorted(kept)),
         unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
+        created=tuple(each.name for each in changes if each.change == "created"),
+        updated=tuple(each.name for each in changes if each.change == "updated"),
+        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
+        changes=changes,
+        failed=tuple(failed),
     ), tuple(problems)
 
 
@@ -181,7 +204,7 @@ def _takes(
         return [every & set(file.notes) for file in answer.files]
     every.difference_update(each.note for each in answer.dropped)
     return [
-        set() if at in drafts and drafts[at].text == shown.texts.get(file.name) else every
+        set() if at in drafts and drafts[at][0] == shown.texts.get(file.name) else every
         for at, file in enumerate(answer.files)
     ]
 
@@ -209,15 +232,6 @@ def _drops(
     return drops, problems
 
 
-def _none_placed(shown: NoteBatch) -> AnswerProblem:
-    """Return the problem of an answer that says of no note where it went."""
-    detail = (
-        f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
-        '"notes" of a file that it went into, or under "dropped" with the reason'
-    )
-    return AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
-
-
 def _losses(
     answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile], *, every: bool = False
 ) -> dict[int, tuple[int, int]]:
@@ -226,8 +240,8 @@ def _losses(
     With ``every``, the text of the answer's other files counts as written too: that is what was
     meant.
     """
-    texts = {answer.files[at].name: edited.text for at, edited in drafts.items()}
-    deleted = {answer.files[at].name: edited.deleted for at, edited in drafts.items()}
+    texts = {answer.files[at].name: text for at, (text, _) in drafts.items()}
+    deleted = {answer.files[at].name: lines for at, (_, lines) in drafts.items()}
     if every:
         others = (file for at, file in enumerate(answer.files) if at not in drafts)
         said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
@@ -245,12 +259,8 @@ class _WrongError(Exception):
         self.fault: AnswerFault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class _EditedFile:
-    """What one file would become, and the lines that were deleted with a reason."""
-
-    text: str
-    deleted: frozenset[str] = frozenset()
+#: What one file would become, and the lines that were deleted with a reason.
+_EditedFile: TypeAlias = tuple[str, frozenset[str]]
 
 
 def _draft(
@@ -275,9 +285,9 @@ def _draft(
     elif file.name in shown.outlined:
         raise _WrongError("edits", "its outline alone was shown; it can only be edited")
     else:
-        edited = _EditedFile(tidy(_unwrapped(file.content)))
-    _check_content(edited.text, held or "")
-    if not (file.notes or published) and _says_more(edited.text, held):
+        edited = tidy(_unwrapped(file.content)), frozenset()
+    _check_content(edited[0], held or "")
+    if not (file.notes or published) and _says_more(edited[0], held):
         raise _WrongError(
             "notes", "it names no notes; list the numbers of the notes that went into it"
         )
@@ -335,7 +345,7 @@ def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after
-    return _EditedFile(tidy(text), frozenset(deleted))
+    return tidy(text), frozenset(deleted)
 
 
 def _skeleton(rules: Rules, name: str) -> str:
@@ -353,42 +363,6 @@ def _unwrapped(content: str) -> str:
 
 # ---------------------------------------------------------------------------------------------
 # What is taken
-
-
-def _applied(
-    answer: BankAnswer,
-    shown: NoteBatch,
-    texts: Mapping[str, str],
-    *,
-    lost: Mapping[str, int],
-    failed: Sequence[str],
-) -> Applied:
-    """Build the result without its notes: ``texts``, with how many lines of each are ``lost``."""
-    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
-    for file in shown.rules.files:
-        if file.name not in shown.texts:
-            taken.setdefault(file.name, file.skeleton)
-    changes = [
-        FileChange(
-            name,
-            "updated" if name in shown.texts else "created",
-            lost.get(name, 0),
-            diff(name, shown.texts.get(name, ""), text),
-        )
-        for name, text in sorted(taken.items())
-    ]
-    synthesis = visible(answer.synthesis).strip()
-    return Applied(
-        texts=taken,
-        # A blank synthesis never replaces one with content.
-        synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
-        consumed=(),
-        created=tuple(each.name for each in changes if each.change == "created"),
-        updated=tuple(each.name for each in changes if each.change == "updated"),
-        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
-        changes=tuple(changes),
-        failed=tuple(failed),
-    )
 
 
 def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[int]]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -276,32 +276,19 @@ def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
 
 
 def new_note(
-    space: str,
-    text: str,
-    *,
-    timestamp: datetime,
-    counter: Record | None,
-    mark: str,
-    agent: str = "",
-    category: str = "",
-    tags: Sequence[str] = (),
-    sources: Sequence[tuple[str, int]] = (),
+    space: str, draft: Note, *, counter: Record | None, mark: str
 ) -> tuple[Note, tuple[RecordWrite, ...]]:
-    """Return a note and the writes that add it.
+    """Return ``draft`` with its key, and the writes that add it.
 
     ``counter`` is the record of kind ``note-sequence``, None before the first note; ``mark`` is six
     random hexadecimal digits. The writes fail if another note arrived meanwhile; then call this
     again. The note's sources are recorded separately, by ``sources``.
     """
     sequence = arrivals(counter) + 1
-    note = Note(
-        note_key(timestamp, sequence, mark),
-        text,
-        timestamp,
-        agent=agent,
-        category=category,
-        tags=tuple(tags),
-        sources=tuple(dict.fromkeys(sources)),
+    note = replace(
+        draft,
+        key=note_key(draft.timestamp, sequence, mark),
+        sources=tuple(dict.fromkeys(draft.sources)),
     )
     arrived = counter.version if counter else 0
     return note, (

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from hiermem.core import arguments
@@ -35,38 +33,6 @@ _MOST_SOURCES: Final = 1_024
 _MARK_BYTES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NoteInput:
-    """A note as the caller passed it, checked."""
-
-    text: str
-    agent: str
-    category: str
-    tags: tuple[str, ...]
-    timestamp: datetime | None
-    sources: tuple[tuple[str, int], ...]
-
-
-def read_note_input(
-    text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
-) -> NoteInput:
-    """Check the arguments of a note. Raises UsageError and InvalidTextError."""
-    checked = check(text, what="the note", cap=MAX_CONTENT)
-    if not checked.strip():
-        raise UsageError("the note is empty; it must say something")
-    named = arguments.names(tags, "tags")
-    if len(named) > _MOST_TAGS:
-        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
-    return NoteInput(
-        checked,
-        check(agent, what="agent", cap=MAX_NAME),
-        check(category, what="category", cap=MAX_NAME),
-        tuple(dict.fromkeys(named)),
-        None if timestamp is None else arguments.moment(timestamp, "timestamp"),
-        _sources(sources),
-    )
-
-
 def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
     if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
         raise UsageError(
@@ -83,13 +49,38 @@ def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-async def note(space: SpaceContext, note_input: NoteInput) -> Note:
+async def note(
+    space: SpaceContext,
+    text: Any,
+    *,
+    agent: Any = "",
+    category: Any = "",
+    tags: Any = (),
+    timestamp: Any = None,
+    sources: Any = (),
+) -> Note:
     """Add a note after all others. When this returns the note is durable.
 
-    Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
+    Raises UsageError and InvalidTextError for the arguments, NotFoundError for the space and for a
+    source that does not exist, RulesConflictError.
     """
+    checked = check(text, what="the note", cap=MAX_CONTENT)
+    if not checked.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    when = None if timestamp is None else arguments.moment(timestamp, "timestamp")
+    draft = Note(
+        "",
+        checked,
+        when or space.handle.clock(),
+        agent=check(agent, what="agent", cap=MAX_NAME),
+        category=check(category, what="category", cap=MAX_NAME),
+        tags=tuple(dict.fromkeys(named)),
+        sources=_sources(sources),
+    )
     await space.rules()
-    timestamp = note_input.timestamp or space.handle.clock()
     mark = secrets.token_hex(_MARK_BYTES)
     async with space.note_lock:
         for tried in range(_TRIES):
@@ -97,22 +88,12 @@ async def note(space: SpaceContext, note_input: NoteInput) -> Note:
                 # The space may have been erased: then the note is for the space that exists now.
                 await space.rules(reread=True)
             records = space.records
-            epochs = await _epochs(space, note_input.sources)
+            epochs = await _epochs(space, draft.sources)
             counter = await records.one(bank_record.SEQUENCE)
-            new, writes = bank_record.new_note(
-                space.name,
-                note_input.text,
-                timestamp=timestamp,
-                counter=counter,
-                mark=mark,
-                agent=note_input.agent,
-                category=note_input.category,
-                tags=note_input.tags,
-                sources=note_input.sources,
-            )
+            new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
             writes += tuple(
                 source_links.write_of(session_id, SourceLink(index, space.name, new.key))
-                for session_id, index in note_input.sources
+                for session_id, index in new.sources
             )
             if await records.put(writes, epochs=epochs, witness=_note_exists(records, new)):
                 return new

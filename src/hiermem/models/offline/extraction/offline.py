@@ -22,7 +22,7 @@ from hiermem.models.offline.extraction import speech
 from hiermem.models.offline.extraction.clause import clause
 from hiermem.models.offline.extraction.links import Link, links
 from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
-from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
+from hiermem.models.offline.extraction.strategy import strategy
 from hiermem.models.offline.extraction.things import Thing, collect
 from hiermem.protocols import SourceText
 from hiermem.types import Unit, trivector
@@ -147,7 +147,7 @@ def _fitted(
     things: Sequence[Thing],
     related: Sequence[Link],
     opened: Sequence[OpenItem],
-    lines: Sequence[StrategyLine],
+    lines: Sequence[trivector.AnswerStrategy],
     max_tokens: int,
     count: Callable[[str], int],
 ) -> trivector.Answer:
@@ -163,7 +163,7 @@ def _fitted(
             entities=tuple(_entity(thing, most) for thing in kept),
             relations=_relations(related, kept, int(len(related) * share)),
             deltas=tuple(map(_delta, opened[: int(len(opened) * softer)])),
-            strategy=tuple(map(_line, lines[len(lines) - int(len(lines) * softer) :])),
+            strategy=tuple(lines[len(lines) - int(len(lines) * softer) :]),
         )
         tokens = count(write(answer))
         if tokens <= max_tokens:
@@ -240,14 +240,6 @@ def _delta(item: OpenItem) -> trivector.AnswerDelta:
         text=item.text[: trivector.MOST_IN_LINE],
         open=item.open,
         messages=item.messages[: trivector.MOST_MESSAGES],
-    )
-
-
-def _line(line: StrategyLine) -> trivector.AnswerStrategy:
-    return trivector.AnswerStrategy(
-        kind=line.kind,
-        text=line.text[: trivector.MOST_IN_LINE],
-        messages=line.messages[: trivector.MOST_MESSAGES],
     )
 
 
