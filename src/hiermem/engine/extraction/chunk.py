@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -39,6 +39,9 @@ from hiermem.types.trivector import Answer
 
 T = TypeVar("T")
 
+#: The names of the templates for a chunk, and for the reduction of summaries.
+MAP: Final = "extract.map"
+JOIN: Final = "extract.reduce"
 #: Messages read at once.
 PAGE: Final = 1000
 #: Seconds between two checks of a chunk that another run is asking for.
@@ -51,9 +54,8 @@ class ExtractionRun(Run[WorkItem]):
     """The dependencies and the state of one extraction.
 
     ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` are
-    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for;
-    ``report_progress`` reports them. ``failures`` are those so far. Once ``halted``, nothing new
-    begins.
+    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for.
+    ``failures`` are those so far. Once ``halted``, nothing new begins.
     """
 
     record: SessionRecord
@@ -66,7 +68,6 @@ class ExtractionRun(Run[WorkItem]):
     records: ExtractionRecords = field(init=False)
     leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
-    report_progress: Callable[[], object] = field(init=False, default=lambda: None)
     halted: bool = field(init=False, default=False)
     _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
 
@@ -86,6 +87,9 @@ class ExtractionRun(Run[WorkItem]):
     def way(self) -> str:
         """The way in which this run splits the session."""
         return way_of(self.room, oversized=self.policy.oversized)
+
+    def report_progress(self) -> None:
+        """Report that chunks wait for other runs, or no longer do."""
 
     async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
         """Journal a failure at once, so that it is known whatever else fails; release the claim."""
@@ -126,11 +130,6 @@ class ChunkResult(CallState[WorkItem]):
         if self.failure is not None:
             return "failed"
         return "reused" if self.reused else "pending" if self.stored is None else "made"
-
-
-def prompts_key(*, join: bool = False) -> str:
-    """Return the name of the template for a chunk, or for the reduction of summaries."""
-    return "extract.reduce" if join else "extract.map"
 
 
 def limit_without_answer(run: ExtractionRun) -> int | None:
@@ -248,7 +247,7 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         if not inputs:
             return None
         return extract_prompt.request(
-            run.templates[prompts_key()],
+            run.templates[MAP],
             inputs,
             facts=run.facts(
                 first_at=min(stored.created_at for stored in messages),

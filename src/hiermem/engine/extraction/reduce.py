@@ -26,8 +26,9 @@ from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction.chunk import ExtractionRun, ask_for, await_other_run, prompts_key
-from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
+from hiermem.engine.extraction import records
+from hiermem.engine.extraction.chunk import JOIN, ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.records import ReduceStep, WorkItem
 from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
@@ -102,7 +103,7 @@ async def summarise(
             left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
         # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-        await run.records.prune(JOIN, keys, way=_way(run), strategy=run.strategy)
+        await run.records.prune(records.JOIN, keys, way=_way(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
 
@@ -123,7 +124,7 @@ async def _round(
         key = join_key(
             group,
             strategy=run.strategy,
-            template=run.templates[prompts_key(join=True)],
+            template=run.templates[JOIN],
             target=run.policy.summary_tokens,
         )
         keys.append(key)
@@ -222,7 +223,7 @@ def _way(run: ExtractionRun) -> str:
 def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
     record, target = run.record, run.policy.summary_tokens
     request = extract_prompt.join_request(
-        run.templates[prompts_key(join=True)],
+        run.templates[JOIN],
         texts,
         facts=run.facts(
             first_at=record.created_at,
@@ -242,7 +243,7 @@ def _room(run: ExtractionRun) -> int:
     if run.limit.tokens is None:
         return 1 << 40
     return extract_prompt.join_room(
-        run.templates[prompts_key(join=True)],
+        run.templates[JOIN],
         limit=run.limit.tokens,
         target=run.policy.summary_tokens,
         max_tokens=int(run.policy.summary_tokens * _HARD_RATIO),

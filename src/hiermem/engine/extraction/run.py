@@ -35,7 +35,7 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
-from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun, extract_chunk, prompts_key
+from hiermem.engine.extraction.chunk import JOIN, MAP, ChunkResult, ExtractionRun, extract_chunk
 from hiermem.engine.extraction.records import CHUNK
 from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
 from hiermem.engine.extraction.split import SplitSession, split
@@ -79,47 +79,25 @@ async def extract(
         deadline=deadline,
         parents=handle.journal_budget.parents_of(session_id),
     )
-    run = await _open_run(
-        handle, session_id, llm, for_model(options or ExtractionOptions(), llm),
-        budget=budget, prompts=prompts, sleep=sleep,
-    )  # fmt: skip
-    return await _Extraction(run, await split(run), on_progress).execute()
-
-
-async def _open_run(
-    handle: Handle,
-    session_id: str,
-    llm: LLM,
-    options: ExtractionOptions,
-    *,
-    budget: Budget,
-    prompts: Mapping[str, PromptTemplate | str] | None,
-    sleep: Callable[[float], Awaitable[None]],
-) -> ExtractionRun:
-    """Prepare one run, which is not begun yet; nothing is written.
-
-    Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
-    """
+    policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=sleep)
-    templates = {
-        name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
-    }
-    limit = request_limits.threshold(options, llm.context_window)
-    answer = request_limits.answer_tokens(options, window=llm.context_window, live=llm.remote)
-    template, count = templates[prompts_key()], handle.counter.count
+    templates = {name: shipped.load_named(name, prompts) for name in (MAP, JOIN)}
+    limit = request_limits.threshold(policy, llm.context_window)
+    answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
+    template, count = templates[MAP], handle.counter.count
     room = None
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
-    return ExtractionRun(
+    run = _Extraction(
         store=handle.store,
         tree=handle.store.tree(record.id),
         kind="extraction",
         subject=record.id,
-        lease=options.lease,
+        lease=policy.lease,
         now=handle.store_now,
         sleep=sleep,
         journal_budget=handle.journal_budget,
-        compare_clocks=partial(handle.compare_clocks, lease=options.lease),
+        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
         counter=handle.counter,
         budget=budget,
@@ -128,59 +106,62 @@ async def _open_run(
             handle.update_policy,
             clock=time.monotonic,
             sleep=sleep,
-            concurrency=options.concurrency,
-            batch_delay=options.batch_delay,
+            concurrency=policy.concurrency,
+            batch_delay=policy.batch_delay,
         ),
-        call_timeout=options.call_timeout,
-        retries=options.retries,
+        call_timeout=policy.call_timeout,
+        retries=policy.retries,
         # One call at a time for a local model, which only computes.
-        slots=SlotPool(options.concurrency if llm.remote else 1).for_session(record.id),
+        slots=SlotPool(policy.concurrency if llm.remote else 1).for_session(record.id),
         drain_time=_DRAIN,
         record=record,
-        policy=options,
+        policy=policy,
         templates=templates,
         limit=limit,
         room=room,
         answer=answer,
         strategy=plan.strategy_of(
-            template, options, answer=answer, model=llm.name, counter=handle.counter.name
+            template, policy, answer=answer, model=llm.name, counter=handle.counter.name
         ),
+        on_progress=on_progress,
     )
+    run.parts = await split(run)
+    return await run.execute()
 
 
-@dataclass(slots=True)
-class _Extraction:
+@dataclass(kw_only=True, eq=False)
+class _Extraction(ExtractionRun):
     """One run: the chunks in progress, and the results so far, by the chunks' ids."""
 
-    run: ExtractionRun
-    parts: SplitSession
     on_progress: Progress | None
-    results: dict[str, ChunkResult] = field(default_factory=dict[str, ChunkResult])
-    failures: list[plan.Failure] = field(default_factory=list[plan.Failure])
-    tasks: set[asyncio.Task[ChunkResult]] = field(default_factory=set["asyncio.Task[ChunkResult]"])
-    begun: float = field(default_factory=time.monotonic)
-    mapped: float = 0.0
-    summary: SummaryReduction | None = None
-    report: plan.ExtractionReport | None = None
+    parts: SplitSession = field(init=False)
+    results: dict[str, ChunkResult] = field(init=False, default_factory=dict[str, ChunkResult])
+    failed_chunks: list[plan.Failure] = field(init=False, default_factory=list[plan.Failure])
+    tasks: set[asyncio.Task[ChunkResult]] = field(
+        init=False, default_factory=set["asyncio.Task[ChunkResult]"]
+    )
+    mapped: float = field(init=False, default=0.0)
+    summary: SummaryReduction | None = field(init=False, default=None)
+    report: plan.ExtractionReport | None = field(init=False, default=None)
+    _opened: float = field(init=False, default=0.0)
 
     async def execute(self) -> plan.ExtractionReport:
         """Map, reduce, store and record."""
-        run = self.run
-        run.report_progress = self._report_progress
-        run.detail, run.keep_finished = self._detail, self._keep_finished
-        async with run:
-            await run.begin()
+        self._opened = time.monotonic()
+        self.detail, self.keep_finished = self._detail, self._keep_finished
+        async with self:
+            await self.begin()
             await self._map(await self._agenda())
             outcome = plan.outcome_of(
                 chunks=len(self.parts.chunks),
                 done=[id_ for id_, result in self.results.items() if result.stored],
-                failures=self.failures,
-                options=run.policy,
+                failures=self.failed_chunks,
+                options=self.policy,
             )
             self.report = await self._reduce(self._report(outcome))
-            run.outcome = self.report.outcome
+            self.outcome = self.report.outcome
         # Recorded before it is returned: an extraction that is not on record did not succeed.
-        report = replace(self._with_costs(self.report), seconds=time.monotonic() - self.begun)
+        report = replace(self._with_costs(self.report), seconds=time.monotonic() - self._opened)
         _log.info(
             "run %s: %d chunks, reused %d, failed %d, calls %d, tokens %d, %s",
             report.run_id, len(report.chunks), report.reused, len(report.failures),
@@ -190,44 +171,44 @@ class _Extraction:
 
     async def _agenda(self) -> Sequence[Chunk]:
         """Note what is reused and what fails at once; return the chunks to make."""
-        run = self.run
         make, reuse, fail = plan.chunk_agenda(
             self.parts.chunks,
-            await run.records.stored(),
-            run.policy,
-            room=run.room,
-            answer=run.answer,
+            await self.records.stored(),
+            self.policy,
+            room=self.room,
+            answer=self.answer,
         )
         failed = {failure.id: failure for failure in fail}
         others: set[str] = set()
         for chunk in self.parts.chunks:
             if (stored := reuse.get(chunk.id)) is not None:
                 self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
-                others |= set() if run.way in stored.ways else {chunk.input_hash}
+                others |= set() if self.way in stored.ways else {chunk.input_hash}
             elif chunk.id in failed:
                 self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
         if others:
-            await run.records.adopt(others, run.way)
+            await self.records.adopt(others, self.way)
         if fail:
+            self.failed_chunks += fail
             self.failures += fail
-            run.failures += fail
-            await run.put()
+            await self.put()
         return make
 
     # -- map
 
     async def _map(self, make: Sequence[Chunk]) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
-        run, pending = self.run, list(reversed(make))
+        pending = list(reversed(make))
         # A local model only computes, so a second task is enough to read and write meanwhile.
-        concurrent = run.policy.concurrency if run.llm.remote else min(2, run.policy.concurrency)
-        self._report_progress()
+        concurrent = self.policy.concurrency if self.llm.remote else min(2, self.policy.concurrency)
+        self.report_progress()
         while pending or self.tasks:
-            run.halted = bool(self.failures) and run.policy.on_chunk_failure == "abort"
-            stop = run.halted or run.budget.stopped is not None
+            self.halted = bool(self.failed_chunks) and self.policy.on_chunk_failure == "abort"
+            stop = self.halted or self.budget.stopped is not None
             # A chunk that waits for another run takes no place.
-            while pending and len(self.tasks) - len(run.leased_elsewhere) < concurrent and not stop:
-                self.tasks.add(run.spawn(extract_chunk(run, pending.pop())))
+            waiting = self.leased_elsewhere
+            while pending and len(self.tasks) - len(waiting) < concurrent and not stop:
+                self.tasks.add(self.spawn(extract_chunk(self, pending.pop())))
             if not self.tasks:
                 break
             done, _ = await asyncio.wait(
@@ -240,8 +221,8 @@ class _Extraction:
             ]:
                 raise error
             if done:
-                self._report_progress()
-        self.mapped = time.monotonic() - self.begun
+                self.report_progress()
+        self.mapped = time.monotonic() - self._opened
 
     def _record_result(self, task: asyncio.Task[ChunkResult]) -> BaseException | None:
         """Note the result of a chunk; return the error that must end the run."""
@@ -249,26 +230,26 @@ class _Extraction:
         if error is None and not task.cancelled():
             result = task.result()
             self.results[result.node.id] = result
-            self.failures += [result.failure] if result.failure is not None else []
+            self.failed_chunks += [result.failure] if result.failure is not None else []
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
-    def _report_progress(self, *, done: bool = False) -> None:
+    def report_progress(self, *, done: bool = False) -> None:
         """Report the progress; ``done``: all of it is done."""
         if self.on_progress is None:
             return
-        waiting = len(self.run.leased_elsewhere)
+        waiting = len(self.leased_elsewhere)
         if self.summary is not None:
             progress = plan.ExtractionProgress("reduce", int(done), 1, waiting=waiting)
         else:
             made, total = len(self.results), len(self.parts.chunks)
-            progress = plan.ExtractionProgress("map", made, total, len(self.failures), waiting)
+            progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks), waiting)
         self.on_progress(progress)
 
     # -- reduce
 
     async def _reduce(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
         """Reduce what was answered, unless the run is to have no result."""
-        run, begun = self.run, time.monotonic()
+        begun = time.monotonic()
         if report.outcome == "error":
             return report
         answered = [
@@ -278,40 +259,40 @@ class _Extraction:
         ]
         graph = await asyncio.to_thread(_graph, answered)
         self.summary = summary = SummaryReduction()
-        self._report_progress()
+        self.report_progress()
         whole = report.outcome == "ok"
         try:
-            await summarise(run, summary, [text for _, text in graph.summaries], whole=whole)
+            await summarise(self, summary, [text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
             report = _with_summary(report, summary, seconds=time.monotonic() - begun)
             state = replace(report.reduce, state="failed")
-            return replace(report, outcome="error", stopped=run.budget.stopped, reduce=state)
+            return replace(report, outcome="error", stopped=self.budget.stopped, reduce=state)
         report = _with_summary(report, summary, seconds=time.monotonic() - begun)
-        report = replace(report, stopped=run.budget.stopped)
+        report = replace(report, stopped=self.budget.stopped)
         # An unfit summary does not abort: one that the model never gets right would cost every run
         # its result.
         lost = summary.failure is not None and not summary.unfit
-        if lost and run.policy.on_chunk_failure == "abort":
+        if lost and self.policy.on_chunk_failure == "abort":
             return replace(report, outcome="error")
-        # The run is on record before the result is stored: where that cannot be written, nothing
-        # is.
         there = {chunk.id for chunk, _ in answered}
         missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
+        # The run is on record before the result is stored: where that cannot be written, nothing
+        # is.
         self.report = report
-        await run.put(whole=True)
+        await self.put(whole=True)
         basis = ResultBasis(
-            messages=run.record.messages,
+            messages=self.record.messages,
             input=self.parts.input,
             tokens=sum(chunk.tokens for chunk, _ in answered),
             whole=not missing,
             degraded=summary.degraded,
         )
-        stored = await store_result(run, vector, basis)
+        stored = await store_result(self, vector, basis)
         if whole:
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
-            await run.records.prune(CHUNK, hashes, way=run.way, strategy=run.strategy)
-        self._report_progress(done=True)
+            await self.records.prune(CHUNK, hashes, way=self.way, strategy=self.strategy)
+        self.report_progress(done=True)
         state = replace(
             report.reduce,
             state="partial" if summary.broken else "ok",
@@ -324,18 +305,18 @@ class _Extraction:
 
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> plan.ExtractionReport:
         """Report what became of the chunks; the terms are those of ``core.extraction.plan``."""
-        run, parts = self.run, self.parts
+        parts = self.parts
         chunks = tuple(map(self._chunk_report, parts.chunks))
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
             "over_threshold" if parts.chunked else "under_threshold"
         )
         return plan.ExtractionReport(
-            session_id=run.session_id,
-            run_id=run.run_id,
+            session_id=self.session_id,
+            run_id=self.run_id,
             outcome=outcome,
             tri_vector=None,
             chunks=chunks,
-            failures=tuple(sorted(self.failures, key=lambda each: chunk_number(each.id))),
+            failures=tuple(sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))),
             map=plan.PhaseReport(
                 "failed" if outcome == "error" else outcome,
                 calls=sum(each.calls for each in chunks),
@@ -345,16 +326,16 @@ class _Extraction:
             ),
             reduce=plan.PhaseReport(),
             chunked=parts.chunked,
-            chunking="unknown_window" if run.limit.tokens is None else chunking,
+            chunking="unknown_window" if self.limit.tokens is None else chunking,
             estimate=parts.estimate,
-            threshold=run.limit.tokens,
-            model=run.llm.name,
-            live=run.llm.remote,
+            threshold=self.limit.tokens,
+            model=self.llm.name,
+            live=self.llm.remote,
             single_pass_tokens=parts.overhead + parts.tokens,
             chunked_tokens=sum(each.request_tokens for each in chunks),
-            seconds=time.monotonic() - self.begun,
-            stopped=run.budget.stopped,
-            messages=run.record.messages,
+            seconds=time.monotonic() - self._opened,
+            stopped=self.budget.stopped,
+            messages=self.record.messages,
         )
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
@@ -381,10 +362,10 @@ class _Extraction:
 
     def _with_costs(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
         """Add what is known only at the end: the cost, and the unknown calls."""
-        budget = self.run.budget
+        budget = self.budget
         return replace(
             report,
-            unknown=self.run.journal.unknown,
+            unknown=self.journal.unknown,
             cost=budget.cost,
             retry_after=budget.retry_after,
         )
@@ -394,17 +375,17 @@ class _Extraction:
         for task in self.tasks:
             self._record_result(task)
         self.tasks.clear()
-        self.mapped = self.mapped or time.monotonic() - self.begun
+        self.mapped = self.mapped or time.monotonic() - self._opened
         self.report = self._report("error")
         if self.summary is not None:
             self.report = _with_summary(self.report, self.summary, seconds=0.0)
-        self.report = replace(self.report, failures=tuple(self.run.failures))
+        self.report = replace(self.report, failures=tuple(self.failures))
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         """Return what the journal says of the run."""
         if outcome == "running" or self.report is None:
-            failures = [asdict(failure) for failure in self.run.failures]
-            return {"model": self.run.llm.name, "failures": failures}
+            failures = [asdict(failure) for failure in self.failures]
+            return {"model": self.llm.name, "failures": failures}
         return plan.detail(self._with_costs(self.report))
 
 
