@@ -83,14 +83,13 @@ class LiteLLMChat(RemoteChat):
             limit=(capabilities.limit, self._limit(request)),
             temperature=self._temperature_of(request, capabilities),
             schema=self._schema(request, capabilities),
+            usage=self._stream and capabilities.stream_options,
             extra=self._extra,
         )
         if self._base_url is not None:
             fields["base_url"] = self._base_url
         if self._key:
             fields["api_key"] = self._key
-        if self._stream and capabilities.stream_options:
-            fields["stream_options"] = {"include_usage": True}
         answer = await package.acompletion(
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),

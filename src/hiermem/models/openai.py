@@ -98,10 +98,9 @@ class OpenAIChat(RemoteChat):
             limit=(capabilities.limit, self._limit(request)),
             temperature=self._temperature_of(request, capabilities),
             schema=self._schema(request, capabilities),
+            usage=self._stream and capabilities.stream_options,
             extra=self._extra,
         )
-        if self._stream and capabilities.stream_options:
-            fields = {"stream_options": {"include_usage": True}, **fields}
         answer = await self._server.ask(
             lambda client: client.chat.completions,
             content="choices",

@@ -220,9 +220,13 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy as it was found; ``own`` says that its content is what an export wrote there."""
+    """A copy as it was found; ``own`` says that its content is what an export wrote there.
+
+    ``version`` tells it from others under its name, None where there is none.
+    """
 
     entry: folder_plan.FolderEntry = None
+    version: Mapping[str, str] | None = None
     digest: str = ""
     own: bool = False
     generation: int = 0
@@ -231,14 +235,21 @@ class Copy:
 NO_COPY: Final = Copy()
 
 
-def read_copy(name: str, data: bytes | None, stamps: Mapping[str, str], *, place: str) -> Copy:
-    """Return a copy by its content, None where that is too long, and its metadata."""
+def read_copy(
+    name: str,
+    data: bytes | None,
+    version: Mapping[str, str],
+    stamps: Mapping[str, str],
+    *,
+    place: str,
+) -> Copy:
+    """Return a copy by its content, None where that is too long, its version and its metadata."""
     if data is None:
-        return Copy(folder_plan.too_long(name, place))
+        return Copy(folder_plan.too_long(name, place), version)
     digest, written = content_hash(data), stamps.get(STAMP_GENERATION, "")
     own = stamps.get(STAMP_HASH) == digest and written.isdecimal() and written.isascii()
     entry = folder_plan.read_entry(name, data, place=place)
-    return Copy(entry, digest, own, int(written[:15]) if own else 0)
+    return Copy(entry, version, digest, own, int(written[:15]) if own else 0)
 
 
 def _agreed(name: str, copy: Copy, manifest: ObjectManifest) -> bool:

@@ -132,14 +132,6 @@ class ChunkResult(CallState[WorkItem]):
         return "reused" if self.reused else "pending" if self.stored is None else "made"
 
 
-def limit_without_answer(run: ExtractionRun) -> int | None:
-    """Return the most tokens of a rendered request, without its schema and its answer."""
-    if run.limit.tokens is None:
-        return None
-    schema = extract_prompt.schema_tokens(run.counter.count)
-    return run.limit.tokens - schema - run.answer
-
-
 async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     """Get the answer to one chunk: ask for it, or wait for the run that already does.
 
@@ -210,9 +202,11 @@ async def _ask_for(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> Non
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
     if request is not None:
-        most = limit_without_answer(run)
+        count, most = run.counter.count, run.limit.tokens
+        if most is not None:
+            most -= extract_prompt.schema_tokens(count) + run.answer
         verdict: Accepted[ParsedAnswer] | Rejected
-        if most is not None and request_tokens(request.messages, run.counter.count) > most:
+        if most is not None and request_tokens(request.messages, count) > most:
             verdict = Rejected("", "overflow", "over the limit, not sent")
         else:
             judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)

@@ -14,7 +14,7 @@ import logging
 import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
@@ -111,8 +111,7 @@ async def export_to(
             return folder_plan.ExportPlan(), there
         # Of all names, because an export that was killed may have left a copy of a file that went.
         copies = {name: await _copy(place, name) for name in sorted({*bank.files, *bank.names})}
-        found = {name: copy for name, (copy, _) in copies.items()}
-        plan = objects.export(bank, found, held, place=str(place))
+        plan = objects.export(bank, copies, held, place=str(place))
         if plan.switch:
             for name in plan.new:
                 key = objects.OBJECTS + plan.manifest.objects[name]
@@ -139,7 +138,7 @@ async def read_from(
     """
     for turn in range(_ROUNDS):
         held, version = await _manifest(place, bank)
-        copies = {name: (await _copy(place, name))[0] for name in sorted(bank.names)}
+        copies = {name: await _copy(place, name) for name in sorted(bank.names)}
         if held is None and all(copy.entry is None for copy in copies.values()):
             raise FolderError(f"{place} holds no bank, and no file of this one")
         texts = await _objects(place, copies, held)
@@ -207,13 +206,12 @@ async def _manifest(
     return manifest, found.version
 
 
-async def _copy(place: ObjectPlace, name: str) -> tuple[Copy, Mapping[str, str] | None]:
-    """Return a copy and its version; nothing twice where there is none."""
+async def _copy(place: ObjectPlace, name: str) -> Copy:
+    """Return a copy as it is there now."""
     found = await _get(place, name)
     if found is None:
-        return NO_COPY, None
-    copy = objects.read_copy(name, found.data, found.metadata, place=str(place))
-    return copy, found.version
+        return NO_COPY
+    return objects.read_copy(name, found.data, found.version, found.metadata, place=str(place))
 
 
 async def _objects(
@@ -234,7 +232,7 @@ async def _objects(
 async def _write_copies(
     place: ObjectPlace,
     files: Mapping[str, folder_plan.BankFile],
-    copies: Mapping[str, tuple[Copy, Mapping[str, str] | None]],
+    copies: Mapping[str, Copy],
     export: objects.ObjectExport,
 ) -> folder_plan.ExportPlan:
     """Write and remove the copies for people; return the plan, with what was left alone after all.
@@ -243,19 +241,15 @@ async def _write_copies(
     """
     plan, left = export.copies, set[str]()
     for name in plan.write:
-        version = copies[name][1]
-        if not await _write_copy(place, name, files[name].text.encode(), version, export.manifest):
+        data, version = files[name].text.encode(), copies[name].version
+        if not await _write_copy(place, name, data, version, export.manifest):
             left.add(name)
     for name in plan.remove:
-        copy, version = await _copy(place, name)
-        if version == copies[name][1] and copy.entry is not None:
+        copy = await _copy(place, name)
+        if copy.version == copies[name].version and copy.entry is not None:
             await _delete(place, place.url.key(name))
-    return folder_plan.ExportPlan(
-        tuple(name for name in plan.write if name not in left),
-        plan.unchanged,
-        plan.remove,
-        tuple(sorted({*plan.kept, *left})),
-    )
+    written = tuple(name for name in plan.write if name not in left)
+    return replace(plan, write=written, kept=tuple(sorted({*plan.kept, *left})))
 
 
 async def _write_copy(
@@ -275,9 +269,10 @@ async def _write_copy(
         kind = name[name.rindex(".") :]
         if await _put(place, name, data, version, kind=kind, metadata=metadata) is not None:
             return True
-        found, version = await _copy(place, name)
+        found = await _copy(place, name)
         if not objects.may_replace(found, digest, generation=generation):
             return found.own
+        version = found.version
     return True
 
 
