@@ -305,7 +305,7 @@ def export(
     Raises UsageError where the revision that is there is of another store, unless
     ``bank.overwrite`` is set.
     """
-    hashes = {name: content_hash(file.text.encode()) for name, file in bank.files.items()}
+    hashes = {name: content_hash(text.encode()) for name, text in bank.texts.items()}
     before = held or ObjectManifest(folder_plan.Manifest(bank.space))
     if held is not None and not bank.overwrite:
         _check_owner(bank, hashes, held, place=place)
@@ -315,17 +315,17 @@ def export(
             known[name] = (*known[name], folder_plan.text_hash(copy.entry))
     agreed = replace(before.copies, files={name: each for name, each in known.items() if each})
     found: dict[str, folder_plan.FolderEntry] = {name: copy.entry for name, copy in copies.items()}
-    plan = folder_plan.export(bank.files, found, agreed, overwrite=bank.overwrite)
+    plan = folder_plan.export(bank, found, agreed)
     # With ``overwrite`` nothing is taken as being there, which mends what somebody damaged.
     reused = {
         name: key
         for name, key in before.objects.items()
         if _digest(key) == hashes.get(name) and not bank.overwrite
     }
-    new = tuple(sorted(bank.files.keys() - reused.keys()))
+    new = tuple(sorted(bank.texts.keys() - reused.keys()))
     generation = before.generation + 1
     after = ObjectManifest(
-        folder_plan.exported(plan, bank.files, before.copies, revision=bank.revision),
+        folder_plan.exported(plan, bank, before.copies),
         bank.owner,
         generation,
         reused | {name: f"{generation}/{hashes[name]}" for name in new},
@@ -411,7 +411,7 @@ def load(
         if isinstance(entry, str) and (name in objects or _agreed(name, copy, manifest)):
             known[name] = (*known.get(name, ()), folder_plan.text_hash(entry))
     agreed = replace(manifest.copies, files=known)
-    return folder_plan.load(bank.files, found, agreed, overwrite=bank.overwrite)
+    return folder_plan.load(bank, found, agreed)
 
 
 def read_object(name: str, data: bytes | None, key: str, *, place: str) -> folder_plan.FolderEntry:

@@ -51,20 +51,19 @@ def export_to(path: str, bank: folder_plan.ExchangedBank) -> folder_plan.ExportP
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Wherever this ends, each file is whole.
     """
-    files = bank.files
     with _folder_errors(path):
         os.makedirs(path, exist_ok=True)
         with _open_folder(path) as folder:
             manifest = folder.manifest(bank)
-            found = folder.read({*files, *manifest.files})
-            plan = folder_plan.export(files, found, manifest, overwrite=bank.overwrite)
+            found = folder.read({*bank.texts, *manifest.files})
+            plan = folder_plan.export(bank, found, manifest)
             if plan.write or plan.remove:
-                folder.note(folder_plan.under_way(plan, files, manifest))
+                folder.note(folder_plan.under_way(plan, bank, manifest))
             for name in plan.write:
-                folder.write(name, files[name].text)
+                folder.write(name, bank.texts[name])
             for name in plan.remove:
                 folder.remove(name)
-            after = folder_plan.exported(plan, files, manifest, revision=bank.revision)
+            after = folder_plan.exported(plan, bank, manifest)
             if after != manifest:
                 folder.note(after)
             return plan
@@ -79,8 +78,7 @@ def read_from(
     holds another space's bank or a file that is not text.
     """
     with _folder_errors(path), _open_folder(path) as folder:
-        found = folder.read(bank.names)
-        return folder_plan.load(bank.files, found, folder.manifest(bank), overwrite=bank.overwrite)
+        return folder_plan.load(bank, folder.read(bank.names), folder.manifest(bank))
 
 
 @contextmanager

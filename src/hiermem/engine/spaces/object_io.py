@@ -110,19 +110,19 @@ async def export_to(
         if there > bank.revision:
             return folder_plan.ExportPlan(), there
         # Of all names, because an export that was killed may have left a copy of a file that went.
-        copies = {name: await _copy(place, name) for name in sorted({*bank.files, *bank.names})}
+        copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
         plan = objects.export(bank, copies, held, place=str(place))
         if plan.switch:
             for name in plan.new:
                 key = objects.OBJECTS + plan.manifest.objects[name]
                 # Where it is there already, it is the same: its name is its hash.
-                await _put(place, key, bank.files[name].text.encode(), None)
+                await _put(place, key, bank.texts[name].encode(), None)
             text = objects.write_manifest(plan.manifest).encode()
             if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next look says which.
                 await _pause(turn)
                 continue
-        kept = await _write_copies(place, bank.files, copies, plan)
+        kept = await _write_copies(place, bank, copies, plan)
         await _clean(place, plan.manifest)
         return kept, None
     raise _busy(place)
@@ -231,7 +231,7 @@ async def _objects(
 
 async def _write_copies(
     place: ObjectPlace,
-    files: Mapping[str, folder_plan.BankFile],
+    bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     export: objects.ObjectExport,
 ) -> folder_plan.ExportPlan:
@@ -241,7 +241,7 @@ async def _write_copies(
     """
     plan, left = export.copies, set[str]()
     for name in plan.write:
-        data, version = files[name].text.encode(), copies[name].version
+        data, version = bank.texts[name].encode(), copies[name].version
         if not await _write_copy(place, name, data, version, export.manifest):
             left.add(name)
     for name in plan.remove:

@@ -284,7 +284,8 @@ async def export(
     bank = ExchangedBank(
         space.name,
         names | folder_plan.COMPANIONS,
-        folder_plan.exported_files(state, loaded),
+        folder_plan.exported_texts(state),
+        loaded,
         overwrite=overwrite,
         revision=revision,
         owner=bank_record.identity(space.header),
@@ -312,21 +313,21 @@ async def load(
     rules = await space.rules()
     async with _bank_lease(space) as lease:
         state = await space.records.state(rules)
-        files = folder_plan.bank_files(state, await _loaded(space))
-        bank = ExchangedBank(space.name, _names(rules, state), files, overwrite=overwrite)
+        names, loaded = _names(rules, state), await _loaded(space)
+        bank = ExchangedBank(space.name, names, state.texts, loaded, overwrite)
         if isinstance(target, ObjectPlace):
             plan, texts = await object_io.read_from(target, bank)
         else:
             plan, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
-            loaded = [
+            hashes = [
                 bank_record.write_of(
                     bank_record.LOADED, space.name, name, folder_plan.text_hash(text)
                 )
                 for name, text in texts.items()
             ]
-            if not await shielded(lease.commit([*planned.writes, *loaded])):
+            if not await shielded(lease.commit([*planned.writes, *hashes])):
                 raise await space.refused()
     before = state.texts
     return LoadReport(
