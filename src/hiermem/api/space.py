@@ -18,7 +18,7 @@ from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import runs as journal
 from hiermem.engine.spaces import notes as note_engine
 from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.remote.object_storage import open_storage
 from hiermem.types.bank import (
     BankRevision,

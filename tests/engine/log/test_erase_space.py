@@ -20,7 +20,7 @@ from hiermem import (
 from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces import notes as space_notes
 from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore

@@ -26,7 +26,7 @@ from hiermem.core.spaces.folder import (
     text_hash,
 )
 from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces.records import SpaceRecords
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -158,7 +158,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
     await space.export(tmp_path)
     by_hand = tmp_path / "progress.md"
     by_hand.write_text("changed by hand\n")
-    read, loads = SpaceRecords.of_kind, []
+    read, loads = SpaceContext.of_kind, []
 
     async def meanwhile(records, kind):
         if kind == kept.LOADED and not loads:
@@ -166,7 +166,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
             assert (await space.load(tmp_path)).updated == ("progress.md",)
         return await read(records, kind)
 
-    monkeypatch.setattr(SpaceRecords, "of_kind", meanwhile)
+    monkeypatch.setattr(SpaceContext, "of_kind", meanwhile)
     await space.export(tmp_path)
     assert loads
     assert by_hand.read_text() == "changed by hand\n"

@@ -33,7 +33,6 @@ from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.result import ConsolidationTally
-from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.budget import Budget
@@ -41,8 +40,7 @@ from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store, shielded
-from hiermem.engine.spaces.records import Lease, SpaceRecords
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import Lease, SpaceContext
 from hiermem.errors import (
     ModelError,
     ModelOverflowError,
@@ -85,7 +83,7 @@ async def consolidate(
     Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
     impossible, and what the store raises. A model's failure is in the result.
     """
-    rules = await space.rules()
+    await space.rules()
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
     run_id, window = uuid.uuid4().hex, llm.context_window
     limit = request_limits.threshold(policy, window)
@@ -126,8 +124,7 @@ async def consolidate(
             temperature=policy.temperature,
         ),
         bank_lease=None if dry_run else space.lease(run_id),
-        records=space.records,
-        rules=rules,
+        space=space,
     )
     return await run.execute()
 
@@ -144,8 +141,7 @@ class _Consolidation(Run[NoteBatch]):
     policy: BankPolicy
     settings: consolidation.BatchSettings
     bank_lease: Lease | None
-    records: SpaceRecords
-    rules: Rules
+    space: SpaceContext
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(init=False, default_factory=list[Note])
     behind: int = field(init=False, default=1)
@@ -190,7 +186,7 @@ class _Consolidation(Run[NoteBatch]):
         if entry.outcome == "running":
             await super().write_entry(entry)
         else:
-            header = self.records.opened_header
+            header = self.space.header
             await retry_store(
                 lambda: self.store.transact(lambda: result.end_of_run(header, entry)),
                 sleep=self.sleep,
@@ -217,7 +213,7 @@ class _Consolidation(Run[NoteBatch]):
             if self.bank_lease is not None and not await shielded(self.bank_lease.take()):
                 # Where the space was erased since the check, there is nothing to do rather than
                 # another run.
-                exists = await self.records.still_exists()
+                exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
                 return report or result.busy(self.tally, remaining=len(self.live_notes))
             # What was read before the lease was taken may have been consumed since.
@@ -232,11 +228,11 @@ class _Consolidation(Run[NoteBatch]):
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes and the bank; return the result to report where no note waits."""
         live = bank_record.live_notes(
-            await self.records.of_kind(bank_record.NOTE),
-            await self.records.of_kind(bank_record.BLOCKED),
+            await self.space.of_kind(bank_record.NOTE),
+            await self.space.of_kind(bank_record.BLOCKED),
         )
         self.live_notes = change.in_order(note for note in live if note.state == "live")
-        state = await self.records.state(self.rules)
+        state = await self.space.state()
         self.tally = ConsolidationTally(state, state)
         if self.live_notes:
             return None
@@ -259,7 +255,7 @@ class _Consolidation(Run[NoteBatch]):
                     f"{batch.limit:,} that a request may have"
                 )
             elif isinstance(batch, Note):
-                if await self._commit(change.set_aside(self.records.space, batch, "too_large")):
+                if await self._commit(change.set_aside(self.space.name, batch, "too_large")):
                     self.tally.blocked.append(BlockedNote(batch.key, batch.agent, "too_large"))
                 queue = queue[1:]
             else:
@@ -358,7 +354,7 @@ class _Consolidation(Run[NoteBatch]):
         )
         if await self._commit(*writes):
             if not self.dry:
-                self.tally.state = await self.records.state(self.rules)
+                self.tally.state = await self.space.state()
             self.tally.unplaced += tuple(unplaced)
             if blocked is not None:
                 self.tally.blocked.append(blocked)
@@ -374,23 +370,23 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _lost_reason(self) -> str:
         """Return why nothing can be written any more."""
-        return _LOST if await self.records.still_exists() else result.ERASED
+        return _LOST if await self.space.still_exists() else result.ERASED
 
     async def _result(self) -> ConsolidationResult:
         """Delete the notes whose retention is over, and return what was done."""
-        records, tally = self.records, self.tally
+        space, tally = self.space, self.tally
         remaining = len(self.live_notes) - tally.processed - len(tally.blocked)
         if not self.dry:
             if self.policy.retention is not None:
                 before = self.now() - self.policy.retention
-                consumed = bank_record.consumed_notes(await records.of_kind(bank_record.CONSUMED))
-                found = bank_record.read_revisions(await records.of_kind(bank_record.REVISION))
+                consumed = bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
+                found = bank_record.read_revisions(await space.of_kind(bank_record.REVISION))
                 at = {revision.number: revision.at for revision in found}
-                if writes := change.expired(records.space, consumed, at=at, before=before):
+                if writes := change.expired(space.name, consumed, at=at, before=before):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            notes = await records.of_kind(bank_record.NOTE)
-            blocked = await records.of_kind(bank_record.BLOCKED)
+            notes = await space.of_kind(bank_record.NOTE)
+            blocked = await space.of_kind(bank_record.BLOCKED)
             remaining = sum(each.state == "live" for each in bank_record.live_notes(notes, blocked))
         return result.result_of(
             tally,

@@ -17,8 +17,7 @@ from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces import sources as source_links
 from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
-from hiermem.engine.spaces.records import SpaceRecords
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
 
@@ -87,27 +86,26 @@ async def note(
             if tried:
                 # The space may have been erased: then the note is for the space that exists now.
                 await space.rules(reread=True)
-            records = space.records
             epochs = await _epochs(space, draft.sources)
-            counter = await records.one(bank_record.SEQUENCE)
+            counter = await space.one(bank_record.SEQUENCE)
             new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
             writes += tuple(
                 source_links.write_of(session_id, SourceLink(index, space.name, new.key))
                 for session_id, index in new.sources
             )
-            if await records.put(writes, epochs=epochs, witness=_note_exists(records, new)):
+            if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
                 return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
     raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
 
 
-def _note_exists(records: SpaceRecords, new: Note) -> Callable[[], Awaitable[bool]]:
+def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
     """Return the check that finds a note of unknown outcome, live or consumed."""
 
     async def exists() -> bool:
         for kind in (bank_record.NOTE, bank_record.CONSUMED):
-            if await records.one(kind, new.key) is not None:
+            if await space.one(kind, new.key) is not None:
                 return True
         return False
 
@@ -142,11 +140,10 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     """List notes, oldest first; blocked notes are live too."""
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
     await space.rules()
-    records = space.records
     if state == "consumed":
-        return bank_record.consumed_notes(await records.of_kind(bank_record.CONSUMED))
+        return bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
     found = bank_record.live_notes(
-        await records.of_kind(bank_record.NOTE), await records.of_kind(bank_record.BLOCKED)
+        await space.of_kind(bank_record.NOTE), await space.of_kind(bank_record.BLOCKED)
     )
     return [each for each in found if state == "live" or each.state == "blocked"]
 
@@ -154,7 +151,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
 async def unblock(space: SpaceContext) -> int:
     """Make blocked notes eligible again; return how many there were."""
     blocked = await notes(space, "blocked")
-    await space.records.put(
+    await space.put(
         [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
     )
     return len(blocked)
