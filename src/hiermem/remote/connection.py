@@ -76,7 +76,7 @@ class Connection:
                 f"client is {type(client).__name__}; it must be an {kind}, or a function that "
                 "makes one"
             )
-        self._given = client
+        self._given: Any = client
         self._guard = threading.Lock()
         self._entries: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = (
             WeakKeyDictionary()

@@ -80,10 +80,30 @@ def request(
     temperature: float = 0.0,
 ) -> LLMRequest:
     """Make the request to take the notes of ``bank`` into its files."""
+    notes = list(enumerate(bank.notes, start=1))
+    values = {
+        "rules": "\n" + marked("rules", bank.rules),
+        "files": "".join(file_shown(name, text) for name, text in bank.files),
+        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
+        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
+        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
+        "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",
+        "period": _period(bank.notes),
+        "record": "\n" + marked("notes", "".join(note_line(at, note) for at, note in notes)),
+    }
     return LLMRequest(
         task="consolidate",
-        messages=_messages(template, bank),
-        inputs=tuple(_source(number, note) for number, note in enumerate(bank.notes, start=1)),
+        messages=fill(template, values),
+        inputs=tuple(
+            SourceText(
+                index=number,
+                role="user",
+                speaker=_short(note.agent) or _ANONYMOUS,
+                date=day(note.timestamp.astimezone(UTC)),
+                text=note.text,
+            )
+            for number, note in notes
+        ),
         target_tokens=max_tokens,
         max_tokens=max_tokens,
         counter=counter,
@@ -120,36 +140,11 @@ def repair(
     return tuple(messages)
 
 
-def _messages(template: PromptTemplate, bank: BankText) -> tuple[ChatMessage, ...]:
-    record = "".join(note_line(number, note) for number, note in enumerate(bank.notes, start=1))
-    values = {
-        "rules": "\n" + marked("rules", bank.rules),
-        "files": "".join(file_shown(name, text) for name, text in bank.files),
-        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
-        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
-        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
-        "count": f"{len(bank.notes)} note{'' if len(bank.notes) == 1 else 's'}",
-        "period": _period(bank.notes),
-        "record": "\n" + marked("notes", record),
-    }
-    return fill(template, values)
-
-
 def _period(notes: Sequence[Note]) -> str:
     if not notes:
         return ""
     days = [day(note.timestamp.astimezone(UTC)) for note in (notes[0], notes[-1])]
     return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-
-
-def _source(number: int, note: Note) -> SourceText:
-    return SourceText(
-        index=number,
-        role="user",
-        speaker=_short(note.agent) or _ANONYMOUS,
-        date=day(note.timestamp.astimezone(UTC)),
-        text=note.text,
-    )
 
 
 def _short(name: str) -> str:

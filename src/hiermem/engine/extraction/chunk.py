@@ -79,11 +79,6 @@ class ExtractionRun(Run[WorkItem]):
         self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
 
     @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self.record.id
-
-    @property
     def way(self) -> str:
         """The way in which this run splits the session."""
         return way_of(self.room, oversized=self.policy.oversized)
@@ -111,7 +106,7 @@ class ExtractionRun(Run[WorkItem]):
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
         """Read messages of the session; see ``read_messages``."""
         return await retry_store(
-            lambda: read_messages(self.store, self.session_id, start, stop), sleep=self.sleep
+            lambda: read_messages(self.store, self.subject, start, stop), sleep=self.sleep
         )
 
 

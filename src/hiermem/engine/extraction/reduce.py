@@ -84,13 +84,23 @@ async def summarise(
     target = run.policy.summary_tokens
     left = list(texts)
     keys: list[str] = []
+    #: The tokens of summaries that one step may take; without a limit, all of them.
+    room = 1 << 40
+    if run.limit.tokens is not None and len(left) > 1:
+        room = extract_prompt.join_room(
+            run.templates[JOIN],
+            limit=run.limit.tokens,
+            target=target,
+            max_tokens=int(target * _HARD_RATIO),
+            counter=run.counter,
+        )
     while len(left) > 1:
         tokens = [await asyncio.to_thread(count, text) for text in left]
         if sum(tokens) + len(left) <= target:
             # They fit as they are: rewriting them gains nothing.
             left = ["\n".join(left)]
             break
-        groups = join_groups([each + _FRAME for each in tokens], _room(run))
+        groups = join_groups([each + _FRAME for each in tokens], room)
         summary.rounds += 1
         try:
             left = await _round(run, summary, left, groups=groups, keys=keys)
@@ -131,7 +141,7 @@ async def _round(
         async with slots:
             if summary.failure is not None:
                 return summary.failure
-            step = ReduceStep(f"{run.session_id}:reduce:{summary.rounds}:{index}", key)
+            step = ReduceStep(f"{run.subject}:reduce:{summary.rounds}:{index}", key)
             try:
                 return await _join(run, summary, step, group)
             except ClaimLostError:
@@ -238,19 +248,6 @@ def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
     return replace(request, temperature=run.policy.temperature)
 
 
-def _room(run: ExtractionRun) -> int:
-    """Return the tokens of summaries that one step may take; without a limit, all of them."""
-    if run.limit.tokens is None:
-        return 1 << 40
-    return extract_prompt.join_room(
-        run.templates[JOIN],
-        limit=run.limit.tokens,
-        target=run.policy.summary_tokens,
-        max_tokens=int(run.policy.summary_tokens * _HARD_RATIO),
-        counter=run.counter,
-    )
-
-
 def _selected(run: ExtractionRun, texts: Sequence[str]) -> str:
     """Choose from the summaries, without a model, what fits the length."""
     pieces = [
@@ -275,15 +272,15 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis
         stale = {record.key: record for record in await run.records.all_of(ENTITY)}
         version = current.version if current else 0
         body = write_result(vector, basis)
-        writes = [RecordWrite(TRIVECTOR, run.session_id, "", body, version)]
+        writes = [RecordWrite(TRIVECTOR, run.subject, "", body, version)]
         writes += [
-            RecordWrite(ENTITY, run.session_id, key, body)
+            RecordWrite(ENTITY, run.subject, key, body)
             for key, body in fresh.items()
             if key not in stale or stale[key].body != body
         ]
         writes += [
-            RecordWrite(ENTITY, run.session_id, key, None) for key in stale.keys() - fresh.keys()
+            RecordWrite(ENTITY, run.subject, key, None) for key in stale.keys() - fresh.keys()
         ]
         if await run.records.write(writes):
             return True
-    raise StoreError(f"session {run.session_id!r}: its result is being written by other runs")
+    raise StoreError(f"session {run.subject!r}: its result is being written by other runs")

@@ -311,7 +311,7 @@ class _Extraction(ExtractionRun):
             "over_threshold" if parts.chunked else "under_threshold"
         )
         return plan.ExtractionReport(
-            session_id=self.session_id,
+            session_id=self.subject,
             run_id=self.run_id,
             outcome=outcome,
             tri_vector=None,

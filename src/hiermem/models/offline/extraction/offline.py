@@ -162,7 +162,15 @@ def _fitted(
             features=_features(kept),
             entities=tuple(_entity(thing, most) for thing in kept),
             relations=_relations(related, kept, int(len(related) * share)),
-            deltas=tuple(map(_delta, opened[: int(len(opened) * softer)])),
+            deltas=tuple(
+                trivector.AnswerDelta(
+                    kind=item.kind,
+                    text=item.text[: trivector.MOST_IN_LINE],
+                    open=item.open,
+                    messages=item.messages[: trivector.MOST_MESSAGES],
+                )
+                for item in opened[: int(len(opened) * softer)]
+            ),
             strategy=tuple(lines[len(lines) - int(len(lines) * softer) :]),
         )
         tokens = count(write(answer))
@@ -231,15 +239,6 @@ def _relations(
             messages=_newest(link.messages, _LINK_MESSAGES),
         )
         for link in joining[:most]
-    )
-
-
-def _delta(item: OpenItem) -> trivector.AnswerDelta:
-    return trivector.AnswerDelta(
-        kind=item.kind,
-        text=item.text[: trivector.MOST_IN_LINE],
-        open=item.open,
-        messages=item.messages[: trivector.MOST_MESSAGES],
     )
 
 
