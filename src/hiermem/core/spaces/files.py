@@ -27,7 +27,6 @@ from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
 from hiermem.core.spaces.loss import lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.core.spaces.rules import Rules
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
@@ -275,7 +274,8 @@ def _draft(
         if file.content.strip():
             raise _WrongError("form", "its action is edit, so it has edits and no content")
         # An edit of a missing file applies to the skeleton that the file begins with.
-        edited = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
+        skeletons = {each.name: each.skeleton for each in shown.rules.files}
+        edited = _edited(file, shown, skeletons[file.name] if held is None else held)
     elif file.edits:
         raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
     elif file.action == "create" and held is not None:
@@ -346,10 +346,6 @@ def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after
     return tidy(text), frozenset(deleted)
-
-
-def _skeleton(rules: Rules, name: str) -> str:
-    return next(file.skeleton for file in rules.files if file.name == name)
 
 
 def _unwrapped(content: str) -> str:

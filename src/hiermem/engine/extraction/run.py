@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -62,7 +62,6 @@ async def extract(
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> plan.ExtractionReport:
     """Extract the session as it is now and store the result; return what was done.
 
@@ -80,7 +79,7 @@ async def extract(
         parents=handle.journal_budget.parents_of(session_id),
     )
     policy = for_model(options or ExtractionOptions(), llm)
-    record = await retry_store(lambda: handle.record(session_id), sleep=sleep)
+    record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
     templates = {name: shipped.load_named(name, prompts) for name in (MAP, JOIN)}
     limit = request_limits.threshold(policy, llm.context_window)
     answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
@@ -95,7 +94,6 @@ async def extract(
         subject=record.id,
         lease=policy.lease,
         now=handle.store_now,
-        sleep=sleep,
         journal_budget=handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
@@ -105,7 +103,7 @@ async def extract(
             llm,
             handle.update_policy,
             clock=time.monotonic,
-            sleep=sleep,
+            sleep=asyncio.sleep,
             concurrency=policy.concurrency,
             batch_delay=policy.batch_delay,
         ),

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -71,7 +71,6 @@ async def consolidate(
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> ConsolidationResult:
     """Consolidate the oldest notes of a space; return what was done.
 
@@ -95,7 +94,6 @@ async def consolidate(
         subject=subject,
         lease=policy.lease,
         now=handle.store_now,
-        sleep=sleep,
         run_id=run_id,
         journal_budget=handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
@@ -108,7 +106,7 @@ async def consolidate(
             parents=handle.journal_budget.parents_of(subject),
         ),
         rate_limiter=rate_limiter(
-            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batch_delay=0.0
+            llm, handle.update_policy, clock=time.monotonic, sleep=asyncio.sleep, batch_delay=0.0
         ),
         call_timeout=policy.call_timeout,
         retries=policy.retries,
