@@ -24,15 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from hiermem.core.calls.lenient import blank
 from hiermem.core.extraction.chunks import Chunk, chunk_number
 from hiermem.errors import UsageError
-from hiermem.types.trivector import (
-    Answer,
-    Delta,
-    Entity,
-    EntityKey,
-    Provenance,
-    Relation,
-    Strategy,
-)
+from hiermem.types.trivector import Answer, Delta, Entity, EntityKey, Provenance, Relation, Strategy
 
 _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)

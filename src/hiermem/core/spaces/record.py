@@ -162,11 +162,16 @@ def read_state(
     return BankState(
         space,
         rules,
-        meta=_read(meta, _meta) if meta else SpaceMeta(),
+        meta=read_meta(meta),
         meta_version=meta.version if meta else 0,
         files={each.key: StoredText(each.body, each.version) for each in files},
         synthesis=StoredText(synthesis.body, synthesis.version) if synthesis else StoredText("", 0),
     )
+
+
+def read_meta(record: Record | None) -> SpaceMeta:
+    """Return a space's figures; ``record`` is the one of kind ``meta``, None before any change."""
+    return _read(record, _meta) if record else SpaceMeta()
 
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:

@@ -27,10 +27,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io, object_io
 from hiermem.engine.spaces.object_io import ObjectPlace
 from hiermem.engine.spaces.records import Lease, SpaceContext
-from hiermem.errors import (
-    NotFoundError,
-    UsageError,
-)
+from hiermem.errors import NotFoundError, UsageError
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, SpaceMeta
 
 _ALL: Final = 2**31 - 1
@@ -88,11 +85,8 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
 
 async def _newest(space: SpaceContext) -> int:
     """Return the number of the newest revision, 0 for none."""
-    rules = await space.rules()
-    figures = await space.one(bank_record.META)
-    return bank_record.read_state(
-        space.name, rules, files=(), synthesis=None, meta=figures
-    ).meta.revision
+    await space.rules()
+    return bank_record.read_meta(await space.one(bank_record.META)).revision
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
