@@ -137,7 +137,7 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     result = ChunkResult(chunk, chunk.tokens)
     while True:
         try:
-            await _ask_for(run, chunk, result)
+            await _answer_chunk(run, chunk, result)
         except ClaimLostError:
             if (found := await await_other_run(run, chunk)) is None:
                 continue
@@ -192,7 +192,7 @@ async def ask_for(
         return Rejected("", *cause_of(error))
 
 
-async def _ask_for(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> None:
+async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> None:
     """Ask for a chunk's answer and commit it, or note the failure in ``result`` and the run."""
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
