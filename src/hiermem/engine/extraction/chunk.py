@@ -40,8 +40,8 @@ from hiermem.types.trivector import Answer
 T = TypeVar("T")
 
 #: The names of the templates for a chunk, and for the reduction of summaries.
-MAP: Final = "extract.map"
-JOIN: Final = "extract.reduce"
+MAP_TEMPLATE: Final = "extract.map"
+JOIN_TEMPLATE: Final = "extract.reduce"
 #: Messages read at once.
 PAGE: Final = 1000
 #: Seconds between two checks of a chunk that another run is asking for.
@@ -236,7 +236,7 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         if not inputs:
             return None
         return extract_prompt.request(
-            run.templates[MAP],
+            run.templates[MAP_TEMPLATE],
             inputs,
             facts=run.facts(
                 first_at=min(stored.created_at for stored in messages),

@@ -26,9 +26,8 @@ from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction import records
-from hiermem.engine.extraction.chunk import JOIN, ExtractionRun, ask_for, await_other_run
-from hiermem.engine.extraction.records import ReduceStep, WorkItem
+from hiermem.engine.extraction.chunk import JOIN_TEMPLATE, ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
 from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
@@ -88,7 +87,7 @@ async def summarise(
     room = 1 << 40
     if run.limit.tokens is not None and len(left) > 1:
         room = extract_prompt.join_room(
-            run.templates[JOIN],
+            run.templates[JOIN_TEMPLATE],
             limit=run.limit.tokens,
             target=target,
             max_tokens=int(target * _HARD_RATIO),
@@ -113,7 +112,7 @@ async def summarise(
             left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
         # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-        await run.records.prune(records.JOIN, keys, way=_way(run), strategy=run.strategy)
+        await run.records.prune(JOIN, keys, way=_way(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
 
@@ -134,7 +133,7 @@ async def _round(
         key = join_key(
             group,
             strategy=run.strategy,
-            template=run.templates[JOIN],
+            template=run.templates[JOIN_TEMPLATE],
             target=run.policy.summary_tokens,
         )
         keys.append(key)
@@ -233,7 +232,7 @@ def _way(run: ExtractionRun) -> str:
 def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
     record, target = run.record, run.policy.summary_tokens
     request = extract_prompt.join_request(
-        run.templates[JOIN],
+        run.templates[JOIN_TEMPLATE],
         texts,
         facts=run.facts(
             first_at=record.created_at,

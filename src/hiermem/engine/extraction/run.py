@@ -35,7 +35,13 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
-from hiermem.engine.extraction.chunk import JOIN, MAP, ChunkResult, ExtractionRun, extract_chunk
+from hiermem.engine.extraction.chunk import (
+    JOIN_TEMPLATE,
+    MAP_TEMPLATE,
+    ChunkResult,
+    ExtractionRun,
+    extract_chunk,
+)
 from hiermem.engine.extraction.records import CHUNK
 from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
 from hiermem.engine.extraction.split import SplitSession, split
@@ -80,10 +86,10 @@ async def extract(
     )
     policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
-    templates = {name: shipped.load_named(name, prompts) for name in (MAP, JOIN)}
+    templates = {name: shipped.load_named(name, prompts) for name in (MAP_TEMPLATE, JOIN_TEMPLATE)}
     limit = request_limits.threshold(policy, llm.context_window)
     answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
-    template, count = templates[MAP], handle.counter.count
+    template, count = templates[MAP_TEMPLATE], handle.counter.count
     room = None
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
