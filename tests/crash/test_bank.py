@@ -19,7 +19,6 @@ import pytest
 
 from hiermem import AsyncMemory, BankPolicy
 from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import BANK_FAULTS, RETURNING, FaultyLLM, ScriptedLLM
@@ -125,8 +124,9 @@ async def check(memory, said) -> None:
     everything = "\n".join(files.values())
     assert [text for text in said if text not in everything] == [], "a fact is in no file"
     assert (await memory.check()).findings == ()
-    records = SpaceRecords(memory._handle.store, SPACE, sleep=asyncio.sleep)
-    assert await records.one(kept.LEASE) is None, "a run did not let go of the bank"
+    assert await memory.space(SPACE)._context.one(kept.LEASE) is None, (
+        "a run did not let go of the bank"
+    )
 
 
 @pytest.mark.thorough

@@ -16,7 +16,7 @@ import pytest
 from sampling import params
 
 from hiermem import Memory
-from hiermem.core.spaces.folder import MANIFEST, BankFile
+from hiermem.core.spaces.folder import MANIFEST, ExchangedBank
 from hiermem.core.spaces.names import check_file_name, fold, names_in
 from hiermem.engine.spaces import folder_io
 from hiermem.errors import HiermemError
@@ -125,16 +125,9 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     folder.parent.mkdir()
     (tmp_path / "outside.md").write_text("mine")
     once = {fold(name): name for name in drawn(7, share(10_000)) if check_file_name(name) is None}
-    bank = {name: BankFile(f"# {number}\n") for number, name in enumerate(once.values())}
+    bank = {name: f"# {number}\n" for number, name in enumerate(once.values())}
     before = tree(tmp_path)
-    folder_io.export_to(
-        str(folder),
-        bank.keys(),
-        bank,
-        space="x",
-        revision=1,
-        overwrite=False,
-    )
+    folder_io.export_to(str(folder), ExchangedBank("x", bank.keys(), bank, revision=1))
     after = tree(tmp_path)
     assert {path.name for path in folder.iterdir()} == {*bank, MANIFEST}
     inside = {str(path.relative_to(tmp_path)) for path in folder.iterdir()}

@@ -18,7 +18,7 @@ from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import runs as journal
 from hiermem.engine.spaces import notes as note_engine
 from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.remote.object_storage import open_storage
 from hiermem.types.bank import (
     BankRevision,
@@ -76,10 +76,10 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError and UsageError. Nothing was written then.
         """
-        note_input = note_engine.read_note_input(
-            text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
-        )
-        return await note_engine.note(self._context, note_input)
+        return await note_engine.note(
+            self._context, text, agent=agent, category=category, tags=tags, timestamp=timestamp,
+            sources=sources,
+        )  # fmt: skip
 
     async def consolidate(
         self,

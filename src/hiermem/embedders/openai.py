@@ -11,15 +11,13 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
-from zlib import crc32
 
 from hiermem.core import arguments
 from hiermem.core.calls import failures
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.connection import Connection
-from hiermem.remote.errors import AnsweredError, ErrorFacts, MiscastError, read
-from hiermem.remote.responses import read_object
-from hiermem.remote.settings import fields, server_of, text
+from hiermem.remote.errors import MiscastError, read
+from hiermem.remote.settings import fields, prefixes_of, server_of, text, vectors_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +36,6 @@ _NATIVE: Final[Mapping[str, int]] = {
 _MOST_BYTES: Final = 128 * 1024 * 1024
 #: Longer answers than this are read on a thread.
 _LONG: Final = 100_000
-_PACKED: Final = "encoding_format"
 
 
 class OpenAIEmbedder:
@@ -85,11 +82,9 @@ class OpenAIEmbedder:
             )
         asked = native is not None and self.dimension != native
         self._shorten = arguments.switch(shorten, "shorten") or asked
-        self._prefixes = {"query": query_prefix, "passage": passage_prefix}
-        for kind, prefix in self._prefixes.items():
-            if not isinstance(prefix, str):
-                raise ConfigError(f"{kind}_prefix is {type(prefix).__name__}; it must be text")
-        self.name = text(name, "name") if name is not None else self._own_name()
+        self._prefixes = prefixes_of(query_prefix, passage_prefix)
+        usual = vectors_name(f"{self._model}/{self.dimension}", self._prefixes)
+        self.name = text(name, "name") if name is not None else usual
         self.weight = arguments.share(weight, "weight")
         self._extra = fields(extra)
         self._packed = True
@@ -108,11 +103,6 @@ class OpenAIEmbedder:
     def __repr__(self) -> str:
         at = f", base_url={self._where!r}" if self._where else ""
         return f"OpenAIEmbedder({self._model!r}, dimension={self.dimension}{at})"
-
-    def _own_name(self) -> str:
-        prefixes = "\0".join(self._prefixes.values())
-        trained = f"+{crc32(prefixes.encode()):08x}" if prefixes != "\0" else ""
-        return f"{self._model}/{self.dimension}{trained}"
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage"]
@@ -137,7 +127,11 @@ class OpenAIEmbedder:
                 raised = type(error).__name__
             if facts is None:
                 raise ModelError(f"{self.name}: the call ended in {raised}")
-            if not (packed and _is_about_packing(facts)):
+            refused = failures.refused_field(
+                facts.failure.status, ("encoding_format", "base64"), param=facts.param,
+                message=facts.message, at_all=False,
+            )  # fmt: skip
+            if not packed or refused is None:
                 raise failures.to_error(facts.failure, model=self.name)
             self._packed = False
 
@@ -151,29 +145,15 @@ class OpenAIEmbedder:
 
     async def _exchange(self, texts: list[str], *, packed: bool) -> dict[str, Any]:
         """Send one request; as an extra body, fields that the SDK does not know pass through."""
-        asked: dict[str, Any] = {_PACKED: "base64" if packed else "float"}
-        if self._shorten:
-            asked["dimensions"] = self.dimension
-        async with self._connection.client() as client:
-            raw = await client.embeddings.with_raw_response.create(
-                model=self._model,
-                input=texts,
-                encoding_format=asked.pop(_PACKED),
-                extra_body={**asked, **self._extra},
-            )
-            kind = raw.headers.get("content-type", "")
-            answer = await read_object(raw.http_response.content, kind)
-        if answer.get("error") and not answer.get("data"):
-            raise AnsweredError(answer)
-        return answer
-
-
-def _is_about_packing(facts: ErrorFacts) -> bool:
-    status, param, message = facts.failure.status, facts.param, facts.message
-    found = failures.refused_field(
-        status, (_PACKED, "base64"), param=param, message=message, at_all=False
-    )  # fmt: skip
-    return found is not None
+        shortened = {"dimensions": self.dimension} if self._shorten else {}
+        return await self._connection.ask(
+            lambda client: client.embeddings,
+            content="data",
+            model=self._model,
+            input=texts,
+            encoding_format="base64" if packed else "float",
+            extra_body={**shortened, **self._extra},
+        )
 
 
 def _rows(answer: Mapping[str, Any], many: int) -> npt.NDArray[np.float32]:

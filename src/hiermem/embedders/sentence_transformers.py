@@ -12,12 +12,11 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from zlib import crc32
 
 from hiermem.core import arguments
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.optional import load, require
-from hiermem.remote.settings import text
+from hiermem.remote.settings import prefixes_of, text, vectors_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,11 +77,9 @@ class SentenceTransformerEmbedder:
         if dimension is not None:
             arguments.whole(dimension, "dimension", least=1)
         self._dimension = dimension
-        self._prefixes = {"query": query_prefix, "passage": passage_prefix}
-        for kind, prefix in self._prefixes.items():
-            if not isinstance(prefix, str):
-                raise ConfigError(f"{kind}_prefix is {type(prefix).__name__}; it must be text")
-        self.name = text(name, "name") if name is not None else self._own_name()
+        self._prefixes = prefixes_of(query_prefix, passage_prefix)
+        usual = vectors_name(self._model, self._prefixes)
+        self.name = text(name, "name") if name is not None else usual
         self.weight = arguments.share(weight, "weight")
         self._device = device
         self._batch = arguments.whole(batch_size, "batch_size", least=1)
@@ -120,10 +117,6 @@ class SentenceTransformerEmbedder:
         except Exception as error:  # noqa: BLE001 - its words may hold the texts
             raised = type(error).__name__
         raise ModelError(f"{self.name}: the model ended in {raised}", charged=False)
-
-    def _own_name(self) -> str:
-        prefixes = "\0".join(self._prefixes.values())
-        return self._model + (f"+{crc32(prefixes.encode()):08x}" if prefixes != "\0" else "")
 
     def _ready(self) -> Any:
         """Return the model, loaded. The caller holds the lock."""

@@ -14,10 +14,7 @@ from hiermem.core.calls.usage import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import messages_of
-from hiermem.remote.connection import Connection
-from hiermem.remote.errors import AnsweredError, MiscastError
-from hiermem.remote.responses import MOST_BYTES, read_object
-from hiermem.remote.settings import server_of
+from hiermem.remote.errors import MiscastError
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
@@ -89,30 +86,15 @@ class AnthropicChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
+            base_url=base_url,
+            stream=stream,
             capabilities=ServerCapabilities(
                 cache_control=arguments.switch(cache, "cache"), fixed=True
             ),
-            where=server_of(base_url),
         )
-        self._stream = arguments.switch(stream, "stream")
-        self._connection = Connection(
-            "anthropic",
-            "AsyncAnthropic",
-            base_url=base_url,
-            api_key=api_key,
-            client=client,
-            timeout=self._timeout,
-            most_bytes=MOST_BYTES,
-            what=type(self).__name__,
+        self._server = self._connect(
+            "anthropic", "AsyncAnthropic", base_url=base_url, api_key=api_key, client=client
         )
-        self._key = self._connection.key
-
-    async def disconnect(self) -> None:
-        """Close the connections that the running event loop has open; the next call opens new ones.
-
-        A memory does this for its model when it is closed. A client that was passed in stays open.
-        """
-        await self._connection.disconnect()
 
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
@@ -132,23 +114,17 @@ class AnthropicChat(RemoteChat):
             configured = _mapping(fields.get("output_config"))
             shape = {"type": "json_schema", "schema": schema}
             fields["output_config"] = {"format": shape, **configured}
-        asked = {
-            "model": self._model,
-            "max_tokens": self._limit(request),
-            "messages": messages_of([each for each in reported if each.role != "system"]),
-            "timeout": self._seconds(request),
-        }
-        async with self._connection.client() as client:
+        answer = await self._server.ask(
+            lambda client: client.messages,
+            content="content",
+            joined=_joined_events if self._stream else None,
+            model=self._model,
+            max_tokens=self._limit(request),
+            messages=messages_of([each for each in reported if each.role != "system"]),
+            timeout=self._seconds(request),
             # As an extra body, fields that this version of the SDK does not know pass through.
-            if self._stream:
-                stream = await client.messages.create(**asked, stream=True, extra_body=fields)
-                answer = await _gathered(stream)
-            else:
-                raw = await client.messages.with_raw_response.create(**asked, extra_body=fields)
-                kind = raw.headers.get("content-type", "")
-                answer = await read_object(raw.http_response.content, kind)
-        if answer.get("error") and not answer.get("content"):
-            raise AnsweredError(answer)
+            extra_body=fields,
+        )
         return _read(answer, asked=self._model)
 
 
@@ -199,15 +175,6 @@ def _usage(reported: object) -> Usage:
         if isinstance(details, Mapping)
         else None,
     )
-
-
-async def _gathered(stream: Any) -> dict[str, Any]:
-    """Join the pieces of a stream; read the answer whole from a server that cannot stream."""
-    async with stream:
-        kind = stream.response.headers.get("content-type", "")
-        if "event-stream" not in kind:
-            return await read_object(await stream.response.aread(), kind)
-        return _joined_events([event.to_dict(warnings=False) async for event in stream])
 
 
 def _joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

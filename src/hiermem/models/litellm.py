@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hiermem.core import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
 from hiermem.remote.errors import MiscastError
 from hiermem.remote.optional import load, require
-from hiermem.remote.settings import key_of, server_of
+from hiermem.remote.settings import key_of
 from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]
@@ -65,10 +64,10 @@ class LiteLLMChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
+            base_url=base_url,
+            stream=stream,
             capabilities=ServerCapabilities(),
-            where=server_of(base_url),
         )
-        self._stream = arguments.switch(stream, "stream")
         self._base_url, self._key = base_url, key_of(api_key)
 
     async def disconnect(self) -> None:
@@ -84,14 +83,13 @@ class LiteLLMChat(RemoteChat):
             limit=(capabilities.limit, self._limit(request)),
             temperature=self._temperature_of(request, capabilities),
             schema=self._schema(request, capabilities),
+            usage=self._stream and capabilities.stream_options,
             extra=self._extra,
         )
         if self._base_url is not None:
             fields["base_url"] = self._base_url
         if self._key:
             fields["api_key"] = self._key
-        if self._stream and capabilities.stream_options:
-            fields["stream_options"] = {"include_usage": True}
         answer = await package.acompletion(
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),
@@ -102,10 +100,10 @@ class LiteLLMChat(RemoteChat):
             **fields,
         )
         if self._stream:
-            return read_answer(
-                joined_events([_plain(event) async for event in answer]), asked=self._model
-            )
-        return read_answer(_plain(answer), asked=self._model)
+            whole = joined_events([_plain(event) async for event in answer])
+        else:
+            whole = _plain(answer)
+        return read_answer(whole, asked=self._model)
 
 
 def _plain(value: Any) -> dict[str, Any]:

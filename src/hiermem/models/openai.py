@@ -13,10 +13,6 @@ from hiermem.core import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
-from hiermem.remote.connection import Connection
-from hiermem.remote.errors import AnsweredError
-from hiermem.remote.responses import MOST_BYTES, read_object
-from hiermem.remote.settings import server_of
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
@@ -88,70 +84,31 @@ class OpenAIChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
-            capabilities=ServerCapabilities(limit=limit_field if settled else usual, fixed=settled),
-            where=server_of(base_url),
-        )
-        self._stream = arguments.switch(stream, "stream")
-        self._connection = Connection(
-            "openai",
-            "AsyncOpenAI",
             base_url=base_url,
-            api_key=api_key,
-            client=client,
-            timeout=self._timeout,
-            most_bytes=MOST_BYTES,
-            what=type(self).__name__,
+            stream=stream,
+            capabilities=ServerCapabilities(limit=limit_field if settled else usual, fixed=settled),
         )
-        self._key = self._connection.key
-
-    async def disconnect(self) -> None:
-        """Close the connections that the running event loop has open; the next call opens new ones.
-
-        A memory does this for its model when it is closed. A client that was passed in stays open.
-        """
-        await self._connection.disconnect()
+        self._server = self._connect(
+            "openai", "AsyncOpenAI", base_url=base_url, api_key=api_key, client=client
+        )
 
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        messages = messages_of(self._messages(request, capabilities))
         fields = fields_of(
             limit=(capabilities.limit, self._limit(request)),
             temperature=self._temperature_of(request, capabilities),
             schema=self._schema(request, capabilities),
+            usage=self._stream and capabilities.stream_options,
             extra=self._extra,
         )
-        if self._stream and capabilities.stream_options:
-            fields = {"stream_options": {"include_usage": True}, **fields}
-        async with self._connection.client() as client:
+        answer = await self._server.ask(
+            lambda client: client.chat.completions,
+            content="choices",
+            joined=joined_events if self._stream else None,
+            model=self._model,
+            messages=messages_of(self._messages(request, capabilities)),
             # As an extra body, fields that this version of the SDK does not know pass through.
-            chats = client.chat.completions
-            if self._stream:
-                stream = await chats.create(
-                    model=self._model,
-                    messages=messages,
-                    stream=True,
-                    extra_body=fields,
-                    timeout=self._seconds(request),
-                )
-                answer = await _gathered(stream)
-            else:
-                raw = await chats.with_raw_response.create(
-                    model=self._model,
-                    messages=messages,
-                    extra_body=fields,
-                    timeout=self._seconds(request),
-                )
-                kind = raw.headers.get("content-type", "")
-                answer = await read_object(raw.http_response.content, kind)
-        if answer.get("error") and not answer.get("choices"):
-            raise AnsweredError(answer)
+            extra_body=fields,
+            timeout=self._seconds(request),
+        )
         return read_answer(answer, asked=self._model)
-
-
-async def _gathered(stream: Any) -> dict[str, Any]:
-    """Join the pieces of a stream; read the answer whole from a server that cannot stream."""
-    async with stream:
-        kind = stream.response.headers.get("content-type", "")
-        if "event-stream" not in kind:
-            return await read_object(await stream.response.aread(), kind)
-        return joined_events([event.to_dict(warnings=False) async for event in stream])

@@ -19,8 +19,10 @@ from hiermem.core.calls import failures
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
+from hiermem.remote.connection import Connection
 from hiermem.remote.errors import ErrorFacts, read
-from hiermem.remote.settings import fields, is_loopback, temperature_of, text
+from hiermem.remote.responses import MOST_BYTES
+from hiermem.remote.settings import fields, is_loopback, server_of, temperature_of, text
 from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
@@ -34,34 +36,19 @@ _LOCAL_TIMEOUT: Final = 600.0
 _LONG: Final = 20_000
 #: Names that servers use for the field with the schema of the answer.
 _SCHEMA_FIELDS: Final = (
-    "response_format",
-    "json_schema",
-    "output_config",
-    "output_format",
-    "structured outputs",
-    "structured output",
-    "guided_json",
-    "grammar",
-)
+    "response_format", "json_schema", "output_config", "output_format", "structured outputs",
+    "structured output", "guided_json", "grammar",
+)  # fmt: skip
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 #: Fields that are left out where a server does not accept them.
 _OPTIONAL_FIELDS: Final = ("temperature", "stream_options", "cache_control")
 #: The keywords of a schema that all providers accept; bounds are checked when the answer is read.
 _SCHEMA_WORDS: Final = frozenset(
     {
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "description",
-        "enum",
-        "items",
-        "properties",
-        "required",
-        "type",
+        "$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "items",
+        "properties", "required", "type",
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +109,11 @@ class RemoteChat(ABC):
         extra: Mapping[str, Any] | None,
         remote: bool,
         prices: Prices | None,
+        base_url: str | None,
+        stream: bool,
         capabilities: ServerCapabilities,
-        where: str = "",
     ) -> None:
+        self._where = server_of(base_url)
         self._model = text(model, "model")
         self._name = text(name, "name") if name is not None else self._model
         if context_window is not None:
@@ -137,12 +126,9 @@ class RemoteChat(ABC):
                 f"reasoning_tokens is {reasoning_tokens:,}, which leaves nothing of a "
                 f"context_window of {context_window:,}"
             )
-        self._window, self._most, self._reasoning = (
-            context_window,
-            max_output_tokens,
-            reasoning_tokens,
-        )
-        self.local_server = is_loopback(where or None)
+        self._window, self._most = context_window, max_output_tokens
+        self._reasoning = reasoning_tokens
+        self.local_server = is_loopback(self._where or None)
         usual = _LOCAL_TIMEOUT if self.local_server else _TIMEOUT
         self._timeout = usual if timeout is None else arguments.seconds(timeout, "timeout")
         if not self._timeout:
@@ -158,9 +144,10 @@ class RemoteChat(ABC):
         self._capabilities = replace(
             capabilities, schema=structured != "off", temperature=self._temperature is not None
         )
-        self._where = where
+        self._stream = arguments.switch(stream, "stream")
         #: The key, which must never be repeated, where the adapter was given one.
         self._key = ""
+        self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         at = f", base_url={self._where!r}" if self._where else ""
@@ -215,12 +202,30 @@ class RemoteChat(ABC):
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request and read its answer. Raises whatever the SDK raises."""
 
-    @abstractmethod
+    def _connect(
+        self, sdk: str, kind: str, *, base_url: str | None, api_key: str | None, client: Any
+    ) -> Connection:
+        """Return the connection by the package ``sdk``, and keep its key from being repeated."""
+        connection = Connection(
+            sdk,
+            kind,
+            base_url=base_url,
+            api_key=api_key,
+            client=client,
+            timeout=self._timeout,
+            most_bytes=MOST_BYTES,
+            what=type(self).__name__,
+        )
+        self._key, self._connection = connection.key, connection
+        return connection
+
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
-        A memory does this for its model when it is closed.
+        A memory does this for its model when it is closed. A client that was passed in stays open.
         """
+        if self._connection is not None:
+            await self._connection.disconnect()
 
     def _error(self, facts: ErrorFacts | None, kind: str) -> ModelError:
         if facts is None:
@@ -261,7 +266,10 @@ class RemoteChat(ABC):
         """Return the messages, with the schema in words where it is not sent as a field."""
         if request.schema is None or capabilities.schema:
             return request.messages
-        words = _schema_prompt(request.schema)
+        words = (
+            "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
+            f"{canonical_json(request.schema)}"
+        )
         first, *others = request.messages
         if first.role == "system":
             # The schema is constant, so it stands in the part that a provider's cache keeps.
@@ -297,13 +305,6 @@ class RemoteChat(ABC):
                 f"not fit its context_window of {self._window:,}",
                 charged=False,
             )
-
-
-def _schema_prompt(schema: Mapping[str, Any]) -> str:
-    return (
-        "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
-        f"{canonical_json(schema)}"
-    )
 
 
 def _common_schema(value: Any, *, names: bool = False) -> Any:

@@ -42,14 +42,17 @@ def fields_of(
     limit: tuple[str, int],
     temperature: float | None,
     schema: Mapping[str, Any] | None,
+    usage: bool,
     extra: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the fields of a request, without its model and messages.
 
-    ``limit`` is the field for the most tokens of the answer, and its value. ``extra`` overrides all
-    others.
+    ``limit`` is the field for the most tokens of the answer, and its value. ``usage`` asks for the
+    token counts at the end of a stream. ``extra`` overrides all others.
     """
     fields: dict[str, Any] = {limit[0]: limit[1]}
+    if usage:
+        fields["stream_options"] = {"include_usage": True}
     if temperature is not None:
         fields["temperature"] = temperature
     if schema is not None:

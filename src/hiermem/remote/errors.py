@@ -20,12 +20,8 @@ _MOST_LINKS: Final = 8
 _MOST_MESSAGE: Final = 4_000
 
 
-class TooLargeError(Exception):
-    """An answer is larger than any possible one; it was not read to its end."""
-
-
 class MiscastError(Exception):
-    """A body is not the expected JSON object; the text says what it is."""
+    """A body is not the expected JSON object, or larger than any; the text says what it is."""
 
 
 class AnsweredError(Exception):
@@ -55,10 +51,6 @@ def read(error: BaseException, *, key: str = "") -> ErrorFacts | None:
     """
     links = list(_chain(error))
     for link in links:
-        if isinstance(link, TooLargeError):
-            return ErrorFacts(
-                failures.unreadable("the answer is larger than any that was asked for")
-            )
         if isinstance(link, MiscastError):
             return ErrorFacts(failures.unreadable(str(link)))
     for link in links:

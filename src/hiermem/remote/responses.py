@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
 from typing import Any, Final
 
-from hiermem.remote.errors import MiscastError, TooLargeError
+from hiermem.remote.errors import MiscastError
 
 #: Asks servers for uncompressed bodies, so that what arrives is as large as it looks.
 IDENTITY: Final = {"Accept-Encoding": "identity"}
@@ -23,6 +23,7 @@ IDENTITY: Final = {"Accept-Encoding": "identity"}
 _LONG: Final = 256 * 1024
 #: The most bytes of a chat's answer: far more than the longest text and its frame.
 MOST_BYTES: Final = 8 * 1024 * 1024
+_TOO_LARGE: Final = "the answer is larger than any that was asked for"
 
 
 async def read_object(data: bytes, content_type: str) -> dict[str, Any]:
@@ -64,14 +65,14 @@ def limited(most: int) -> Callable[[Any], Awaitable[None]]:
 
     It is an httpx response hook; httpx and httpx2 call it alike. A body that a server compressed
     although it was asked not to is decompressed here, within the same bound: a compressed body may
-    be a thousand times as large as it looks. The hook raises TooLargeError, and MiscastError for a
+    be a thousand times as large as it looks. The hook raises MiscastError, also for a
     compression that cannot be bounded.
     """
 
     async def bound_response(response: Any) -> None:
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
-            raise TooLargeError
+            raise MiscastError(_TOO_LARGE)
         # Removed, so that the client does not decompress the body again.
         unpack = _unpacking(response.headers.pop("content-encoding", ""))
         response.stream = _bounded_stream(response.stream, most, unpack)
@@ -105,7 +106,7 @@ def _bounded_stream(stream: Any, most: int, unpack: Callable[[bytes, int], bytes
                 piece = chunk if unpack is None else _unpacked(unpack, chunk, left + 1)
                 left -= len(piece)
                 if min(arriving, left) < 0:
-                    raise TooLargeError
+                    raise MiscastError(_TOO_LARGE)
                 yield piece
 
         async def aclose(self) -> None:

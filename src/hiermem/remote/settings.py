@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from hiermem.errors import ConfigError
 
@@ -103,3 +104,18 @@ def fields(value: Any) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         raise ConfigError("extra must hold JSON values only") from None
     return copied
+
+
+def prefixes_of(query: Any, passage: Any) -> dict[str, str]:
+    """Return what an embedder puts before questions and passages. Raises ConfigError."""
+    prefixes = {"query": query, "passage": passage}
+    for kind, prefix in prefixes.items():
+        if not isinstance(prefix, str):
+            raise ConfigError(f"{kind}_prefix is {type(prefix).__name__}; it must be text")
+    return prefixes
+
+
+def vectors_name(model: str, prefixes: Mapping[str, str]) -> str:
+    """Return the name that identifies vectors, of the model and the prefixes that change them."""
+    joined = "\0".join(prefixes.values())
+    return model + (f"+{crc32(joined.encode()):08x}" if joined != "\0" else "")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.extraction.chunks import (
+    ChunkPart,
     Measured,
-    MessagePiece,
     chunk_id,
     chunk_number,
     measure,
@@ -57,13 +57,13 @@ def logs(draw: st.DrawFn, threads: int = 1) -> list[Measured]:
 
 
 def halves(size: dict[int, int]):
-    def cut(index: int, room: int) -> list[MessagePiece]:
+    def cut(index: int, room: int) -> list[ChunkPart]:
         left, begin, found = size[index], 0, []
         while left > 0:
             part = min(room, left)
             left -= part
             end = begin + part if left else None
-            found.append(MessagePiece(begin, end, part, f"h{index}.{begin}"))
+            found.append(ChunkPart(index, part, f"h{index}.{begin}", begin, end))
             begin += part
         return found
 
@@ -105,8 +105,8 @@ def test_no_turn_is_parted_and_only_a_turn_that_is_over_alone_is_over(log, limit
         index: c.number for c in found for span in c.spans for index in range(span.start, span.stop)
     }
     for turn in all_turns:
-        assert len({home[m.index] for m in turn.messages}) == 1
-        assert all(m.role != "user" for m in turn.messages[1:])
+        assert len({home[m.index] for m in turn}) == 1
+        assert all(m.role != "user" for m in turn[1:])
     for c in found:
         assert c.oversized == (c.tokens > limit)
         assert not c.oversized or c.turns == 1
@@ -117,7 +117,7 @@ def test_no_turn_is_parted_and_only_a_turn_that_is_over_alone_is_over(log, limit
 def test_filling_is_greedy(log, limit) -> None:
     all_turns = turns(log)
     found = plan("s", all_turns, limit=limit)
-    weight = {turn.start: turn.tokens for turn in all_turns}
+    weight = {turn[0].index: sum(m.tokens for m in turn) for turn in all_turns}
     for before, after in pairwise(found):
         assert before.tokens + weight[after.span.start] > limit or before.oversized
 

@@ -10,7 +10,6 @@ from hiermem.core.calls import request_limits
 from hiermem.core.calls.failures import cause_of, finish_cause
 from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import plan
-from hiermem.core.extraction import record as extract_record
 from hiermem.core.extraction.chunks import Measured, turns
 from hiermem.core.extraction.chunks import plan as parted
 from hiermem.core.extraction.plan import Failure
@@ -152,24 +151,22 @@ def test_a_way_of_parting_is_its_room_and_what_becomes_of_oversized_turns():
 def test_what_is_kept_is_reused_and_the_rest_made_in_order():
     parts = chunks(60, 60, 60, 60)
     kept = {parts[1].input_hash: StoredAnswer("{}", "s", "m"), "gone": StoredAnswer("{}", "s", "m")}
-    chunk_agenda = plan.chunk_agenda(parts, kept, ExtractionOptions())
-    assert [c.number for c in chunk_agenda.make] == [0, 2, 3]
-    assert list(chunk_agenda.reuse) == ["s:chunk:1"]
-    assert chunk_agenda.fail == ()
+    make, reuse, fail = plan.chunk_agenda(parts, kept, ExtractionOptions())
+    assert [c.number for c in make] == [0, 2, 3]
+    assert list(reuse) == ["s:chunk:1"]
+    assert fail == ()
 
 
 def test_an_oversized_chunk_fails_before_anything_is_paid():
     parts = chunks(60, 600, 60)
-    chunk_agenda = plan.chunk_agenda(parts, {}, ExtractionOptions())
-    assert [(f.id, f.reason, f.attempts) for f in chunk_agenda.fail] == [
-        ("s:chunk:1", "oversized", 0)
-    ]
-    assert chunk_agenda.make == ()
-    partial = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
-    assert [c.number for c in partial.make] == [0, 2]
-    sliced = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
-    assert sliced.fail == ()
-    assert len(sliced.make) == 3
+    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions())
+    assert [(f.id, f.reason, f.attempts) for f in fail] == [("s:chunk:1", "oversized", 0)]
+    assert make == ()
+    make, _, _ = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
+    assert [c.number for c in make] == [0, 2]
+    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
+    assert fail == ()
+    assert len(make) == 3
 
 
 def test_an_extraction_is_whole_partial_or_nothing():
@@ -229,7 +226,7 @@ def test_a_records_detail_is_json():
         PhaseReport("failed", 2, 3, 4, 0.5), PhaseReport(), chunked=False,
         chunking="unknown_window", estimate=9, threshold=None, model="m", live=False,
     )  # fmt: skip
-    detail = json.loads(json.dumps(extract_record.detail(report)))
+    detail = json.loads(json.dumps(plan.detail(report)))
     assert detail["chunks"][0] | {"reason": "timeout", "span": [0, 2]} == detail["chunks"][0]
     assert detail["calls"] == 2
     assert (report.tokens, report.reused) == (7, 0)

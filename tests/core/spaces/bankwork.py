@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.core.spaces.consolidation import BatchLimits, NoRoom, NoteBatch, TooLarge, next_batch
+from hiermem.core.spaces.consolidation import BatchSettings, NoRoom, next_batch
+from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.record import BankState, StoredText, note_key
 from hiermem.core.spaces.rules import read_rules
 from hiermem.prompts import load_named
@@ -44,11 +45,12 @@ def state(files: Mapping[str, str] | None = None, *, rules: str = RULES) -> Bank
     return BankState("x", read_rules(rules), files=held, synthesis=StoredText("Before.", 1))
 
 
-def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | TooLarge | NoRoom:
-    settings = {"answer": 4_000, **limits}
-    return next_batch(
-        bank, given, template=TEMPLATE, counter=COUNTER, limits=BatchLimits(**settings)
-    )
+def batch_settings(answer: int = 4_000, **limits: Any) -> BatchSettings:
+    return BatchSettings(TEMPLATE, COUNTER, answer, **limits)
+
+
+def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | Note | NoRoom:
+    return next_batch(bank, given, batch_settings(**limits))
 
 
 def batch_of(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch:

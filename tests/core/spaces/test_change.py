@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from bankwork import (
-    COUNTER,
     NOW,
-    TEMPLATE,
     appended,
     batch_of,
+    batch_settings,
     edited,
     note,
     notes,
@@ -28,18 +27,20 @@ from hypothesis import strategies as st
 from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.answer_record import read_journal
-from hiermem.core.spaces.change import AnswerUsage
-from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch, judge, next_batch
+from hiermem.core.spaces.change import in_order, leading
+from hiermem.core.spaces.consolidation import judge, next_batch
 from hiermem.core.spaces.files import Applied
-from hiermem.core.spaces.queue import in_order, leading
-from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.prompt import NoteBatch
+from hiermem.core.spaces.record import BankState, read_journal
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
-TOOK = AnswerUsage("run", "model-2026", 2, 300, 40, "model")
+TOOK: Any = {
+    "run_id": "run", "model": "model-2026", "calls": 2, "tokens_in": 300, "tokens_out": 40,
+    "llm": "model",
+}  # fmt: skip
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 
 
@@ -66,9 +67,8 @@ async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
     for at, text in enumerate(texts):
         found = await records(store, kept.SEQUENCE)
         counter = found[0] if found else None
-        _, writes = kept.new_note(
-            "x", text, timestamp=NOW, counter=counter, mark=f"{at:06x}", **more
-        )
+        draft = Note("", text, NOW, **more)
+        _, writes = kept.new_note("x", draft, counter=counter, mark=f"{at:06x}")
         assert await store.put_records(writes)
     return kept.live_notes(await records(store, kept.NOTE), await records(store, kept.BLOCKED))
 
@@ -85,7 +85,7 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     store = handle()
     live = await arrive(store, "one", "two", "three")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live[:2]), usage=TOOK, now=NOW)
+    made = change.commit(bank, answered(bank, live[:2]), **TOOK, now=NOW)
     assert await store.put_records(made.writes)
     assert await read(store, bank.rules) == made.state
     left = kept.live_notes(await records(store, kept.NOTE), [])
@@ -109,8 +109,8 @@ async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothin
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    first = change.commit(bank, answered(bank, live[:1]), usage=TOOK, now=NOW)
-    second = change.commit(bank, answered(bank, live, "- y"), usage=TOOK, now=NOW)
+    first = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
+    second = change.commit(bank, answered(bank, live, "- y"), **TOOK, now=NOW)
     assert await store.put_records(first.writes)
     assert not await store.put_records(second.writes)
     assert not await store.put_records(first.writes)
@@ -121,7 +121,7 @@ async def test_a_change_that_took_in_a_note_which_is_gone_writes_nothing() -> No
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live), usage=TOOK, now=NOW)
+    made = change.commit(bank, answered(bank, live), **TOOK, now=NOW)
     gone = RecordWrite(kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, live[0].key, None)
     assert await store.put_records([gone])
     assert not await store.put_records(made.writes)
@@ -134,7 +134,7 @@ async def test_history_gives_every_state_back() -> None:
     for number in range(5):
         live = await arrive(store, f"note {number}")
         bank = states[-1]
-        made = change.commit(bank, answered(bank, live, f"- {number}"), usage=TOOK, now=NOW)
+        made = change.commit(bank, answered(bank, live, f"- {number}"), **TOOK, now=NOW)
         assert await store.put_records(made.writes)
         states.append(made.state)
     back = change.put(
@@ -175,7 +175,7 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
         assert await store.put_records(writes)
         bank = await read(store, bank.rules)
     assert sizes == [9, 4, 2]
-    made = change.commit(bank, answered(bank, live[:1]), usage=TOOK, now=NOW)
+    made = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
     assert made.state.meta.batch_notes == 2
 
 
@@ -227,9 +227,7 @@ def test_a_request_shows_its_notes_oldest_first_whatever_their_place_in_the_queu
     given = [replace(each, unplaced=5 - at) for at, each in enumerate(notes(3))]
     order = in_order(given)
     assert order == given[::-1]
-    batch = next_batch(
-        state(), order, template=TEMPLATE, counter=COUNTER, limits=BatchLimits(4_000), behind=2
-    )
+    batch = next_batch(state(), order, batch_settings(), behind=2)
     assert isinstance(batch, NoteBatch)
     assert list(batch.notes) == given[1:]
 
@@ -265,11 +263,12 @@ async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(
     store = handle()
     for number, (shift, agent, category, tags) in enumerate(drawn):
         found = await records(store, kept.SEQUENCE)
-        _, writes = kept.new_note(
-            "x", f"{number}", timestamp=NOW + timedelta(hours=shift), mark="ffffff",
-            counter=found[0] if found else None, agent=agent, category=category, tags=tags,
-            sources=[("s", 1), ("s", 1), ("s/2", 3)],
+        draft = Note(
+            "", f"{number}", NOW + timedelta(hours=shift), agent=agent, category=category,
+            tags=tuple(tags), sources=(("s", 1), ("s", 1), ("s/2", 3)),
         )  # fmt: skip
+        counter = found[0] if found else None
+        _, writes = kept.new_note("x", draft, counter=counter, mark="ffffff")
         assert await store.put_records(writes)
     live = kept.live_notes(await records(store, kept.NOTE), [])
     order = sorted(range(len(drawn)), key=lambda n: drawn[n][0])
@@ -297,7 +296,7 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
         lambda: kept.read_space(record),
         lambda: kept.read_state("x", state().rules, files=[], synthesis=None, meta=record),
         lambda: kept.texts_at([record], 9),
-        lambda: kept.new_note("x", "t", timestamp=NOW, counter=record, mark="0"),
+        lambda: kept.new_note("x", Note("", "t", NOW), counter=record, mark="0"),
     ):
         with pytest.raises(StoreCorruptError, match="record 'key' of kind 'note/x' is damaged"):
             reading()
@@ -305,6 +304,6 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
 
 
 def test_what_a_note_says_is_in_no_journal() -> None:
-    made = change.commit(state(), answered(state(), [note("canary7f3a")]), usage=TOOK, now=NOW)
+    made = change.commit(state(), answered(state(), [note("canary7f3a")]), **TOOK, now=NOW)
     (journal,) = (w for w in made.writes if w.kind == kept.kind_of(kept.CONSOLIDATION, "x"))
     assert "canary7f3a" not in str(journal.body)

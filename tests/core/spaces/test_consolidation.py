@@ -11,6 +11,7 @@ from bankwork import (
     PROGRESS,
     TEMPLATE,
     batch_of,
+    batch_settings,
     note,
     notes,
     planned,
@@ -22,22 +23,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
+from hiermem.config import BankPolicy
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
-    BatchLimits,
+    BatchSettings,
     NoRoom,
-    NoteBatch,
-    TooLarge,
     judge,
     next_batch,
     reduced_limits,
 )
+from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
-from hiermem.types.bank import SpaceMeta
+from hiermem.types.bank import Note, SpaceMeta
 
 FILES = {
     "progress.md": PROGRESS,
@@ -138,10 +139,10 @@ def test_no_request_is_ever_larger_than_its_limit(
         verdict = judge(made, LLMResponse("no"))
         assert isinstance(verdict, Retry)
         assert prompt.tokens(verdict.request.messages, COUNTER.count) + answer <= limit
-    elif isinstance(made, TooLarge):
-        assert made.note == given_notes[0]
+    elif isinstance(made, Note):
+        assert made == given_notes[0]
         alone = planned(state(), given_notes[:1], answer=answer, tokens=limit)
-        assert lengths[0] > 60 or isinstance(alone, NoRoom | TooLarge)
+        assert lengths[0] > 60 or isinstance(alone, NoRoom | Note)
     else:
         assert made.limit == limit
 
@@ -160,7 +161,7 @@ def test_where_files_do_not_fit_those_that_the_notes_touch_are_shown_whole() -> 
     everything = size(batch_of(state(FILES), spoken))
     made = batch_of(state(FILES), spoken, answer=100, tokens=everything + 320)
     assert shown(made) == {"techContext.md"}
-    assert made.shown.outlined == {"progress.md", "decisions.md"}
+    assert made.outlined == {"progress.md", "decisions.md"}
     content = made.request.messages[1].content
     assert "## What works (14 lines)" in content
     assert "feature 3" not in content
@@ -182,7 +183,7 @@ def test_a_file_of_which_the_outline_was_shown_cannot_be_written_anew() -> None:
 def test_a_note_larger_than_the_window_is_named_and_the_rest_is_not_in_its_way() -> None:
     large = note("word " * 9_000)
     made = planned(state(), [large, *notes(2)], answer=100, tokens=3_000)
-    assert made == TooLarge(large)
+    assert made == large
     assert isinstance(planned(state(), notes(2), answer=100, tokens=3_000), NoteBatch)
 
 
@@ -217,12 +218,11 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
         {f"f{at}.md": f"# F\n\n## S{at}\n\n" + "word " * size for at, size in enumerate(files)}
     )
     given_notes = [note("word " * length, at) for at, length in enumerate(lengths)]
-    tools: Any = {"template": TEMPLATE, "counter": COUNTER}
-    limits: BatchLimits | None = BatchLimits(answer=answer, tokens=known)
+    limits: BatchSettings | None = batch_settings(answer, tokens=known)
     sizes: list[int] = []
     ids: set[str] = set()
     while limits is not None:
-        made = next_batch(bank, given_notes, limits=limits, **tools)
+        made = next_batch(bank, given_notes, limits)
         assert isinstance(made, NoteBatch)
         assert not sizes or made.input_tokens < sizes[-1]
         assert made.id not in ids, "its calls would be journalled over those of another"
@@ -230,7 +230,7 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
         ids.add(made.id)
         if made.input_tokens <= window:
             return
-        limits = reduced_limits(bank, made, limits=limits, **tools)
+        limits = reduced_limits(bank, made, limits)
     empty = state(dict.fromkeys(bank.texts, ""))
     alone = batch_of(empty, given_notes[:1], answer=answer).input_tokens
     assert sizes[-1] <= alone + 100, "a smaller request was possible"
@@ -257,7 +257,7 @@ def test_what_cannot_be_read_is_asked_for_once_more(answer: LLMResponse, why: st
     assert why in first.reason
     assert first.request.messages[-1].content.startswith(batch.request.messages[-1].content)
     assert isinstance(first.judge(answer), Rejected)
-    assert isinstance(judge(batch, answer, repairs=0), Rejected)
+    assert isinstance(judge(batch, answer, policy=BankPolicy(repairs=0)), Rejected)
 
 
 def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:

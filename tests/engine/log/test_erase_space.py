@@ -20,7 +20,7 @@ from hiermem import (
 from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces import notes as space_notes
 from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -322,15 +322,12 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
     assert not (tmp_path / "out").exists()
     assert not await seen[3].lease("late").take()
     assert await left(store, "x") == before
-    draft = space_notes.read_note_input(
-        "late", agent="", category="", tags=(), timestamp=None, sources=()
-    )
     if anew:
-        await space_notes.note(seen[4], draft)
+        await space_notes.note(seen[4], "late")
         assert [note.text for note in await memory.space("x").notes()] == ["late"]
     else:
         with pytest.raises(NotFoundError):
-            await space_notes.note(seen[4], draft)
+            await space_notes.note(seen[4], "late")
         assert await left(store, "x") == []
 
 

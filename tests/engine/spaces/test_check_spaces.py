@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 
 from hiermem import AsyncMemory
 from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces.records import SpaceRecords
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.transaction import RecordWrite
 
@@ -26,7 +25,7 @@ async def filled():
         await space.note(f"{SECRET} {number} works")
         await space.consolidate()
     await space.note("waits")
-    return memory, SpaceRecords(store.tenant("default"), "x", sleep=asyncio.sleep)
+    return memory, space._context
 
 
 async def written(records, kind, key, body):
@@ -62,7 +61,7 @@ async def test_what_an_earlier_version_did_not_write_down_is_no_fault():
 
 async def test_a_note_that_arrives_during_the_check_is_not_missed():
     memory, records = await filled()
-    space, read = memory.space("x"), SpaceRecords.of_kind
+    space, read = memory.space("x"), SpaceContext.of_kind
 
     async def of_kind(self, kind):
         found = await read(self, kind)
@@ -71,7 +70,7 @@ async def test_a_note_that_arrives_during_the_check_is_not_missed():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SpaceRecords, "of_kind", of_kind)
+        patch.setattr(SpaceContext, "of_kind", of_kind)
         assert (await memory.check()).findings == ()
     assert len(await records.of_kind(kept.NOTE)) > 2
 

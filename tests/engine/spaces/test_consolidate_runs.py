@@ -13,7 +13,7 @@ from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
 from hiermem.engine.calls import run as frame
-from hiermem.engine.spaces.records import Lease, SpaceRecords
+from hiermem.engine.spaces.records import Lease
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -268,9 +268,8 @@ async def test_a_damaged_lease_is_nobodys(body):
     memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer))
     space = memory.space("x", rules=RULES)
     await space.note("one")
-    records = SpaceRecords(store.tenant("default"), "x", sleep=asyncio.sleep)
     kind = kept.kind_of(kept.LEASE, "x")
-    await records.put([kept.RecordWrite(kind, kept.SPACE_SCOPE, "", body)])
+    await space._context.put([kept.RecordWrite(kind, kept.SPACE_SCOPE, "", body)])
     assert (await space.consolidate()).status == "ok"
 
 

@@ -20,13 +20,13 @@ from hiermem.core.spaces.folder import (
     MANIFEST,
     META,
     SYNTHESIS,
-    BankFile,
+    ExchangedBank,
     Manifest,
     UnfitFile,
     text_hash,
 )
 from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces.records import SpaceRecords
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -158,7 +158,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
     await space.export(tmp_path)
     by_hand = tmp_path / "progress.md"
     by_hand.write_text("changed by hand\n")
-    read, loads = SpaceRecords.of_kind, []
+    read, loads = SpaceContext.of_kind, []
 
     async def meanwhile(records, kind):
         if kind == kept.LOADED and not loads:
@@ -166,7 +166,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
             assert (await space.load(tmp_path)).updated == ("progress.md",)
         return await read(records, kind)
 
-    monkeypatch.setattr(SpaceRecords, "of_kind", meanwhile)
+    monkeypatch.setattr(SpaceContext, "of_kind", meanwhile)
     await space.export(tmp_path)
     assert loads
     assert by_hand.read_text() == "changed by hand\n"
@@ -395,7 +395,7 @@ async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeyp
 TEXTS = st.sampled_from(["one", "two", "three", "two\r\nlines", "two\nlines"])
 BANKS = st.dictionaries(
     st.sampled_from(NAMES),
-    st.builds(BankFile, TEXTS, st.one_of(st.just(""), TEXTS.map(text_hash))),
+    st.tuples(TEXTS, st.one_of(st.none(), TEXTS.map(text_hash))),
 )
 FOLDERS = st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False)))
 FOLDERS_OF_ALL_KINDS = st.dictionaries(
@@ -409,24 +409,30 @@ MANIFESTS = st.builds(
 )
 
 
+def exchanged(bank, **more):
+    texts = {name: text for name, (text, _) in bank.items()}
+    loaded = {name: known for name, (_, known) in bank.items() if known is not None}
+    return ExchangedBank("x", set(NAMES), texts, loaded, revision=1, **more)
+
+
 @settings(max_examples=300)
 @given(BANKS, FOLDERS_OF_ALL_KINDS, MANIFESTS)
 def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
     """Whatever both sides hold: what an export takes away, the bank knew."""
-    plan = mirror.export(bank, folder, manifest)
+    plan = mirror.export(exchanged(bank), folder, manifest)
     for name in (*plan.write, *plan.remove):
         theirs = folder.get(name)
         assert theirs is None or isinstance(theirs, str)
-        known = {*manifest.files.get(name, ()), bank[name].loaded if name in bank else ""}
+        known = {*manifest.files.get(name, ()), bank[name][1] if name in bank else None}
         assert theirs is None or text_hash(theirs) in known
     assert set(plan.remove) <= manifest.files.keys() - bank.keys()
     assert {*plan.write, *plan.unchanged, *plan.kept} >= bank.keys()
-    after = folder | {name: bank[name].text for name in plan.write}
+    after = folder | {name: bank[name][0] for name in plan.write}
     for name in plan.remove:
         del after[name]
-    listed = {name: (text_hash(bank[name].text),) for name in (*plan.write, *plan.unchanged)}
+    listed = {name: (text_hash(bank[name][0]),) for name in (*plan.write, *plan.unchanged)}
     kept = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-    again = mirror.export(bank, after, Manifest("x", 2, listed | kept))
+    again = mirror.export(exchanged(bank), after, Manifest("x", 2, listed | kept))
     assert (again.write, again.remove) == ((), ()), "a second export has something left to do"
 
 
@@ -434,13 +440,15 @@ def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
 @given(BANKS, FOLDERS, MANIFESTS)
 def test_a_load_takes_what_only_the_folder_changed(bank, folder, manifest):
     """What is taken replaces a text that was agreed on; both sides' changes are a conflict."""
-    plan = mirror.load(bank, folder, manifest)
+    plan, texts = mirror.load(exchanged(bank), folder, manifest)
+    assert texts.keys() == {*plan.created, *plan.updated}
     named = (*plan.created, *plan.updated, *plan.unchanged, *plan.conflicts, *plan.skipped)
     assert sorted(named) == sorted(name for name, text in folder.items() if text is not None)
     for name in plan.updated:
-        known = {*manifest.files.get(name, ()), bank[name].loaded}
-        assert text_hash(bank[name].text) in known
+        known = {*manifest.files.get(name, ()), bank[name][1]}
+        assert text_hash(bank[name][0]) in known
     for name in plan.conflicts:
-        known = {*manifest.files.get(name, ()), bank[name].loaded}
-        assert not {text_hash(bank[name].text), text_hash(folder[name])} & known
-    assert mirror.load(bank, folder, manifest, overwrite=True).conflicts == ()
+        known = {*manifest.files.get(name, ()), bank[name][1]}
+        assert not {text_hash(bank[name][0]), text_hash(folder[name])} & known
+    again, _ = mirror.load(exchanged(bank, overwrite=True), folder, manifest)
+    assert again.conflicts == ()

@@ -16,7 +16,7 @@ from sampling import drawn
 
 from hiermem import UsageError
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.folder import COMPANIONS, MANIFEST, BankFile
+from hiermem.core.spaces.folder import COMPANIONS, MANIFEST, ExchangedBank
 from hiermem.engine.spaces import object_io
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError
@@ -98,29 +98,24 @@ class Client:
             await self._turn()
 
 
-def revision(number: int) -> dict[str, BankFile]:
+def texts(number: int) -> dict[str, str]:
     """Give the files of a revision; some are the same in several, and some come and go."""
     files = {"a.md": f"a {number}\n", "b.md": f"b {number // 3}\n"}
     if number % 4 < 3:
         files["c.md"] = f"c {number % 2}\n"
-    return {name: BankFile(text) for name, text in files.items()}
-
-
-def texts(number: int) -> dict[str, str]:
-    return {name: file.text for name, file in revision(number).items()}
+    return files
 
 
 async def exported(storage, number: int, *, owner="o", overwrite=False, bank=None):
-    return await object_io.export_to(
-        ObjectPlace(URL, storage), NAMES | COMPANIONS, bank or revision(number),
-        space="x", owner=owner, revision=number, overwrite=overwrite,
-    )  # fmt: skip
+    exchanged = ExchangedBank(
+        "x", NAMES | COMPANIONS, bank or texts(number), {}, overwrite, number, owner
+    )
+    return await object_io.export_to(ObjectPlace(URL, storage), exchanged)
 
 
 async def loaded(storage, bank=None):
-    return await object_io.read_from(
-        ObjectPlace(URL, storage), NAMES, bank or {}, space="x", overwrite=False
-    )
+    exchanged = ExchangedBank("x", NAMES, bank or {})
+    return await object_io.read_from(ObjectPlace(URL, storage), exchanged)
 
 
 def manifest_of(shelf: Shelf) -> dict | None:
@@ -256,13 +251,13 @@ async def test_what_a_person_made_of_a_copy_is_kept_and_loaded(at_once):
     shelf = Shelf(Random(1))
     await exported(shelf.client(), 1)
     shelf.held["team/a.md"] = (b"by hand\n", "v", {})
-    plan, found = await loaded(shelf.client(), revision(1))
+    plan, found = await loaded(shelf.client(), texts(1))
     assert (plan.updated, found) == (("a.md",), {"a.md": "by hand\n"})
     plan, _ = await exported(shelf.client(), 2)
     assert plan.kept == ("a.md",)
     assert shelf.held["team/a.md"][0] == b"by hand\n"
     whole(shelf)
-    plan, found = await loaded(shelf.client(), revision(2))
+    plan, found = await loaded(shelf.client(), texts(2))
     assert (plan.conflicts, found) == (("a.md",), {})
     plan, _ = await exported(shelf.client(), 2, overwrite=True)
     assert plan.write == ("a.md",)
@@ -287,7 +282,7 @@ async def test_the_bank_of_another_store_is_not_replaced(at_once):
         with pytest.raises(UsageError, match="another store"):
             await exported(shelf.client(), number, owner="restored elsewhere")
     with pytest.raises(UsageError, match="another revision 7"):
-        await exported(shelf.client(), 7, bank=revision(8))
+        await exported(shelf.client(), 7, bank=texts(8))
     assert manifest_of(shelf)["revision"] == 7
     assert (await exported(shelf.client(), 6))[1] == 7
     await exported(shelf.client(), 2, owner="new", overwrite=True)

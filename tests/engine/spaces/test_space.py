@@ -21,7 +21,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
-from hiermem.engine.spaces.records import SpaceRecords
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -264,14 +264,14 @@ async def test_an_erasure_in_the_same_moment_is_not_missed(memory, monkeypatch):
     await session.append(Message.user("one"), Message.user("two"))
     space = memory.space("x", rules=RULES)
     await space.notes()
-    put = SpaceRecords.put
+    put = SpaceContext.put
 
     async def after_an_erasure(records, writes, **more):
-        monkeypatch.setattr(SpaceRecords, "put", put)
+        monkeypatch.setattr(SpaceContext, "put", put)
         assert (await session.erase([0])).unproven == ()
         return await put(records, writes, **more)
 
-    monkeypatch.setattr(SpaceRecords, "put", after_an_erasure)
+    monkeypatch.setattr(SpaceContext, "put", after_an_erasure)
     with pytest.raises(NotFoundError, match="erased"):
         await space.note("one, noted", sources=[("s", 0)])
     assert await space.notes() == []
@@ -317,7 +317,7 @@ async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypa
     for number in range(12):
         await space.note(f"Pump {number} works.")
         await space.consolidate()
-    read, given = SpaceRecords._one, []
+    read, given = SpaceContext._one, []
 
     async def counted(*what):
         given.append(what)
@@ -326,8 +326,8 @@ async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypa
     async def all_of_them(records, kind):
         raise AssertionError(f"all records of kind {kind} were read")
 
-    monkeypatch.setattr(SpaceRecords, "_one", counted)
-    monkeypatch.setattr(SpaceRecords, "of_kind", all_of_them)
+    monkeypatch.setattr(SpaceContext, "_one", counted)
+    monkeypatch.setattr(SpaceContext, "of_kind", all_of_them)
     assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
     assert len(given) < 8
     assert await space.history(limit=0) == []
@@ -416,7 +416,7 @@ async def test_a_cancelled_change_of_a_bank_leaves_no_lease(
     folder = tmp_path / "bank"
     await space.export(folder)
     (folder / "progress.md").write_text("Pump 5 is new.\n")
-    put, asked, answer = SpaceRecords.put, asyncio.Event(), asyncio.Event()
+    put, asked, answer = SpaceContext.put, asyncio.Event(), asyncio.Event()
     count = 0
 
     async def slow(self, writes, **settings):
@@ -428,7 +428,7 @@ async def test_a_cancelled_change_of_a_bank_leaves_no_lease(
             await answer.wait()
         return done
 
-    monkeypatch.setattr(SpaceRecords, "put", slow)
+    monkeypatch.setattr(SpaceContext, "put", slow)
     work = asyncio.ensure_future(
         space.rollback(to=1) if change == "rollback" else space.load(folder)
     )

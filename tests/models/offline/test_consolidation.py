@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change
-from hiermem.core.spaces.change import AnswerUsage
 from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
@@ -53,7 +52,7 @@ def after(bank: BankState, *texts: str | Note) -> BankState:
     applied = taken(bank, given)
     assert [each.key for each in applied.consumed] == [each.key for each in given]
     assert applied.lines_removed == 0
-    return change.commit(bank, applied, usage=AnswerUsage("run", "m"), now=NOW).state
+    return change.commit(bank, applied, run_id="run", model="m", now=NOW).state
 
 
 def where(bank: BankState, words: str) -> str:
@@ -241,7 +240,7 @@ def test_every_fact_of_hundreds_of_notes_is_in_a_file() -> None:
     while left:
         batch = batch_of(bank, left, answer=4_000)
         bank = change.commit(
-            bank, taken(bank, left, answer=4_000), usage=AnswerUsage("run", "m"), now=NOW
+            bank, taken(bank, left, answer=4_000), run_id="run", model="m", now=NOW
         ).state
         left = left[len(batch.notes) :]
     text = "\n".join(bank.texts.values())

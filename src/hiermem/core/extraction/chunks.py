@@ -59,32 +59,8 @@ class Measured:
     day_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The messages of one turn, in order; there is at least one."""
-
-    thread: str
-    messages: tuple[Measured, ...]
-
-    @property
-    def start(self) -> int:
-        """Return the index of its first message."""
-        return self.messages[0].index
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of its messages together."""
-        return sum(message.tokens for message in self.messages)
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePiece:
-    """A slice of one message, from character ``begin`` up to before ``end`` (None: its end)."""
-
-    begin: int
-    end: int | None
-    tokens: int
-    hash: str
+#: The messages of one turn, in order; there is at least one.
+Turn: TypeAlias = tuple[Measured, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +84,8 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _ChunkPart:
-    """A message, or a piece of one, inside a chunk."""
+class ChunkPart:
+    """A message inside a chunk, or a piece of one: from ``begin`` up to before ``end``, or all."""
 
     index: int
     tokens: int
@@ -176,7 +152,7 @@ def with_days_once(messages: Iterable[Measured]) -> Iterator[Measured]:
         before = message
 
 
-def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[MessagePiece, ...]:
+def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[ChunkPart, ...]:
     """Cut a message into pieces whose lines in the record have at most ``room`` tokens each.
 
     A piece is larger only if one character alone, or the frame of the line, exceeds that.
@@ -197,16 +173,14 @@ def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[
     return tuple(_pieces(stored, 1, counter))
 
 
-def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[MessagePiece]:
+def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[ChunkPart]:
     inner = slice_points(stored.message, unit="tokens", target=target, counter=counter)
     length = len(body(stored.message))
     for begin, end in pairwise((0, *inner, length)):
         last = None if end == length else end
-        span = Span(stored.index, stored.index + 1, begin, last)
-        source, found = _read(stored, span)
-        yield MessagePiece(
-            begin, last, counter.count(line(source)) if source else 0, found if source else ""
-        )
+        source, found = _read(stored, Span(stored.index, stored.index + 1, begin, last))
+        tokens = counter.count(line(source)) if source else 0
+        yield ChunkPart(stored.index, tokens, found if source else "", begin, last)
 
 
 def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
@@ -227,7 +201,7 @@ def turns(messages: Iterable[Measured]) -> tuple[Turn, ...]:
             turn = current[message.thread] = []
             found.append(turn)
         turn.append(message)
-    return tuple(Turn(turn[0].thread, tuple(turn)) for turn in found)
+    return tuple(map(tuple, found))
 
 
 def plan(
@@ -237,7 +211,7 @@ def plan(
     limit: int | None,
     strategy: str = "",
     oversized: OnOversized = "fail",
-    cut: Callable[[int, int], Sequence[MessagePiece]] | None = None,
+    cut: Callable[[int, int], Sequence[ChunkPart]] | None = None,
 ) -> tuple[Chunk, ...]:
     """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
 
@@ -250,17 +224,17 @@ def plan(
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
     made: list[Chunk] = []
-    parts: list[_ChunkPart] = []
+    parts: list[ChunkPart] = []
     held = number_of_turns = 0
 
-    def seal(parts: Sequence[_ChunkPart], *, turns: int, oversized: bool = False) -> None:
+    def seal(parts: Sequence[ChunkPart], *, turns: int, oversized: bool = False) -> None:
         if parts:
             made.append(
                 _chunk(session_id, len(made), parts, strategy, turns=turns, oversized=oversized)
             )
 
     for turn in turns:
-        tokens = turn.tokens
+        tokens = sum(message.tokens for message in turn)
         if limit is not None and parts and held + tokens > limit:
             seal(parts, turns=number_of_turns)
             parts, held, number_of_turns = [], 0, 0
@@ -269,24 +243,24 @@ def plan(
                 for slab in _sliced(turn, limit, cut):
                     seal(slab, turns=1, oversized=True)
             else:
-                seal([_whole(m) for m in turn.messages], turns=1, oversized=True)
+                seal(list(map(_whole, turn)), turns=1, oversized=True)
             continue
-        parts += map(_whole, turn.messages)
+        parts += map(_whole, turn)
         held += tokens
         number_of_turns += 1
     seal(parts, turns=number_of_turns)
     return tuple(made)
 
 
-def _whole(message: Measured) -> _ChunkPart:
-    return _ChunkPart(message.index, message.tokens, message.hash)
+def _whole(message: Measured) -> ChunkPart:
+    return ChunkPart(message.index, message.tokens, message.hash)
 
 
 def _sliced(
-    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[MessagePiece]] | None
-) -> Iterator[list[_ChunkPart]]:
+    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[ChunkPart]] | None
+) -> Iterator[list[ChunkPart]]:
     """Split a turn that exceeds the limit: by exchange groups, then messages, then their pieces."""
-    held: list[_ChunkPart] = []
+    held: list[ChunkPart] = []
     weight = 0
     for group in _groups(turn):
         fits = sum(message.tokens for message in group) <= limit
@@ -295,10 +269,7 @@ def _sliced(
             if parts[0].tokens > limit:
                 if cut is None:
                     raise UsageError("oversized='slice' needs cut for a message over the limit")
-                parts = [
-                    _ChunkPart(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
-                    for piece in cut(bundle[0].index, limit)
-                ]
+                parts = list(cut(bundle[0].index, limit))
             # The pieces of a cut message are placed one by one; everything else stays together.
             for unit in [parts] if len(parts) == len(bundle) else [[part] for part in parts]:
                 tokens = sum(part.tokens for part in unit)
@@ -316,7 +287,7 @@ def _groups(turn: Turn) -> Iterator[list[Measured]]:
     state = Turns()
     group: list[Measured] = []
     flags: list[Flag] = []
-    for m in turn.messages:
+    for m in turn:
         arrival = Arrival(
             m.index, m.thread, m.role, m.tokens, m.tokens, _ANY_TIME, m.calls, m.result_of
         )
@@ -333,7 +304,7 @@ def _groups(turn: Turn) -> Iterator[list[Measured]]:
 def _chunk(
     session_id: str,
     number: int,
-    parts: Sequence[_ChunkPart],
+    parts: Sequence[ChunkPart],
     strategy: str,
     *,
     turns: int,
@@ -359,7 +330,7 @@ def _chunk(
     )
 
 
-def _runs(parts: Sequence[_ChunkPart]) -> Iterator[Span]:
+def _runs(parts: Sequence[ChunkPart]) -> Iterator[Span]:
     """Yield the contiguous stretches of ``parts``, which are in order."""
     first = last = parts[0]
     for part in parts[1:]:

@@ -38,7 +38,7 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
     if most < 1:
         raise UsageError(f"most is {most}; draw at least one entity")
     shown = _chosen(vector, most, alone=alone)
-    places = {(entity.type, entity.name): place for place, entity in enumerate(shown)}
+    places = {entity.key: place for place, entity in enumerate(shown)}
     lines = ["flowchart LR"]
     used: dict[str, list[str]] = {}
     for place, entity in enumerate(shown):
@@ -48,8 +48,7 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
         used.setdefault(family, []).append(f"n{place}")
     drawn = 0
     for relation in vector.relations:
-        source = places.get((relation.source.type, relation.source.name))
-        target = places.get((relation.target.type, relation.target.name))
+        source, target = places.get(relation.source), places.get(relation.target)
         if source is not None and target is not None:
             drawn += 1
             lines.append(f'    n{source} -->|"{_label(relation.relation)}"| n{target}')
@@ -70,17 +69,15 @@ def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
     Entities are visited from the most mentioned on. An entity with a neighbour among the earlier
     ones is chosen together with it; the first of a group waits until a neighbour comes.
     """
-    keys = [(each.type, each.name) for each in vector.entities]
-    ranks = {key: rank for rank, key in enumerate(keys)}
+    ranks = {entity.key: rank for rank, entity in enumerate(vector.entities)}
     near: dict[int, set[int]] = {}
     for relation in vector.relations:
-        source = ranks.get((relation.source.type, relation.source.name))
-        target = ranks.get((relation.target.type, relation.target.name))
+        source, target = ranks.get(relation.source), ranks.get(relation.target)
         if source is not None and target is not None:
             near.setdefault(source, set()).add(target)
             near.setdefault(target, set()).add(source)
     taken: set[int] = set()
-    for rank in range(0 if alone else len(keys)):
+    for rank in range(0 if alone else len(vector.entities)):
         before = sorted(other for other in near.get(rank, ()) if other < rank)
         # It is chosen with a neighbour, so it takes two places if that is not chosen yet.
         needed = 1 if taken.intersection(before) else 2
@@ -129,9 +126,8 @@ def to_graphml(vector: TriVector) -> str:
         ),
         '  <graph id="session" edgedefault="directed">',
     ]
-    places: dict[tuple[str, str], int] = {}
+    places = {entity.key: place for place, entity in enumerate(vector.entities)}
     for place, entity in enumerate(vector.entities):
-        places[entity.type, entity.name] = place
         lines.append(f'    <node id="n{place}">')
         lines += _data(
             name=entity.name,
@@ -145,8 +141,7 @@ def to_graphml(vector: TriVector) -> str:
         )
         lines.append("    </node>")
     for number, relation in enumerate(vector.relations):
-        source = places[relation.source.type, relation.source.name]
-        target = places[relation.target.type, relation.target.name]
+        source, target = places[relation.source], places[relation.target]
         lines.append(
             f'    <edge id={quoteattr(f"e{number}")} source="n{source}" target="n{target}">'
         )

@@ -12,7 +12,7 @@ merges graphs; the engine makes one summary out of many, in the groups that this
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -70,7 +70,12 @@ def finish(
     whole = {order(place) for place in graph.places}
     settled = _settled(graph.deltas)
     deltas = [delta for delta in settled if not _idle(delta, whole)]
-    mentions = _mentions(graph)
+
+    def mentions(entity: Entity) -> int:
+        # A place as wide as its chunk counts once: it belongs to an entity whose messages are
+        # unknown.
+        return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
+
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
     kept = entities[: limits.entities]
     known = {entity_key(each) for each in kept}
@@ -129,19 +134,6 @@ def _cut(items: Iterable[_Item], limits: ResultLimits) -> tuple[_Item, ...]:
 
 def _first_place(item: Delta | Strategy) -> tuple[int, int, int, str]:
     return order(item.provenance[0])
-
-
-def _mentions(graph: Graph) -> Callable[[Entity], int]:
-    """Return a function that counts the messages that mention an entity.
-
-    A place as wide as its chunk counts once: it belongs to an entity whose messages are unknown.
-    """
-    whole = {order(place) for place in graph.places}
-
-    def mentions(entity: Entity) -> int:
-        return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
-
-    return mentions
 
 
 def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:
@@ -243,15 +235,13 @@ def join_groups(tokens: Sequence[int], room: int) -> tuple[tuple[int, int], ...]
     >>> join_groups([40, 40, 40, 40, 40], 100)
     ((0, 2), (2, 4), (4, 5))
     """
-    return tuple(_groups(tokens, room))
-
-
-def _groups(tokens: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    groups: list[tuple[int, int]] = []
     start, held = 0, 0
     for at, weight in enumerate(tokens):
         if at - start >= 2 and held + weight > room:
-            yield start, at
+            groups.append((start, at))
             start, held = at, 0
         held += weight
     if start < len(tokens):
-        yield start, len(tokens)
+        groups.append((start, len(tokens)))
+    return tuple(groups)

@@ -11,9 +11,9 @@ A name also finds entities that have it as an alias, and entities of different t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +26,8 @@ from hiermem.types.trivector import (
     Relation,
     TriVector,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,7 @@ class ResultBasis:
 
 def write_result(vector: TriVector, basis: ResultBasis) -> str:
     """Write a session's whole result, with its basis."""
-    facts = {name: getattr(basis, name) for name in ResultBasis.__slots__}
-    return json.dumps({"of": facts, "vector": vector.model_dump_json()})
+    return json.dumps({"of": asdict(basis), "vector": vector.model_dump_json()})
 
 
 def read_result(body: str) -> TriVector | None:
@@ -173,23 +174,15 @@ def graph_records(vector: TriVector) -> dict[str, str]:
     for relation in vector.relations:
         for end in {normalise(relation.source.name), normalise(relation.target.name)}:
             relations.setdefault(end, []).append(relation)
-    return {
-        name: _write_name_record(
-            entities.get(name, ()), relations.get(name, ()), sorted(see.get(name, ()))
-        )
-        for name in sorted(entities.keys() | see.keys())
-    }
-
-
-def _write_name_record(
-    entities: Iterable[Entity], relations: Iterable[Relation], see: Sequence[str]
-) -> str:
-    value: dict[str, Any] = {
-        "entities": [each.model_dump(mode="json") for each in entities],
-        "relations": [each.model_dump(mode="json") for each in relations],
-        "see": see,
-    }
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    documents: dict[str, str] = {}
+    for name in sorted(entities.keys() | see.keys()):
+        value = {
+            "entities": [each.model_dump(mode="json") for each in entities.get(name, ())],
+            "relations": [each.model_dump(mode="json") for each in relations.get(name, ())],
+            "see": sorted(see.get(name, ())),
+        }
+        documents[name] = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return documents
 
 
 def read_name_record(session_id: str, body: str) -> NameRecord:
@@ -210,23 +203,38 @@ def read_name_record(session_id: str, body: str) -> NameRecord:
 # Questions
 
 
+def _joined(
+    items: Iterable[tuple[str, T]],
+    *,
+    key: Callable[[T], tuple[str, ...]],
+    join: Callable[[T, T], T],
+) -> list[tuple[T, tuple[str, ...]]]:
+    """Join the items of one key; return each with the sessions of which it is, in order."""
+    joined: dict[tuple[str, ...], T] = {}
+    sessions: dict[tuple[str, ...], dict[str, None]] = {}
+    for session_id, item in items:
+        name = key(item)
+        joined[name] = join(joined[name], item) if name in joined else item
+        sessions.setdefault(name, {})[session_id] = None
+    return [(item, tuple(sessions[name])) for name, item in joined.items()]
+
+
+def _entities(
+    named: Iterable[NameRecord], type_: EntityType | None
+) -> Iterator[tuple[str, Entity]]:
+    """Yield the entities of a type, or of all, each with its session."""
+    for each in named:
+        for entity in each.entities:
+            if type_ in (None, entity.type):
+                yield each.session_id, entity
+
+
 def entities_named(
     named: Iterable[NameRecord], type_: EntityType | None
 ) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
-    joined: dict[tuple[str, ...], tuple[Entity, dict[str, None]]] = {}
-    for each in named:
-        for entity in each.entities:
-            if type_ not in (None, entity.type):
-                continue
-            key = entity_key(entity)
-            before = joined.get(key)
-            if before is None:
-                joined[key] = (entity, {each.session_id: None})
-            else:
-                before[1][each.session_id] = None
-                joined[key] = (merge_entities(before[0], entity), before[1])
-    found = [GraphEntity(entity, tuple(sessions)) for entity, sessions in joined.values()]
+    joined = _joined(_entities(named, type_), key=entity_key, join=merge_entities)
+    found = [GraphEntity(entity, sessions) for entity, sessions in joined]
     return tuple(sorted(found, key=lambda one: (-_mentions(one.entity), one.type, one.name)))
 
 
@@ -242,30 +250,16 @@ def _mentions(entity: Entity) -> int:
 
 def neighbours_of(named: Sequence[NameRecord], type_: EntityType | None) -> tuple[Neighbour, ...]:
     """Join the relations of the entities in ``named``, as seen from them; heaviest first."""
-    mine = {
-        entity_key(entity)
-        for each in named
-        for entity in each.entities
-        if type_ in (None, entity.type)
-    }
-    joined: dict[tuple[str, ...], tuple[Relation, dict[str, None]]] = {}
-    for each in named:
-        for relation in each.relations:
-            key = relation_key(relation)
-            before = joined.get(key)
-            if before is None:
-                joined[key] = (relation, {each.session_id: None})
-            else:
-                before[1][each.session_id] = None
-                joined[key] = (_heavier(before[0], relation), before[1])
+    mine = {entity_key(entity) for _, entity in _entities(named, type_)}
+    relations = ((each.session_id, relation) for each in named for relation in each.relations)
     found: list[Neighbour] = []
-    for relation, sessions in joined.values():
+    for relation, sessions in _joined(relations, key=relation_key, join=_heavier):
         for end, other, outgoing in (
             (relation.source, relation.target, True),
             (relation.target, relation.source, False),
         ):
             if entity_key(end) in mine:
-                found.append(Neighbour(other, relation, outgoing, tuple(sessions)))
+                found.append(Neighbour(other, relation, outgoing, sessions))
     found.sort(key=lambda one: (-one.weight, one.relation.relation, one.name, not one.outgoing))
     return tuple(found)
 
@@ -280,10 +274,8 @@ def _heavier(left: Relation, right: Relation) -> Relation:
 def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[Mention, ...]:
     """List where the entities are mentioned, by session, then place."""
     found = {
-        Mention(each.session_id, place.chunk, place.start, place.stop, entity.key)
-        for each in named
-        for entity in each.entities
-        if type_ in (None, entity.type)
+        Mention(session_id, place.chunk, place.start, place.stop, entity.key)
+        for session_id, entity in _entities(named, type_)
         for place in entity.provenance
     }
     return tuple(sorted(found, key=lambda m: (m.session_id, m.start, m.stop, m.entity.type)))

@@ -53,34 +53,29 @@ def _own_items(parsed: ParsedAnswer, *, request: LLMRequest) -> ParsedAnswer:
     """
     answer = parsed.answer
     copied = partial(is_copied, request=request)
-    entities = [e for e in answer.entities if not (copied(e.name) or copied(e.description))]
-    relations = [each for each in answer.relations if not copied(each.justification)]
-    deltas = [each for each in answer.deltas if not copied(each.text)]
-    strategy = [each for each in answer.strategy if not copied(each.text)]
-    features = [
+    own: dict[str, tuple[object, ...]] = {
+        "entities": tuple(
+            e for e in answer.entities if not (copied(e.name) or copied(e.description))
+        ),
+        "relations": tuple(e for e in answer.relations if not copied(e.justification)),
+        "deltas": tuple(e for e in answer.deltas if not copied(e.text)),
+        "strategy": tuple(e for e in answer.strategy if not copied(e.text)),
+    }
+    features = tuple(
         each
         for each in answer.features
         if not (copied(each) or is_copied_example(each, request=request))
-    ]
-    items = len(answer.entities) + len(answer.relations) + len(answer.deltas) + len(answer.strategy)
-    own = len(entities) + len(relations) + len(deltas) + len(strategy)
-    if is_mostly_copied(answer.summary, request=request) or 2 * own < items:
+    )
+    items, left = sum(len(getattr(answer, kind)) for kind in own), sum(map(len, own.values()))
+    if is_mostly_copied(answer.summary, request=request) or 2 * left < items:
         raise InvalidAnswerError(
             "the answer repeats this request instead of telling of the record", problem="copied"
         )
-    if own == items and len(features) == len(answer.features):
+    dropped = items - left + len(answer.features) - len(features)
+    if not dropped:
         return parsed
-    left = answer.model_copy(
-        update={
-            "entities": tuple(entities),
-            "relations": tuple(relations),
-            "deltas": tuple(deltas),
-            "strategy": tuple(strategy),
-            "features": tuple(features),
-        }
-    )
-    dropped = items - own + len(answer.features) - len(features)
-    return ParsedAnswer(left, parsed.dropped + dropped)
+    kept = answer.model_copy(update={**own, "features": features})
+    return ParsedAnswer(kept, parsed.dropped + dropped)
 
 
 def judge_joined(

@@ -1,8 +1,8 @@
 """Decides the steps of an extraction: its limit, which chunks to ask for, its outcome and report.
 
 The engine reads, calls and writes; each choice that it makes on the way is a function here, of
-values that were read before. Only the result itself holds text of the conversation; ``record``
-decides what of a report is journalled.
+values that were read before. Only the result itself holds text of the conversation; ``detail`` is
+what of a report is journalled.
 
 The life cycle of a chunk, by the status in its report:
 
@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import Cause
@@ -221,15 +221,6 @@ def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, t
 # What to ask for
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkAgenda:
-    """What a run does with its chunks: ``make`` in order, ``reuse`` as stored, ``fail`` at once."""
-
-    make: tuple[Chunk, ...]
-    reuse: Mapping[str, StoredAnswer] = field(default_factory=dict[str, StoredAnswer])
-    fail: tuple[Failure, ...] = ()
-
-
 def chunk_agenda(
     chunks: Sequence[Chunk],
     kept: Mapping[str, StoredAnswer],
@@ -237,22 +228,17 @@ def chunk_agenda(
     *,
     room: int | None = None,
     answer: int = 0,
-) -> ChunkAgenda:
-    """Decide which chunks to make, given the stored answers by input hash.
+) -> tuple[tuple[Chunk, ...], dict[str, StoredAnswer], tuple[Failure, ...]]:
+    """Decide what a run does with its chunks, given the stored answers by input hash.
 
+    Returns the chunks to make, in order, the answers to reuse by the chunks' ids, and the failures.
     ``room`` is the tokens that a record may have, ``answer`` those reserved for the answer.
 
     A turn that alone exceeds the limit fails without a call, unless the caller had it sliced. If
     one failure ends the run, nothing is requested that could not be used.
     """
     failures = tuple(
-        Failure(
-            chunk.id,
-            "map",
-            "oversized",
-            0,
-            _too_large(chunk, room=room, answer=answer),
-        )
+        Failure(chunk.id, "map", "oversized", 0, _too_large(chunk, room=room, answer=answer))
         for chunk in chunks
         if chunk.oversized and options.oversized == "fail"
     )
@@ -265,7 +251,7 @@ def chunk_agenda(
     make = tuple(chunk for chunk in chunks if chunk.id not in failed and chunk.id not in reuse)
     if failures and options.on_chunk_failure == "abort":
         make = ()
-    return ChunkAgenda(make, reuse, failures)
+    return make, reuse, failures
 
 
 def _too_large(chunk: Chunk, *, room: int | None, answer: int) -> str:
@@ -291,4 +277,55 @@ def outcome_of(
 
 
 # ---------------------------------------------------------------------------------------------
-# What a failure means
+# The journal
+
+
+def detail(report: ExtractionReport) -> dict[str, Any]:
+    """Return the detail of the run's record: ids, counts and reasons.
+
+    It holds no text of the conversation, of the model or of an error, so it can go into any log.
+    """
+    return {
+        "model": report.model,
+        "live": report.live,
+        "chunked": report.chunked,
+        "chunking": report.chunking,
+        "estimate": report.estimate,
+        "threshold": report.threshold,
+        "single_pass_tokens": report.single_pass_tokens,
+        "chunked_tokens": report.chunked_tokens,
+        "chunks": [
+            {
+                "id": chunk.id,
+                "span": [chunk.span.start, chunk.span.stop],
+                "status": chunk.status,
+                **_costs(chunk),
+                **({"reason": chunk.reason, "detail": chunk.detail} if chunk.reason else {}),
+            }
+            for chunk in report.chunks
+        ],
+        "failures": [asdict(failure) for failure in report.failures],
+        "map": {"state": report.map.state, **_costs(report.map)},
+        "reduce": {
+            "state": report.reduce.state,
+            **_costs(report.reduce),
+            "rounds": report.rounds,
+            "degraded": report.degraded,
+        },
+        "calls": report.calls,
+        "tokens_in": report.tokens_in,
+        "tokens_out": report.tokens_out,
+        "cost": report.cost,
+        "unknown": report.unknown,
+        "stopped": report.stopped,
+        "kept": report.kept,
+    }
+
+
+def _costs(part: ChunkReport | PhaseReport) -> dict[str, int]:
+    return {
+        "calls": part.calls,
+        "tokens_in": part.tokens_in,
+        "tokens_out": part.tokens_out,
+        "ms": round(part.seconds * 1000),
+    }

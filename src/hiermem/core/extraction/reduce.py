@@ -1,8 +1,8 @@
 """Decides how the findings of a session's chunks become one graph.
 
 A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
-kind of value for one chunk as for all of them. ``merge`` joins two neighbours, ``reduce`` any
-number in the order of their chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
+kind of value for one chunk as for all of them. ``reduce`` merges any number in the order of their
+chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
 
 Three laws hold, each tested as a property: the order in which graphs are given does not matter;
 merging a graph with itself changes nothing; merging neighbours is associative. They hold because
@@ -24,15 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from hiermem.core.calls.lenient import blank
 from hiermem.core.extraction.chunks import Chunk, chunk_number
 from hiermem.errors import UsageError
-from hiermem.types.trivector import (
-    Answer,
-    Delta,
-    Entity,
-    EntityKey,
-    Provenance,
-    Relation,
-    Strategy,
-)
+from hiermem.types.trivector import Answer, Delta, Entity, EntityKey, Provenance, Relation, Strategy
 
 _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
@@ -61,15 +53,6 @@ class Graph(BaseModel):
     relations: tuple[Relation, ...] = ()
     deltas: tuple[Delta, ...] = ()
     strategy: tuple[Strategy, ...] = ()
-
-    def to_json(self) -> str:
-        """Write the graph as JSON, the same text for the same graph."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, text: str) -> Graph:
-        """Read what ``to_json`` wrote. Raises pydantic's ValidationError for anything else."""
-        return cls.model_validate_json(text)
 
 
 def normalise(name: str) -> str:
@@ -100,30 +83,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     before.
     """
     place = _Places(chunk)
-    entities, relations = _entities(answer, place), _relations(answer, place)
-    deltas, strategy = _deltas(answer, place), _strategy(answer, place)
-    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
-    kept = (entities, relations, deltas, strategy)
-    dropped += sum(map(len, given)) - sum(map(len, kept))
-    summary = answer.summary.strip()
-    features = dict.fromkeys(map(normalise, answer.features))
-    parts = Graph(
-        chunks=(chunk.id,),
-        summaries=((chunk.number, summary),) if summary else (),
-        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
-        dropped=((chunk.number, dropped),) if dropped else (),
-        places=place.all,
-        entities=entities,
-        relations=relations,
-        deltas=deltas,
-        strategy=strategy,
-    )
-    # An answer may name one thing twice; a graph holds it once.
-    return _gathered([parts])
-
-
-def _entities(answer: Answer, place: _Places) -> tuple[Entity, ...]:
-    return tuple(
+    entities = tuple(
         Entity(
             type=each.type,
             name=_spelt(each.name),
@@ -136,10 +96,7 @@ def _entities(answer: Answer, place: _Places) -> tuple[Entity, ...]:
         for each in answer.entities
         if not blank(each.name)
     )
-
-
-def _relations(answer: Answer, place: _Places) -> tuple[Relation, ...]:
-    return tuple(
+    relations = tuple(
         Relation(
             source=EntityKey(type=each.source.type, name=_spelt(each.source.name)),
             relation=normalise(each.relation).replace(" ", "_"),
@@ -153,10 +110,7 @@ def _relations(answer: Answer, place: _Places) -> tuple[Relation, ...]:
             map(blank, (each.relation, each.justification, each.source.name, each.target.name))
         )
     )
-
-
-def _deltas(answer: Answer, place: _Places) -> tuple[Delta, ...]:
-    return tuple(
+    deltas = tuple(
         Delta(
             kind=each.kind,
             text=" ".join(each.text.split()),
@@ -167,16 +121,31 @@ def _deltas(answer: Answer, place: _Places) -> tuple[Delta, ...]:
         for each in answer.deltas
         if not blank(_said(each.text))
     )
-
-
-def _strategy(answer: Answer, place: _Places) -> tuple[Strategy, ...]:
-    return tuple(
+    strategy = tuple(
         Strategy(
             kind=each.kind, text=" ".join(each.text.split()), provenance=place.of(each.messages)
         )
         for each in answer.strategy
         if not blank(_said(each.text))
     )
+    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
+    kept = (entities, relations, deltas, strategy)
+    dropped += sum(map(len, given)) - sum(map(len, kept))
+    summary = answer.summary.strip()
+    features = dict.fromkeys(map(normalise, answer.features))
+    found = Graph(
+        chunks=(chunk.id,),
+        summaries=((chunk.number, summary),) if summary else (),
+        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
+        dropped=((chunk.number, dropped),) if dropped else (),
+        places=place.all,
+        entities=entities,
+        relations=relations,
+        deltas=deltas,
+        strategy=strategy,
+    )
+    # An answer may name one thing twice; a graph holds it once.
+    return _gathered([found])
 
 
 class _Places:
@@ -223,17 +192,12 @@ def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 def reduce(graphs: Iterable[Graph]) -> Graph:
     """Merge graphs in the order of their chunk numbers, whatever order they are given in."""
-    # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
-    return _gathered(sorted((g for g in graphs if g.chunks), key=_place))
 
+    def place(graph: Graph) -> tuple[int, int, str]:
+        # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
+        return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.model_dump_json()
 
-def merge(left: Graph, right: Graph) -> Graph:
-    """Merge two graphs; the chunks of ``left`` come before those of ``right``."""
-    return _gathered([graph for graph in (left, right) if graph.chunks])
-
-
-def _place(graph: Graph) -> tuple[int, int, str]:
-    return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.to_json()
+    return _gathered(sorted((graph for graph in graphs if graph.chunks), key=place))
 
 
 def _gathered(graphs: Sequence[Graph]) -> Graph:
@@ -289,10 +253,9 @@ def _one(group: list[_Item]) -> _Item:
 
 
 def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
-    first = group[0]
     names = (name for each in group for name in (each.name, *each.aliases))
     return {
-        "aliases": _without(names, first.name),
+        "aliases": _without(names, group[0].name),
         "description": max((each.description for each in group), key=len),
         "tags": _distinct(tag for each in group for tag in each.tags),
         "confidence": max(each.confidence for each in group),

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from pydantic import ValidationError
 
@@ -88,30 +87,25 @@ def made_from(body: str, indices: Collection[int]) -> bool:
 
 def write_answer(kept: StoredAnswer) -> str:
     """Write an answer as a record's body."""
-    value = {name: getattr(kept, name) for name in StoredAnswer.__slots__}
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(asdict(kept), ensure_ascii=False, separators=(",", ":"))
 
 
 def read_answer(body: str) -> StoredAnswer | Claim | None:
     """Read a record's body; None if it is neither an answer nor a claim."""
     try:
         found = json.loads(body)
-        if "answer" in found:
-            return _kept(found)
-        return read_claim(body)
+        if "answer" not in found:
+            return read_claim(body)
+        return StoredAnswer(
+            str(found["answer"]),
+            str(found["strategy"]),
+            str(found["model"]),
+            int(found["calls"]),
+            int(found["tokens_in"]),
+            int(found["tokens_out"]),
+            tuple(map(str, found["ways"])),
+            int(found["dropped"]),
+            tuple((int(start), int(stop)) for start, stop in found["spans"]),
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-
-
-def _kept(found: dict[str, Any]) -> StoredAnswer:
-    return StoredAnswer(
-        str(found["answer"]),
-        str(found["strategy"]),
-        str(found["model"]),
-        int(found["calls"]),
-        int(found["tokens_in"]),
-        int(found["tokens_out"]),
-        tuple(map(str, found["ways"])),
-        int(found["dropped"]),
-        tuple((int(start), int(stop)) for start, stop in found["spans"]),
-    )

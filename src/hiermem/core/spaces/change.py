@@ -31,40 +31,28 @@ the version that it was worked out from, including that of the space's figures, 
 worked out from one state the second writes nothing. A consumed note leaves the live list in the
 same change that adds its texts, its revision and its journal entry: at no moment is a note in both
 or in neither.
+
+Notes are asked about oldest first (``in_order``). A note that answers left out, or that failed
+alone, waits behind all others, so that it holds up none of them; of such notes, those come first
+that were left out least often. They never share a request with others, which they could make fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from itertools import takewhile
+from typing import Final, NamedTuple
 
-from hiermem.core.spaces.answer_record import Journal, write_journal
+from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.files import Applied
-from hiermem.core.spaces.queue import LEFT_OUT, waits_behind
-from hiermem.core.spaces.record import (
-    BANK,
-    BLOCKED,
-    CONSOLIDATION,
-    CONSUMED,
-    META,
-    NOTE,
-    REVISION,
-    SPACE_SCOPE,
-    SYNTHESIS,
-    BankState,
-    StoredText,
-    kind_of,
-    meta_body,
-    note_body,
-    number_key,
-    revision_body,
-    trouble_body,
-)
+from hiermem.core.spaces.record import BankState, StoredText, write_of
 from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
 from hiermem.types.transaction import RecordWrite
 
+#: How often a note is left out before it waits behind the others.
+LEFT_OUT: Final = 2
 #: A note limit from which on there is no limit.
 _UNBOUND = 10_000
 
@@ -76,73 +64,87 @@ class Change(NamedTuple):
     writes: tuple[RecordWrite, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerUsage:
-    """Which model answered, and what the answer cost, repairs included.
+# ---------------------------------------------------------------------------------------------
+# The order of notes
 
-    ``model`` is the name that the answer bears, ``llm`` that of the model as it was configured.
+
+def waits_behind(note: Note) -> bool:
+    """Return whether a note waits behind those that were never left out, or once."""
+    return note.unplaced >= LEFT_OUT
+
+
+def in_order(notes: Iterable[Note]) -> list[Note]:
+    """Return notes in the order in which they are asked about."""
+    return sorted(notes, key=lambda note: (note.unplaced if waits_behind(note) else 0, note.key))
+
+
+def leading(notes: Sequence[Note], *, behind: int) -> Sequence[Note]:
+    """Return the first notes that may share a request; ``behind`` is the most that wait behind."""
+    first = list(takewhile(lambda note: not waits_behind(note), notes))
+    return first or notes[:behind]
+
+
+# ---------------------------------------------------------------------------------------------
+# Changes
+
+
+def commit(
+    state: BankState,
+    applied: Applied,
+    *,
+    now: datetime,
+    run_id: str,
+    model: str,
+    llm: str = "",
+    calls: int = 0,
+    tokens_in: int = 0,
+    tokens_out: int = 0,
+) -> Change:
+    """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures.
+
+    ``model`` is the name that the answer bears, ``llm`` that of the model as it was configured. The
+    cost includes repairs.
     """
-
-    run_id: str
-    model: str
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    llm: str = ""
-
-
-def commit(state: BankState, applied: Applied, *, usage: AnswerUsage, now: datetime) -> Change:
-    """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures."""
-    meta = state.meta
+    meta, space, consumed = state.meta, state.space, applied.consumed
     number = meta.revision + 1
-    consumed = applied.consumed
     meta = replace(
         meta,
         last_consolidation=now,
         consolidations=meta.consolidations + 1,
         notes_processed=meta.notes_processed + len(consumed),
         batch_notes=_grown(meta.batch_notes, applied),
-        model=usage.llm,
+        model=llm,
         failed_alone="",
     )
-    revision = BankRevision(
-        number,
-        "consolidation",
-        now,
-        run_id=usage.run_id,
-        model=usage.model,
-        notes=tuple(note.key for note in consumed),
-    )
-    journal = Journal(
+    keys = tuple(note.key for note in consumed)
+    entry = kept.JournalEntry(
         meta.consolidations,
-        usage.run_id,
+        run_id,
         now,
-        notes=revision.notes,
+        notes=keys,
         created=applied.created,
         updated=applied.updated,
-        model=usage.model,
-        calls=usage.calls,
-        tokens_in=usage.tokens_in,
-        tokens_out=usage.tokens_out,
+        model=model,
+        calls=calls,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
     )
     change = _revise(
-        replace(state, meta=meta), revision, texts=applied.texts, synthesis=applied.synthesis
+        replace(state, meta=meta),
+        BankRevision(number, "consolidation", now, run_id=run_id, model=model, notes=keys),
+        texts=applied.texts,
+        synthesis=applied.synthesis,
     )
-    space = state.space
-    writes = [
-        RecordWrite(
-            kind_of(CONSOLIDATION, space), SPACE_SCOPE, number_key(journal.number),
-            write_journal(journal), expected=0,
-        )
-    ]  # fmt: skip
+    key = kept.number_key(entry.number)
+    writes = [write_of(kept.CONSOLIDATION, space, key, kept.journal_body(entry), expected=0)]
     for note in consumed:
-        body = note_body(replace(note, state="consumed", consolidation=number))
+        body = kept.note_body(replace(note, state="consumed", consolidation=number))
         writes += (
-            RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, None, expected=1),
-            RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, body, expected=0),
+            write_of(kept.NOTE, space, note.key, expected=1),
+            write_of(kept.CONSUMED, space, note.key, body, expected=0),
         )
         if note.failures or note.unplaced:
-            writes.append(RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, None))
+            writes.append(write_of(kept.BLOCKED, space, note.key))
     writes += _left_out(space, applied.unplaced)
     return Change(change.state, (*change.writes, *writes))
 
@@ -153,7 +155,6 @@ def put(
     *,
     kind: RevisionKind,
     now: datetime,
-    run_id: str = "",
     synthesis: str | None = None,
     to: int | None = None,
     restored: Sequence[Note] = (),
@@ -170,15 +171,15 @@ def put(
         return None
     space, meta = state.space, state.meta
     keys = tuple(note.key for note in restored)
-    revision = BankRevision(meta.revision + 1, kind, now, run_id=run_id, to=to, restored=keys)
+    revision = BankRevision(meta.revision + 1, kind, now, to=to, restored=keys)
     meta = replace(meta, notes_processed=meta.notes_processed - len(keys))
     change = _revise(replace(state, meta=meta), revision, texts=changed, synthesis=said)
     writes = list(change.writes)
     for note in restored:
         live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
         writes += (
-            RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, None, expected=1),
-            RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, note_body(live), expected=0),
+            write_of(kept.CONSUMED, space, note.key, expected=1),
+            write_of(kept.NOTE, space, note.key, kept.note_body(live), expected=0),
         )
     return Change(change.state, tuple(writes))
 
@@ -202,14 +203,14 @@ def failed(
         writes = _left_out(space, unplaced)
         if not waits_behind(notes[0]):
             meta = replace(meta, batch_notes=len(notes) // 2)
-            writes.append(_meta_write(space, meta_body(meta), state.meta_version))
+            writes.append(_meta_write(replace(state, meta=meta)))
         return None, tuple(writes)
     (note,) = notes
     first = meta.failed_alone in ("", note.key)
     count = note.failures + (first and meta.model == llm)
     note = replace(note, unplaced=max(LEFT_OUT, note.unplaced + 1), failures=count)
     meta = replace(meta, failed_alone=note.key, model=meta.model if first else "")
-    figures = _meta_write(space, meta_body(meta), state.meta_version)
+    figures = _meta_write(replace(state, meta=meta))
     if count >= max_failures:
         blocked = BlockedNote(note.key, note.agent, "failed")
         return blocked, (set_aside(space, note, "failed"), figures)
@@ -222,7 +223,7 @@ def set_aside(space: str, note: Note, reason: str) -> RecordWrite:
 
 
 def _trouble(space: str, note: Note) -> RecordWrite:
-    return RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, trouble_body(note))
+    return write_of(kept.BLOCKED, space, note.key, kept.trouble_body(note))
 
 
 def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
@@ -238,7 +239,7 @@ def expired(
     ``at`` is the time of each revision.
     """
     return tuple(
-        RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, None)
+        write_of(kept.CONSUMED, space, note.key)
         for note in consumed
         if note.consolidation is not None
         and (when := at.get(note.consolidation)) is not None
@@ -253,8 +254,10 @@ def _grown(most: int | None, applied: Applied) -> int | None:
     return most * 2 if most < _UNBOUND else None
 
 
-def _meta_write(space: str, body: str, version: int) -> RecordWrite:
-    return RecordWrite(kind_of(META, space), SPACE_SCOPE, "", body, expected=version)
+def _meta_write(state: BankState) -> RecordWrite:
+    return write_of(
+        kept.META, state.space, body=kept.meta_body(state.meta), expected=state.meta_version
+    )
 
 
 def _revise(
@@ -266,7 +269,7 @@ def _revise(
     kinds: dict[str, str] = {}
     for name, text in sorted(texts.items()):
         version = held[name].version if name in held else 0
-        writes.append(RecordWrite(kind_of(BANK, space), SPACE_SCOPE, name, text, expected=version))
+        writes.append(write_of(kept.BANK, space, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
         if text is None:
             held.pop(name, None)
@@ -274,22 +277,13 @@ def _revise(
             held[name] = StoredText(text, version + 1)
     said = state.synthesis
     if synthesis != said.text or not said.version:
-        writes.append(
-            RecordWrite(
-                kind_of(SYNTHESIS, space), SPACE_SCOPE, "", synthesis, expected=said.version
-            )
-        )
+        writes.append(write_of(kept.SYNTHESIS, space, body=synthesis, expected=said.version))
         said = StoredText(synthesis, said.version + 1)
-    revision = replace(revision, files=kinds)
-    meta = replace(state.meta, revision=revision.number)
+    body = kept.revision_body(replace(revision, files=kinds), texts=texts, synthesis=synthesis)
+    state = replace(state, meta=replace(state.meta, revision=revision.number))
     writes += (
-        RecordWrite(
-            kind_of(REVISION, space), SPACE_SCOPE, number_key(revision.number),
-            revision_body(revision, texts=texts, synthesis=synthesis), expected=0,
-        ),
-        _meta_write(space, meta_body(meta), state.meta_version),
-    )  # fmt: skip
-    after = replace(
-        state, meta=meta, meta_version=state.meta_version + 1, files=held, synthesis=said
+        write_of(kept.REVISION, space, kept.number_key(revision.number), body, expected=0),
+        _meta_write(state),
     )
+    after = replace(state, meta_version=state.meta_version + 1, files=held, synthesis=said)
     return Change(after, tuple(writes))

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.answer_record import Journal, read_journal
-from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.record import BankState, JournalEntry
 from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note
 from hiermem.types.transaction import Record
@@ -44,9 +43,9 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
     except StoreCorruptError as error:
         yield str(error)
         return
-    journal: list[Journal] = []
+    journal: list[JournalEntry] = []
     for record in records[kept.CONSOLIDATION]:
-        entry = read_journal(record)
+        entry = kept.read_journal(record)
         if entry is None:
             yield f"the entry {record.key} of its journal is damaged"
         else:
@@ -62,7 +61,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
 def _notes(
     live: Sequence[Note],
     consumed: Sequence[Note],
-    journal: Sequence[Journal],
+    journal: Sequence[JournalEntry],
     restored: Counter[str],
     *,
     arrived: int,
@@ -89,7 +88,7 @@ def _notes(
 
 
 def _figures(
-    state: BankState, revisions: Sequence[BankRevision], journal: Sequence[Journal]
+    state: BankState, revisions: Sequence[BankRevision], journal: Sequence[JournalEntry]
 ) -> Iterator[str]:
     """Yield figures that do not add up to what they count."""
     meta = state.meta

@@ -19,18 +19,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from hiermem.config import BankPolicy
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, SectionEdit, read_answer
-from hiermem.core.spaces.files import AnswerFault, Applied, ShownBank, settle
-from hiermem.core.spaces.queue import leading
+from hiermem.core.spaces.change import leading
+from hiermem.core.spaces.files import AnswerFault, Applied, settle
+from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.copied import quotes
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text.lexicon import Lexicon
 from hiermem.errors import InvalidAnswerError
-from hiermem.protocols import LLMRequest, LLMResponse, TokenCounter
+from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
 #: The share of an answer's room that the notes of one request may take.
@@ -43,39 +45,24 @@ _NOTES_FIRST: Final = 0.5
 _LEAST_ROOM: Final = 64
 #: After a request that was too large for a model, the size of the next one in relation to it.
 _LEARNED_SHARE: Final = 0.75
+_USUAL: Final = BankPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What one request may take, in tokens; ``notes`` is the most notes of one request.
+class BatchSettings:
+    """How requests are made, and what one may take, in tokens; ``notes`` is its most notes.
 
     ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
     for the answer, and up to ``longest_answer`` where the notes need it.
     """
 
+    template: PromptTemplate
+    counter: TokenCounter
     answer: int
     tokens: int | None = None
     notes: int = 500
     longest_answer: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NoteBatch:
-    """One request and its notes. ``id`` is the id of its journal entries."""
-
-    id: str
-    notes: tuple[Note, ...]
-    request: LLMRequest
-    input_tokens: int
-    shown: ShownBank
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """The oldest note fits no request, even alone; it has to be blocked."""
-
-    note: Note
+    temperature: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,42 +81,29 @@ class NoRoom:
 
 
 def next_batch(
-    state: BankState,
-    notes: Sequence[Note],
-    *,
-    template: PromptTemplate,
-    counter: TokenCounter,
-    limits: BatchLimits,
-    temperature: float = 0.0,
-    behind: int = 1,
-) -> NoteBatch | TooLarge | NoRoom:
-    """Decide the next request.
+    state: BankState, notes: Sequence[Note], settings: BatchSettings, *, behind: int = 1
+) -> NoteBatch | Note | NoRoom:
+    """Decide the next request, or return the oldest note where it fits none, even alone.
 
-    ``notes`` are live and not blocked, in their order (``queue``), at least one. ``behind`` is the
-    most of one request that wait behind others.
+    ``notes`` are live and not blocked, in their order (``change.in_order``), at least one.
+    ``behind`` is the most of one request that wait behind others.
     """
-    planner = _BatchPlanner(state, template, counter, limits, temperature)
-    most = min(limits.notes, state.meta.batch_notes or limits.notes)
+    planner = _BatchPlanner(state, settings)
+    most = min(settings.notes, state.meta.batch_notes or settings.notes)
     notes = planner.answerable(leading(notes, behind=behind)[:most])
-    if limits.tokens is None:
+    if settings.tokens is None:
         return planner.batch(notes, planner.texts.keys())
-    made = planner.fitted(notes, limits.tokens)
-    if isinstance(made, NoteBatch) or not limits.longest_answer:
+    made = planner.fitted(notes, settings.tokens)
+    if isinstance(made, NoteBatch) or not settings.longest_answer:
         return made
     # A note must not be blocked because of the room that a longer answer than usual would take.
-    usual = _BatchPlanner(state, template, counter, replace(limits, longest_answer=0), temperature)
-    return usual.fitted(usual.answerable(notes), limits.tokens)
+    usual = _BatchPlanner(state, replace(settings, longest_answer=0))
+    return usual.fitted(usual.answerable(notes), settings.tokens)
 
 
 def reduced_limits(
-    state: BankState,
-    batch: NoteBatch,
-    *,
-    template: PromptTemplate,
-    counter: TokenCounter,
-    limits: BatchLimits,
-    temperature: float = 0.0,
-) -> BatchLimits | None:
+    state: BankState, batch: NoteBatch, settings: BatchSettings
+) -> BatchSettings | None:
     """Return smaller limits after a model could not take ``batch``; None if none are possible.
 
     No longer answer than usual is asked for again.
@@ -138,44 +112,36 @@ def reduced_limits(
     measure. The limit never falls below what the oldest note takes alone, without any file;
     otherwise that note would be blocked because of a guess.
     """
-    planner = _BatchPlanner(state, template, counter, limits, temperature)
-    least = planner.alone(batch.notes[0]) + _LEAST_ROOM
+    least = _BatchPlanner(state, settings).alone(batch.notes[0]) + _LEAST_ROOM
     if batch.input_tokens <= least:
         return None
-    share = int(_LEARNED_SHARE * (batch.input_tokens + limits.answer))
+    share = int(_LEARNED_SHARE * (batch.input_tokens + settings.answer))
     return replace(
-        limits,
-        tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM),
-        longest_answer=limits.answer,
+        settings,
+        tokens=max(share, least + settings.answer + prompt.REPAIR_ROOM),
+        longest_answer=settings.answer,
     )
 
 
-def usual_answer(batch: NoteBatch, limits: BatchLimits) -> BatchLimits | None:
+def usual_answer(batch: NoteBatch, settings: BatchSettings) -> BatchSettings | None:
     """Return limits without longer answers after a model refused ``batch``; None if it had none.
 
     A model may allow shorter answers than its window lets expect.
     """
-    if batch.request.max_tokens <= limits.answer:
+    if batch.request.max_tokens <= settings.answer:
         return None
-    return replace(limits, longest_answer=limits.answer)
+    return replace(settings, longest_answer=settings.answer)
 
 
 class _BatchPlanner:
     """Plans one request."""
 
-    def __init__(
-        self,
-        state: BankState,
-        template: PromptTemplate,
-        counter: TokenCounter,
-        limits: BatchLimits,
-        temperature: float,
-    ) -> None:
+    def __init__(self, state: BankState, settings: BatchSettings) -> None:
         self.texts = state.texts
-        self._state, self._template, self._counter = state, template, counter
-        self._limits, self._temperature = limits, temperature
+        self._state, self._settings = state, settings
+        self._count = settings.counter.count
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
-        self._answer = limits.answer
+        self._answer = settings.answer
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
         """Return as many of the notes as the longest answer has room for, at least one.
@@ -183,7 +149,7 @@ class _BatchPlanner:
         The answer's other content is subtracted first: each missing file is written out, and each
         note may add the frame of one more file. From then on the answer is as long as it has to be.
         """
-        limits, files = self._limits, self._state.rules.files
+        limits, files = self._settings, self._state.rules.files
         new = [file for file in files if file.name not in self.texts]
         written = sum(self._frame(file.name, file.skeleton) for file in new)
         frames = sorted((self._frame(name) for name in self.texts), reverse=True)
@@ -197,7 +163,7 @@ class _BatchPlanner:
         """Return what an answer takes for one file, without the content of the notes."""
         edit = SectionEdit(operation="append", heading="")
         file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
-        return self._counter.count(file.model_dump_json())
+        return self._count(file.model_dump_json())
 
     def _within(
         self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()
@@ -208,7 +174,7 @@ class _BatchPlanner:
         """
         held = 0
         for number, note in enumerate(notes, start=1):
-            more = self._counter.count(prompt.note_line(number, note))
+            more = self._count(prompt.note_line(number, note))
             more += frames[number - 1] if number <= len(frames) else 0
             if number > 1 and held + more > room:
                 return number - 1, held
@@ -239,39 +205,34 @@ class _BatchPlanner:
             ),
             notes=tuple(notes),
         )
+        settings = self._settings
         request = prompt.request(
-            self._template,
+            settings.template,
             bank,
-            counter=self._counter,
+            counter=settings.counter,
             max_tokens=self._answer,
-            temperature=self._temperature,
-        )
-        shown = ShownBank(
-            rules=state.rules,
-            texts=self.texts,
-            outlined=frozenset(name for name, _ in bank.outlines),
-            synthesis=state.synthesis.text,
-            notes=bank.notes,
+            temperature=settings.temperature,
         )
         # The limit is part of it: one run may ask about the same notes again, with fewer files.
-        named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
+        named = "\n".join([str(settings.tokens), *(note.key for note in notes)])
         digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
         return NoteBatch(
             id=f"notes:{digest[:16]}",
             notes=bank.notes,
             request=request,
-            input_tokens=prompt.tokens(request.messages, self._counter.count),
-            shown=shown,
-            limit=self._prompt_limit(),
+            input_tokens=prompt.tokens(request.messages, self._count),
+            rules=state.rules,
+            texts=self.texts,
+            outlined=frozenset(name for name, _ in bank.outlines),
+            synthesis=bank.synthesis,
+            limit=None if settings.tokens is None else settings.tokens - self._answer,
         )
 
-    def _prompt_limit(self) -> int | None:
-        """Return the most tokens of a prompt, a repair included."""
-        limit = self._limits.tokens
-        return None if limit is None else limit - self._answer
+    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | NoRoom:
+        """Make the largest request that fits: notes first, then the files that they concern.
 
-    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | TooLarge | NoRoom:
-        """Make the largest request that fits: notes first, then the files that they concern."""
+        Return the oldest note where it fits no request.
+        """
         most = limit - self._answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
         if base + _LEAST_ROOM > most:
@@ -281,8 +242,21 @@ class _BatchPlanner:
         room = most - base
         if room < _LEAST_ROOM:
             return NoRoom(needed=limit - room, limit=limit)
-        costs = self._costs()
-        chosen = self._notes_for(notes, room, sum(costs.values()))
+        count = self._count
+        #: How many more tokens each file takes whole than by its headings.
+        costs = {
+            name: max(
+                0,
+                count(prompt.file_shown(name, text))
+                - count(prompt.outline_shown(name, self._outlines[name])),
+            )
+            for name, text in self.texts.items()
+        }
+        files = sum(costs.values())
+        beside = room - files
+        if files > _FILES_SHARE * room:
+            beside = max(beside, int(_NOTES_FIRST * room))
+        chosen = notes[: self._within(notes, beside)[0]]
         whole = self._whole_for(chosen, room, costs)
         while True:
             batch = self.batch(chosen, whole)
@@ -296,33 +270,11 @@ class _BatchPlanner:
                 # A note must not be blocked because of headings, which only help.
                 self._outlines = dict.fromkeys(self._outlines, "")
             else:
-                return TooLarge(chosen[0])
-
-    def _costs(self) -> dict[str, int]:
-        """Return how many more tokens each file takes whole than by its headings."""
-        count = self._counter.count
-        return {
-            name: max(
-                0,
-                count(prompt.file_shown(name, text))
-                - count(prompt.outline_shown(name, self._outlines[name])),
-            )
-            for name, text in self.texts.items()
-        }
-
-    def _notes_for(self, notes: Sequence[Note], room: int, files: int) -> Sequence[Note]:
-        """Return the notes for a request with that much room for notes and files.
-
-        ``files`` is what all files would take.
-        """
-        beside = room - files
-        if files > _FILES_SHARE * room:
-            beside = max(beside, int(_NOTES_FIRST * room))
-        return notes[: self._within(notes, beside)[0]]
+                return chosen[0]
 
     def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
         """Return the files to show whole, those first that share most with the notes."""
-        count = self._counter.count
+        count = self._count
         left = room - sum(count(prompt.note_line(at, note)) for at, note in enumerate(notes, 1))
         if sum(costs.values()) <= left:
             return list(self.texts)
@@ -366,15 +318,14 @@ def judge(
     batch: NoteBatch,
     response: LLMResponse,
     *,
+    policy: BankPolicy = _USUAL,
     asked: Collection[AnswerFault] = (),
-    repairs: int = 1,
-    loss_share: float = 0.5,
-    loss_lines: int = 5,
 ) -> Verdict[Applied]:
     """Decide what follows from an answer.
 
-    ``asked`` are the faults that the model was asked to mend, each at most ``repairs`` times. If a
-    fault was asked about often enough, the correct part of the answer is accepted without it.
+    ``asked`` are the faults that the model was asked to mend, each at most ``policy.repairs``
+    times. If a fault was asked about often enough, the correct part of the answer is accepted
+    without it.
     """
 
     def again(complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry[Applied]:
@@ -385,18 +336,11 @@ def judge(
         return Retry(
             replace(request, messages=messages),
             "; ".join(complaints),
-            partial(
-                judge,
-                batch,
-                asked=(*asked, *faults),
-                repairs=repairs,
-                loss_share=loss_share,
-                loss_lines=loss_lines,
-            ),
+            partial(judge, batch, policy=policy, asked=(*asked, *faults)),
         )
 
     def unreadable(wrong: str) -> Verdict[Applied]:
-        if list(asked).count("form") < repairs:
+        if list(asked).count("form") < policy.repairs:
             return again([wrong], ("form",))
         return Rejected(wrong)
 
@@ -411,10 +355,10 @@ def judge(
             "it repeats lines of this request, such as those of its example; write only what the "
             "notes and the files say"
         )
-    applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
+    applied, problems = settle(answer, batch, policy)
     complaints = [f"{problem.file}: {problem.detail}" for problem in problems]
     faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
-    if any(list(asked).count(fault) < repairs for fault in faults):
+    if any(list(asked).count(fault) < policy.repairs for fault in faults):
         return again(complaints, tuple(faults))
     if applied is None:
         return Rejected("; ".join(complaints))
@@ -424,13 +368,12 @@ def judge(
 
 def _repeats_prompt(answer: BankAnswer, batch: NoteBatch) -> bool:
     """Return whether an answer has a line of the prompt that neither notes nor files hold."""
-    shown, bank = batch.shown, batch.request.bank
     written = [answer.synthesis]
     for file in answer.files:
         written += [file.content, *(edit.text for edit in file.edits)]
     prompt = "\n".join(each.content for each in batch.request.messages if each.role == "system")
     said = [each.text for each in batch.notes]
-    said += [*shown.texts.values(), shown.synthesis, bank.rules if bank else ""]
+    said += [*batch.texts.values(), batch.synthesis, batch.rules.text]
     return quotes("\n".join(written), prompt=prompt, said=said)
 
 

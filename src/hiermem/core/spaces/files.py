@@ -19,20 +19,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
+from hiermem.core.spaces import sections
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
 from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
-from hiermem.core.spaces.loss import LostLines, lines_of, lost_lines
+from hiermem.core.spaces.loss import lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
-from hiermem.core.spaces.rules import Rules
-from hiermem.core.spaces.sections import (
-    EditError,
-    apply_edit,
-    front_matter,
-    plain,
-    twice,
-    unclosed,
-)
+from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
@@ -68,17 +62,6 @@ class AnswerProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownBank:
-    """What a model was shown: the texts of the files, and which of them by their outline alone."""
-
-    rules: Rules
-    texts: Mapping[str, str]
-    outlined: Collection[str]
-    synthesis: str
-    notes: tuple[Note, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Applied:
     """The result of an answer.
 
@@ -110,12 +93,13 @@ class Applied:
 
 
 def settle(
-    answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
+    answer: BankAnswer, shown: NoteBatch, policy: BankPolicy
 ) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
-    A file is refused for its loss if it loses more than the share ``loss_share`` of its lines and
-    more than ``loss_lines`` of them. An answer that places no note changes nothing.
+    A file is refused for its loss if it loses more than the share ``policy.loss_share`` of its
+    lines and more than ``policy.loss_lines`` of them. An answer that places no note changes
+    nothing.
     """
     drafts: dict[int, _EditedFile] = {}
     problems: list[AnswerProblem] = []
@@ -136,10 +120,10 @@ def settle(
     drops, wrong_drops = _drops(answer, shown, named)
     problems += wrong_drops
     meant = _losses(answer, shown, drafts, every=True)
-    for at, loss in meant.items():
-        if loss.passes(share=loss_share, lines=loss_lines):
+    for at, (lost, of) in meant.items():
+        if lost > policy.loss_lines and lost > policy.loss_share * of:
             detail = (
-                f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
+                f"{lost} of its {of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
             problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
@@ -149,7 +133,7 @@ def settle(
         left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
-        moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
+        moved = {at for at, (lost, _) in losses.items() if lost > meant[at][0]}
         if not moved:
             break
         bad |= moved
@@ -157,20 +141,38 @@ def settle(
     if not placed:
         if problems:
             return None, tuple(problems)
-        none = _none_placed(shown)
-        said = f"{none.file}: {none.detail}"
+        detail = (
+            f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
+            '"notes" of a file that it went into, or under "dropped" with the reason'
+        )
+        none = AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
+        said = f"{_ANSWER}: {detail}"
         return Applied({}, shown.synthesis, (), unplaced=shown.notes, failed=(said,)), (none,)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
-    texts = {answer.files[at].name: edited.text for at, edited in left.items()}
-    lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
-    applied = _applied(answer, shown, texts, lost=lost, failed=failed)
-    notes = dict(enumerate(shown.notes, 1))
     into = {at: answer.files[at].name for at in sorted(left)}
-    return replace(
-        applied,
+    texts = {into[at]: text for at, (text, _) in left.items()}
+    removed = {into[at]: lost for at, (lost, _) in losses.items()}
+    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
+    for rule_file in shown.rules.files:
+        if rule_file.name not in shown.texts:
+            taken.setdefault(rule_file.name, rule_file.skeleton)
+    changes = tuple(
+        FileChange(
+            name,
+            "updated" if name in shown.texts else "created",
+            removed.get(name, 0),
+            diff(name, shown.texts.get(name, ""), text),
+        )
+        for name, text in sorted(taken.items())
+    )
+    notes = dict(enumerate(shown.notes, 1))
+    return Applied(
+        texts=taken,
+        # A blank synthesis never replaces one with content.
+        synthesis=visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.synthesis,
         consumed=tuple(
             replace(
                 notes[number],
@@ -181,11 +183,16 @@ def settle(
         ),
         kept=tuple(notes[number] for number in sorted(kept)),
         unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
+        created=tuple(each.name for each in changes if each.change == "created"),
+        updated=tuple(each.name for each in changes if each.change == "updated"),
+        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
+        changes=changes,
+        failed=tuple(failed),
     ), tuple(problems)
 
 
 def _takes(
-    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile]
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile]
 ) -> list[set[int]]:
     """Return the numbers of the notes that each file of the answer takes in.
 
@@ -196,13 +203,13 @@ def _takes(
         return [every & set(file.notes) for file in answer.files]
     every.difference_update(each.note for each in answer.dropped)
     return [
-        set() if at in drafts and drafts[at].text == shown.texts.get(file.name) else every
+        set() if at in drafts and drafts[at][0] == shown.texts.get(file.name) else every
         for at, file in enumerate(answer.files)
     ]
 
 
 def _drops(
-    answer: BankAnswer, shown: ShownBank, named: Collection[int]
+    answer: BankAnswer, shown: NoteBatch, named: Collection[int]
 ) -> tuple[dict[int, str], list[AnswerProblem]]:
     """Return the reasons by the notes that are dropped, and what is wrong with others.
 
@@ -224,25 +231,16 @@ def _drops(
     return drops, problems
 
 
-def _none_placed(shown: ShownBank) -> AnswerProblem:
-    """Return the problem of an answer that says of no note where it went."""
-    detail = (
-        f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
-        '"notes" of a file that it went into, or under "dropped" with the reason'
-    )
-    return AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
-
-
 def _losses(
-    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile], *, every: bool = False
-) -> dict[int, LostLines]:
-    """Return the lines that each file loses, by its place, if only these drafts are applied.
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile], *, every: bool = False
+) -> dict[int, tuple[int, int]]:
+    """Return how many lines each file loses, and of how many, if only these drafts are applied.
 
     With ``every``, the text of the answer's other files counts as written too: that is what was
     meant.
     """
-    texts = {answer.files[at].name: edited.text for at, edited in drafts.items()}
-    deleted = {answer.files[at].name: edited.deleted for at, edited in drafts.items()}
+    texts = {answer.files[at].name: text for at, (text, _) in drafts.items()}
+    deleted = {answer.files[at].name: lines for at, (_, lines) in drafts.items()}
     if every:
         others = (file for at, file in enumerate(answer.files) if at not in drafts)
         said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
@@ -260,16 +258,12 @@ class _WrongError(Exception):
         self.fault: AnswerFault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class _EditedFile:
-    """What one file would become, and the lines that were deleted with a reason."""
-
-    text: str
-    deleted: frozenset[str] = frozenset()
+#: What one file would become, and the lines that were deleted with a reason.
+_EditedFile: TypeAlias = tuple[str, frozenset[str]]
 
 
 def _draft(
-    file: FileAnswer, shown: ShownBank, earlier: Collection[str], *, published: bool
+    file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, published: bool
 ) -> _EditedFile:
     """Work out what one file would become. Raises _WrongError."""
     _check_name(file, shown, earlier)
@@ -280,7 +274,8 @@ def _draft(
         if file.content.strip():
             raise _WrongError("form", "its action is edit, so it has edits and no content")
         # An edit of a missing file applies to the skeleton that the file begins with.
-        edited = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
+        skeletons = {each.name: each.skeleton for each in shown.rules.files}
+        edited = _edited(file, shown, skeletons[file.name] if held is None else held)
     elif file.edits:
         raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
     elif file.action == "create" and held is not None:
@@ -290,9 +285,9 @@ def _draft(
     elif file.name in shown.outlined:
         raise _WrongError("edits", "its outline alone was shown; it can only be edited")
     else:
-        edited = _EditedFile(tidy(_unwrapped(file.content)))
-    _check_content(edited.text, held or "")
-    if not (file.notes or published) and _says_more(edited.text, held):
+        edited = tidy(_unwrapped(file.content)), frozenset()
+    _check_content(edited[0], held or "")
+    if not (file.notes or published) and _says_more(edited[0], held):
         raise _WrongError(
             "notes", "it names no notes; list the numbers of the notes that went into it"
         )
@@ -306,7 +301,7 @@ def _says_more(text: str, held: str | None) -> bool:
     return not all(line.startswith("#") for line in lines_of(text))
 
 
-def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> None:
+def _check_name(file: FileAnswer, shown: NoteBatch, earlier: Collection[str]) -> None:
     if (problem := check_file_name(file.name)) is not None:
         raise _WrongError("names", f"its name cannot be used: {problem}")
     if file.name not in shown.texts and file.name not in shown.rules.names:
@@ -321,17 +316,17 @@ def _check_content(text: str, held: str) -> None:
         raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
         raise _WrongError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
-    if (front := front_matter(text)) and front != front_matter(held):
+    if (front := sections.front_matter(text)) and front != sections.front_matter(held):
         raise _WrongError("content", "it has front matter; write pure Markdown without it")
-    if unclosed(text) and not unclosed(held):
+    if sections.unclosed(text) and not sections.unclosed(held):
         raise _WrongError("content", "it opens a code block or a comment and does not close it")
-    if twice(text) > twice(held):
+    if sections.twice(text) > sections.twice(held):
         raise _WrongError(
             "content", "a heading stands twice under one heading; write each section once"
         )
 
 
-def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
+def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
     """Apply the edits of one file, in order."""
     if not file.edits:
         raise _WrongError("form", "its action is edit, but it has no edits")
@@ -340,70 +335,30 @@ def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
     deleted: set[str] = set()
     for number, edit in enumerate(file.edits, start=1):
         where = f"edit {number} ({edit.operation})"
-        if edit.operation in ("replace", "delete") and plain(edit.heading) in touched:
+        if edit.operation in ("replace", "delete") and sections.plain(edit.heading) in touched:
             raise _WrongError("edits", f"{where}: an earlier edit changed that section already")
-        touched.add(plain(edit.heading))
+        touched.add(sections.plain(edit.heading))
         try:
-            after = apply_edit(text, edit, hidden=hidden)
-        except EditError as error:
+            after = sections.apply_edit(text, edit, hidden=hidden)
+        except sections.EditError as error:
             raise _WrongError("edits", f"{where}: {error}") from None
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after
-    return _EditedFile(tidy(text), frozenset(deleted))
-
-
-def _skeleton(rules: Rules, name: str) -> str:
-    return next(file.skeleton for file in rules.files if file.name == name)
+    return tidy(text), frozenset(deleted)
 
 
 def _unwrapped(content: str) -> str:
     """Remove the code block into which models like to put a whole file."""
     lines = content.strip().splitlines()
     wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
-    if wrapped and lines[-1].strip() == "```" and not unclosed("\n".join(lines[1:-1])):
+    if wrapped and lines[-1].strip() == "```" and not sections.unclosed("\n".join(lines[1:-1])):
         return "\n".join(lines[1:-1])
     return content
 
 
 # ---------------------------------------------------------------------------------------------
 # What is taken
-
-
-def _applied(
-    answer: BankAnswer,
-    shown: ShownBank,
-    texts: Mapping[str, str],
-    *,
-    lost: Mapping[str, int],
-    failed: Sequence[str],
-) -> Applied:
-    """Build the result without its notes: ``texts``, with how many lines of each are ``lost``."""
-    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
-    for file in shown.rules.files:
-        if file.name not in shown.texts:
-            taken.setdefault(file.name, file.skeleton)
-    changes = [
-        FileChange(
-            name,
-            "updated" if name in shown.texts else "created",
-            lost.get(name, 0),
-            diff(name, shown.texts.get(name, ""), text),
-        )
-        for name, text in sorted(taken.items())
-    ]
-    synthesis = visible(answer.synthesis).strip()
-    return Applied(
-        texts=taken,
-        # A blank synthesis never replaces one with content.
-        synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
-        consumed=(),
-        created=tuple(each.name for each in changes if each.change == "created"),
-        updated=tuple(each.name for each in changes if each.change == "updated"),
-        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
-        changes=tuple(changes),
-        failed=tuple(failed),
-    )
 
 
 def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[int]]:

@@ -70,11 +70,22 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class BankFile:
-    """One file of the bank: its text, and the hash of what was last loaded into it, or ""."""
+class ExchangedBank:
+    """A bank as it is exchanged with a folder or with object storage.
 
-    text: str
-    loaded: str = ""
+    ``names`` are all names that a file of the bank may have or have had; no other file is touched.
+    ``texts`` are those of the files that it has now, ``loaded`` the hashes of what was last loaded
+    into them. ``owner`` tells the space from others of its name. With ``overwrite``, what was
+    changed on the other side is overwritten.
+    """
+
+    space: str
+    names: Collection[str]
+    texts: Mapping[str, str]
+    loaded: Mapping[str, str] = field(default_factory=dict[str, str])
+    overwrite: bool = False
+    revision: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +123,11 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
 
 
-def exported_files(state: BankState, loaded: Mapping[str, str]) -> dict[str, BankFile]:
+def exported_texts(state: BankState) -> dict[str, str]:
     """Return what an export of a bank holds: its files, its synthesis and its figures.
 
-    ``loaded`` are the hashes of what was last loaded into the files. A bank without a revision has
-    no figures yet, and a synthesis that is longer than a file may be is left out. All of it is the
-    same for every export of one revision.
+    A bank without a revision has no figures yet, and a synthesis that is longer than a file may be
+    is left out. All of it is the same for every export of one revision.
     """
     meta = state.meta
     last = meta.last_consolidation
@@ -129,17 +139,12 @@ def exported_files(state: BankState, loaded: Mapping[str, str]) -> dict[str, Ban
         "notes_processed": meta.notes_processed,
         "files": sorted(state.files),
     }
-    beside: dict[str, BankFile] = {}
+    beside: dict[str, str] = {}
     if meta.revision:
-        beside[META] = BankFile(json.dumps(figures, indent=1, ensure_ascii=True) + "\n")
+        beside[META] = json.dumps(figures, indent=1, ensure_ascii=True) + "\n"
     if (said := state.synthesis.text) and len(said) < MAX_FILE:
-        beside[SYNTHESIS] = BankFile(said if said.endswith("\n") else f"{said}\n")
-    return beside | bank_files(state, loaded)
-
-
-def bank_files(state: BankState, loaded: Mapping[str, str]) -> dict[str, BankFile]:
-    """Return the files of a bank alone, which is what a load compares."""
-    return {name: BankFile(text, loaded.get(name, "")) for name, text in state.texts.items()}
+        beside[SYNTHESIS] = said if said.endswith("\n") else f"{said}\n"
+    return beside | state.texts
 
 
 def without_companions(plan: ExportPlan, bank: Collection[str]) -> ExportPlan:
@@ -174,36 +179,33 @@ def too_long(name: str, place: str) -> UnfitFile:
 
 
 def export(
-    bank: Mapping[str, BankFile],
-    folder: Mapping[str, FolderEntry],
-    manifest: Manifest,
-    *,
-    overwrite: bool = False,
+    bank: ExchangedBank, folder: Mapping[str, FolderEntry], manifest: Manifest
 ) -> ExportPlan:
     """Decide for each file of the bank, and each that the manifest lists, what the export does.
 
-    ``folder`` is what was found there under those names. With ``overwrite``, a file that was
+    ``folder`` is what was found there under those names. With ``bank.overwrite``, a file that was
     changed there, or that is unfit, is overwritten; anything that is no plain file stays in any
     case.
     """
     write: list[str] = []
     unchanged: list[str] = []
     kept: list[str] = []
-    for name, ours in sorted(bank.items()):
+    for name, ours in sorted(bank.texts.items()):
         theirs = folder.get(name)
         if theirs is None:
             write.append(name)
         elif theirs is False:
             kept.append(name)
         elif isinstance(theirs, UnfitFile):
-            (write if overwrite else kept).append(name)
-        elif text_hash(theirs) == text_hash(ours.text):
+            (write if bank.overwrite else kept).append(name)
+        elif (other := text_hash(theirs)) == text_hash(ours):
             unchanged.append(name)
-        elif overwrite or _known(theirs, ours, manifest.files.get(name, ())):
+        elif bank.overwrite or other in (*manifest.files.get(name, ()), bank.loaded.get(name)):
+            # The bank knows the folder's text, so overwriting it loses nothing.
             write.append(name)
         else:
             kept.append(name)
-    gone = sorted(manifest.files.keys() - bank.keys())
+    gone = sorted(manifest.files.keys() - bank.texts.keys())
     remove = [
         name
         for name in gone
@@ -213,7 +215,7 @@ def export(
     return ExportPlan(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
 
 
-def under_way(plan: ExportPlan, bank: Mapping[str, BankFile], manifest: Manifest) -> Manifest:
+def under_way(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Manifest:
     """Return the manifest of an export that has begun: of each file the old and the new hashes.
 
     So whatever it writes stays known as the bank's, wherever it ends.
@@ -226,29 +228,23 @@ def under_way(plan: ExportPlan, bank: Mapping[str, BankFile], manifest: Manifest
     return replace(manifest, files=both)
 
 
-def exported(
-    plan: ExportPlan, bank: Mapping[str, BankFile], manifest: Manifest, *, revision: int
-) -> Manifest:
+def exported(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Manifest:
     """Return the manifest of an export that is done.
 
     A file that was left alone keeps its old hashes: it may become the bank's again.
     """
     left = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-    return Manifest(manifest.space, revision, _hashes(plan, bank) | left)
+    return Manifest(manifest.space, bank.revision, _hashes(plan, bank) | left)
 
 
-def _hashes(plan: ExportPlan, bank: Mapping[str, BankFile]) -> dict[str, tuple[str, ...]]:
-    return {name: (text_hash(bank[name].text),) for name in (*plan.write, *plan.unchanged)}
+def _hashes(plan: ExportPlan, bank: ExchangedBank) -> dict[str, tuple[str, ...]]:
+    return {name: (text_hash(bank.texts[name]),) for name in (*plan.write, *plan.unchanged)}
 
 
 def load(
-    bank: Mapping[str, BankFile],
-    folder: Mapping[str, FolderEntry],
-    manifest: Manifest,
-    *,
-    overwrite: bool = False,
-) -> LoadPlan:
-    """Decide which files of a folder are loaded into the bank.
+    bank: ExchangedBank, folder: Mapping[str, FolderEntry], manifest: Manifest
+) -> tuple[LoadPlan, dict[str, str]]:
+    """Decide which files of a folder are loaded into the bank; return also their texts.
 
     A file that is missing from the folder stays in the bank: a partial checkout, or the wrong
     folder, must not empty it. Raises UsageError if a file is unfit or holds the conflict markers of
@@ -264,30 +260,35 @@ def load(
             continue
         if isinstance(theirs, UnfitFile):
             raise UsageError(theirs.wrong)
-        ours = bank.get(name)
+        ours = bank.texts.get(name)
         if theirs is False:
             skipped.append(name)
         elif ours is None:
             created.append(name)
         else:
-            known = {*manifest.files.get(name, ()), ours.loaded}
-            mine, other = text_hash(ours.text), text_hash(theirs)
+            known = {*manifest.files.get(name, ()), bank.loaded.get(name)}
+            mine, other = text_hash(ours), text_hash(theirs)
             if mine == other:
                 unchanged.append(name)
-            elif overwrite or mine in known:
+            elif bank.overwrite or mine in known:
                 updated.append(name)
             elif other in known:
                 # Only the bank changed; the next export updates the folder.
                 unchanged.append(name)
             else:
                 conflicts.append(name)
-    for name in (*created, *updated):
-        if isinstance(text := folder[name], str) and (line := conflict_marker(text)):
+    taken = {
+        name: same_lines(text)
+        for name in (*created, *updated)
+        if isinstance(text := folder[name], str)
+    }
+    for name, text in taken.items():
+        if line := conflict_marker(text):
             raise UsageError(
                 f"{name} there has conflict markers of a merge, the first in line {line}; "
                 "finish the merge, then load again"
             )
-    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped))), taken
 
 
 def conflict_marker(text: str) -> int | None:
@@ -350,9 +351,3 @@ def read_manifest(
             if isinstance(hashes, list) and name in known
         },
     )
-
-
-def _known(theirs: str, ours: BankFile, exported: Collection[str]) -> bool:
-    """Return whether the bank knows a folder's text, so that overwriting it loses nothing."""
-    other = text_hash(theirs)
-    return other in exported or (bool(ours.loaded) and other == ours.loaded)

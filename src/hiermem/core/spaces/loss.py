@@ -1,4 +1,4 @@
-"""Decides which lines of the bank an answer loses, and when that is too many.
+"""Decides which lines of the bank an answer loses.
 
 A non-empty line is lost if, its white space folded, it is neither in the new text of its file nor
 in what another file gained by the same answer: moving a line loses nothing. A line that is struck
@@ -12,28 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.spaces.clean import folded
 
 _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
-
-
-@dataclass(frozen=True, slots=True)
-class LostLines:
-    """How many of a file's lines are lost."""
-
-    count: int
-    of: int
-
-    def passes(self, *, share: float, lines: int) -> bool:
-        """Return whether more than that share of the file and more than so many lines are lost.
-
-        >>> LostLines(6, 10).passes(share=0.5, lines=5), LostLines(5, 5).passes(share=0.5, lines=5)
-        (True, False)
-        """
-        return self.count > lines and self.count > share * self.of
 
 
 def lines_of(text: str) -> list[str]:
@@ -45,8 +28,8 @@ def lost_lines(
     before: Mapping[str, str],
     after: Mapping[str, str],
     deleted: Mapping[str, Collection[str]],
-) -> dict[str, LostLines]:
-    """Return for each existing file of ``after`` how many of its lines are lost.
+) -> dict[str, tuple[int, int]]:
+    """Return for each existing file of ``after`` how many of its lines are lost, and of how many.
 
     ``deleted`` are the folded lines that were deleted from a file with a reason.
     """
@@ -55,10 +38,10 @@ def lost_lines(
     gained: set[str] = set()
     for name, readable in new.items():
         gained |= readable.difference(old.get(name, ()))
-    found: dict[str, LostLines] = {}
+    found: dict[str, tuple[int, int]] = {}
     for name, lines in old.items():
         still = new[name] | gained | set(deleted.get(name, ()))
-        found[name] = LostLines(sum(line not in still for line in lines), len(lines))
+        found[name] = sum(line not in still for line in lines), len(lines)
     return found
 
 

@@ -28,20 +28,10 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
-from hiermem.core.spaces.folder import (
-    COMPANIONS,
-    MANIFEST,
-    BankFile,
-    ExportPlan,
-    FolderEntry,
-    LoadPlan,
-    Manifest,
-    text_hash,
-)
 from hiermem.errors import UsageError
 
 #: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
@@ -169,7 +159,7 @@ class ObjectManifest:
     which the copies and the bank last agreed.
     """
 
-    copies: Manifest
+    copies: folder_plan.Manifest
     owner: str = ""
     generation: int = 0
     objects: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -183,11 +173,6 @@ class ObjectManifest:
 def content_hash(data: bytes) -> str:
     """Return the hash under which content is stored: of its very bytes, unlike ``text_hash``."""
     return hashlib.sha256(data).hexdigest()
-
-
-def object_key(generation: int, digest: str) -> str:
-    """Return what a manifest calls an object."""
-    return f"{generation}/{digest}"
 
 
 def write_manifest(manifest: ObjectManifest) -> str:
@@ -224,8 +209,8 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         pass
     raise UsageError(
-        f"{MANIFEST} in {place} cannot be read: it is damaged, or of a newer version; update "
-        "hiermem, or remove it and export again"
+        f"{folder_plan.MANIFEST} in {place} cannot be read: it is damaged, or of a newer version; "
+        "update hiermem, or remove it and export again"
     )
 
 
@@ -235,9 +220,13 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy as it was found; ``own`` says that its content is what an export wrote there."""
+    """A copy as it was found; ``own`` says that its content is what an export wrote there.
 
-    entry: FolderEntry = None
+    ``version`` tells it from others under its name, None where there is none.
+    """
+
+    entry: folder_plan.FolderEntry = None
+    version: Mapping[str, str] | None = None
     digest: str = ""
     own: bool = False
     generation: int = 0
@@ -246,14 +235,21 @@ class Copy:
 NO_COPY: Final = Copy()
 
 
-def read_copy(name: str, data: bytes | None, stamps: Mapping[str, str], *, place: str) -> Copy:
-    """Return a copy by its content, None where that is too long, and its metadata."""
+def read_copy(
+    name: str,
+    data: bytes | None,
+    version: Mapping[str, str],
+    stamps: Mapping[str, str],
+    *,
+    place: str,
+) -> Copy:
+    """Return a copy by its content, None where that is too long, its version and its metadata."""
     if data is None:
-        return Copy(folder_plan.too_long(name, place))
+        return Copy(folder_plan.too_long(name, place), version)
     digest, written = content_hash(data), stamps.get(STAMP_GENERATION, "")
     own = stamps.get(STAMP_HASH) == digest and written.isdecimal() and written.isascii()
     entry = folder_plan.read_entry(name, data, place=place)
-    return Copy(entry, digest, own, int(written[:15]) if own else 0)
+    return Copy(entry, version, digest, own, int(written[:15]) if own else 0)
 
 
 def _agreed(name: str, copy: Copy, manifest: ObjectManifest) -> bool:
@@ -261,7 +257,9 @@ def _agreed(name: str, copy: Copy, manifest: ObjectManifest) -> bool:
     if copy.own:
         return True
     entry = copy.entry
-    return isinstance(entry, str) and text_hash(entry) in manifest.copies.files.get(name, ())
+    return isinstance(entry, str) and folder_plan.text_hash(entry) in manifest.copies.files.get(
+        name, ()
+    )
 
 
 def may_replace(found: Copy, ours: str, *, generation: int) -> bool:
@@ -286,26 +284,17 @@ class ObjectExport:
     that is there says it all.
     """
 
-    copies: ExportPlan
+    copies: folder_plan.ExportPlan
     manifest: ObjectManifest
     new: tuple[str, ...] = ()
     switch: bool = True
 
 
-def is_older(revision: int, held: ObjectManifest | None, *, owner: str) -> bool:
-    """Return whether the storage holds a later revision of the same space."""
-    return held is not None and held.owner == owner and held.copies.revision > revision
-
-
 def export(
-    bank: Mapping[str, BankFile],
+    bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     held: ObjectManifest | None,
     *,
-    space: str,
-    owner: str,
-    revision: int,
-    overwrite: bool,
     place: str,
 ) -> ObjectExport:
     """Decide an export of a revision that is not older than what the storage holds.
@@ -313,44 +302,37 @@ def export(
     The manifest names every file of the revision, also one whose copy a person changed and which is
     therefore kept.
 
-    Raises UsageError where the revision that is there is of another store, unless ``overwrite`` is
-    set.
+    Raises UsageError where the revision that is there is of another store, unless
+    ``bank.overwrite`` is set.
     """
-    hashes = {name: content_hash(file.text.encode()) for name, file in bank.items()}
-    if held is None:
-        before = ObjectManifest(Manifest(space))
-    else:
-        before = held
-        if not overwrite:
-            _check_owner(hashes, held, owner=owner, revision=revision, place=place)
-    known = {
-        name: (*before.copies.files.get(name, ()), *_own_hash(copies.get(name, NO_COPY)))
-        for name in {*before.copies.files, *copies}
-    }
+    hashes = {name: content_hash(text.encode()) for name, text in bank.texts.items()}
+    before = held or ObjectManifest(folder_plan.Manifest(bank.space))
+    if held is not None and not bank.overwrite:
+        _check_owner(bank, hashes, held, place=place)
+    known = {name: before.copies.files.get(name, ()) for name in {*before.copies.files, *copies}}
+    for name, copy in copies.items():
+        if copy.own and isinstance(copy.entry, str):
+            known[name] = (*known[name], folder_plan.text_hash(copy.entry))
     agreed = replace(before.copies, files={name: each for name, each in known.items() if each})
-    found: dict[str, FolderEntry] = {name: copy.entry for name, copy in copies.items()}
-    plan = folder_plan.export(bank, found, agreed, overwrite=overwrite)
+    found: dict[str, folder_plan.FolderEntry] = {name: copy.entry for name, copy in copies.items()}
+    plan = folder_plan.export(bank, found, agreed)
     # With ``overwrite`` nothing is taken as being there, which mends what somebody damaged.
     reused = {
         name: key
         for name, key in before.objects.items()
-        if _digest(key) == hashes.get(name) and not overwrite
+        if _digest(key) == hashes.get(name) and not bank.overwrite
     }
-    new = tuple(sorted(bank.keys() - reused.keys()))
+    new = tuple(sorted(bank.texts.keys() - reused.keys()))
     generation = before.generation + 1
     after = ObjectManifest(
-        folder_plan.exported(plan, bank, before.copies, revision=revision),
-        owner,
+        folder_plan.exported(plan, bank, before.copies),
+        bank.owner,
         generation,
-        reused | {name: object_key(generation, hashes[name]) for name in new},
+        reused | {name: f"{generation}/{hashes[name]}" for name in new},
     )
     if held is not None and replace(after, generation=held.generation) == held:
         return ObjectExport(plan, held, switch=False)
     return ObjectExport(plan, after, new)
-
-
-def _own_hash(copy: Copy) -> tuple[str, ...]:
-    return (text_hash(copy.entry),) if copy.own and isinstance(copy.entry, str) else ()
 
 
 def _digest(key: str) -> str:
@@ -358,19 +340,21 @@ def _digest(key: str) -> str:
 
 
 def _check_owner(
-    hashes: Mapping[str, str], held: ObjectManifest, *, owner: str, revision: int, place: str
+    bank: folder_plan.ExchangedBank, hashes: Mapping[str, str], held: ObjectManifest, *, place: str
 ) -> None:
     """Raise UsageError where the revision that is there has not become this one."""
-    if held.owner != owner:
+    if held.owner != bank.owner:
         raise UsageError(
             f"{place} holds the bank of a space of the same name in another store, or of one that "
             "was erased; give another prefix, or overwrite=True to replace it"
         )
-    theirs = {name: each for name, each in held.hashes.items() if name not in COMPANIONS}
-    ours = {name: each for name, each in hashes.items() if name not in COMPANIONS}
-    if held.copies.revision == revision and theirs != ours:
+    theirs = {
+        name: each for name, each in held.hashes.items() if name not in folder_plan.COMPANIONS
+    }
+    ours = {name: each for name, each in hashes.items() if name not in folder_plan.COMPANIONS}
+    if held.copies.revision == bank.revision and theirs != ours:
         raise UsageError(
-            f"{place} holds another revision {revision} of this bank, as after the store was "
+            f"{place} holds another revision {bank.revision} of this bank, as after the store was "
             "restored from a backup; load it, give another prefix, or overwrite=True to replace it"
         )
 
@@ -391,11 +375,6 @@ def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
     return int(found[1]) <= manifest.generation and key not in manifest.objects.values()
 
 
-def age_of(modified: datetime, now: datetime) -> timedelta:
-    """Return how old something is; not less than nothing, whatever the clocks say."""
-    return max(timedelta(0), now - modified)
-
-
 # ---------------------------------------------------------------------------------------------
 # Load
 
@@ -410,20 +389,17 @@ def wanted_object(name: str, copy: Copy, held: ObjectManifest | None) -> str | N
 
 
 def load(
-    bank: Mapping[str, BankFile],
+    bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
-    objects: Mapping[str, FolderEntry],
+    objects: Mapping[str, folder_plan.FolderEntry],
     held: ObjectManifest | None,
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, FolderEntry]]:
+) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
-    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and what was found.
+    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and the texts.
     """
-    manifest = held or ObjectManifest(Manifest(space))
-    found: dict[str, FolderEntry] = {}
+    manifest = held or ObjectManifest(folder_plan.Manifest(bank.space))
+    found: dict[str, folder_plan.FolderEntry] = {}
     known = dict(manifest.copies.files)
     for name, copy in copies.items():
         if name in objects:
@@ -433,12 +409,12 @@ def load(
         # What the manifest names, the bank of its owner had.
         entry = found.get(name)
         if isinstance(entry, str) and (name in objects or _agreed(name, copy, manifest)):
-            known[name] = (*known.get(name, ()), text_hash(entry))
+            known[name] = (*known.get(name, ()), folder_plan.text_hash(entry))
     agreed = replace(manifest.copies, files=known)
-    return folder_plan.load(bank, found, agreed, overwrite=overwrite), found
+    return folder_plan.load(bank, found, agreed)
 
 
-def read_object(name: str, data: bytes | None, key: str, *, place: str) -> FolderEntry:
+def read_object(name: str, data: bytes | None, key: str, *, place: str) -> folder_plan.FolderEntry:
     """Return an object's text. Raises UsageError where its content is not what its name says."""
     if data is None or content_hash(data) != _digest(key):
         raise UsageError(

@@ -7,12 +7,14 @@ that seldom change come first, because providers' prompt caches reward that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
+from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.marks import marked
 from hiermem.core.summaries.prompt import PromptTemplate, fill
@@ -26,6 +28,26 @@ REPAIR_ROOM: Final = 320
 _LONGEST: Final = 120
 _MOST_TAGS: Final = 16
 _ANONYMOUS: Final = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBatch:
+    """One request, its notes, and the bank that it shows.
+
+    ``id`` is the id of its journal entries. ``texts`` are the texts of the files; those of
+    ``outlined`` are shown by their headings alone. ``limit`` is the most tokens of the prompt, a
+    repair included.
+    """
+
+    id: str
+    notes: tuple[Note, ...]
+    request: LLMRequest
+    input_tokens: int
+    rules: Rules
+    texts: Mapping[str, str]
+    outlined: Collection[str]
+    synthesis: str
+    limit: int | None = None
 
 
 def note_line(number: int, note: Note) -> str:
@@ -58,10 +80,30 @@ def request(
     temperature: float = 0.0,
 ) -> LLMRequest:
     """Make the request to take the notes of ``bank`` into its files."""
+    notes = list(enumerate(bank.notes, start=1))
+    values = {
+        "rules": "\n" + marked("rules", bank.rules),
+        "files": "".join(file_shown(name, text) for name, text in bank.files),
+        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
+        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
+        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
+        "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",
+        "period": _period(bank.notes),
+        "record": "\n" + marked("notes", "".join(note_line(at, note) for at, note in notes)),
+    }
     return LLMRequest(
         task="consolidate",
-        messages=_messages(template, bank),
-        inputs=tuple(_source(number, note) for number, note in enumerate(bank.notes, start=1)),
+        messages=fill(template, values),
+        inputs=tuple(
+            SourceText(
+                index=number,
+                role="user",
+                speaker=_short(note.agent) or _ANONYMOUS,
+                date=day(note.timestamp.astimezone(UTC)),
+                text=note.text,
+            )
+            for number, note in notes
+        ),
         target_tokens=max_tokens,
         max_tokens=max_tokens,
         counter=counter,
@@ -98,36 +140,11 @@ def repair(
     return tuple(messages)
 
 
-def _messages(template: PromptTemplate, bank: BankText) -> tuple[ChatMessage, ...]:
-    record = "".join(note_line(number, note) for number, note in enumerate(bank.notes, start=1))
-    values = {
-        "rules": "\n" + marked("rules", bank.rules),
-        "files": "".join(file_shown(name, text) for name, text in bank.files),
-        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
-        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
-        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
-        "count": f"{len(bank.notes)} note{'' if len(bank.notes) == 1 else 's'}",
-        "period": _period(bank.notes),
-        "record": "\n" + marked("notes", record),
-    }
-    return fill(template, values)
-
-
 def _period(notes: Sequence[Note]) -> str:
     if not notes:
         return ""
     days = [day(note.timestamp.astimezone(UTC)) for note in (notes[0], notes[-1])]
     return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-
-
-def _source(number: int, note: Note) -> SourceText:
-    return SourceText(
-        index=number,
-        role="user",
-        speaker=_short(note.agent) or _ANONYMOUS,
-        date=day(note.timestamp.astimezone(UTC)),
-        text=note.text,
-    )
 
 
 def _short(name: str) -> str:

@@ -28,16 +28,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from hiermem.core.spaces.rules import Rules, read_rules
 from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
 from hiermem.types.frozen import FrozenDict
 from hiermem.types.transaction import Record, RecordWrite
+
+T = TypeVar("T")
 
 #: The scope of all records of spaces; no session's id is empty.
 SPACE_SCOPE: Final = ""
@@ -72,6 +75,13 @@ def kind_of(kind: str, space: str) -> str:
     return f"{kind}/{space}"
 
 
+def write_of(
+    kind: str, space: str, key: str = "", body: str | None = None, *, expected: int | None = None
+) -> RecordWrite:
+    """Return the write of one record of a space; without a body it deletes the record."""
+    return RecordWrite(kind_of(kind, space), SPACE_SCOPE, key, body, expected)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredText:
     """A stored text and the version of its record."""
@@ -100,17 +110,36 @@ class BankState:
         return {name: self.files[name].text for name in sorted(self.files)}
 
 
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """What one committed answer of a model took in, cost and changed.
+
+    It holds ids, names of files and counts, and no text of a note, a file or a model. ``model`` is
+    the name that the answer bears; ``calls`` and tokens include repairs.
+    """
+
+    number: int
+    run_id: str
+    at: datetime
+    notes: tuple[str, ...]
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    model: str = ""
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
 # ---------------------------------------------------------------------------------------------
 # Reading
 
 
 def read_space(record: Record) -> tuple[Rules, datetime]:
     """Return the rules of a space and when it was made."""
-    value = _value(record)
-    try:
-        return read_rules(value["rules"]), datetime.fromisoformat(value["created"])
-    except (KeyError, TypeError, ValueError):
-        _damaged(record)
+    return _read(
+        record,
+        lambda value: (read_rules(value["rules"]), datetime.fromisoformat(value["created"])),
+    )
 
 
 def identity(record: Record) -> str:
@@ -133,25 +162,30 @@ def read_state(
     return BankState(
         space,
         rules,
-        meta=_read_meta(meta) if meta else SpaceMeta(),
+        meta=read_meta(meta),
         meta_version=meta.version if meta else 0,
         files={each.key: StoredText(each.body, each.version) for each in files},
         synthesis=StoredText(synthesis.body, synthesis.version) if synthesis else StoredText("", 0),
     )
 
 
+def read_meta(record: Record | None) -> SpaceMeta:
+    """Return a space's figures; ``record`` is the one of kind ``meta``, None before any change."""
+    return _read(record, _meta) if record else SpaceMeta()
+
+
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
     """Return the live notes, oldest first, including blocked ones."""
     troubled = {each.key: each for each in blocked}
-    found = [_read_note(record) for record in notes]
     return [
-        _with_trouble(note, troubled[note.key]) if note.key in troubled else note for note in found
+        _read(troubled[note.key], partial(_with_trouble, note)) if note.key in troubled else note
+        for note in map(_note, notes)
     ]
 
 
 def consumed_notes(records: Iterable[Record]) -> list[Note]:
     """Return the consumed notes, oldest first."""
-    return [_read_note(record) for record in records]
+    return [_note(record) for record in records]
 
 
 def placed_nowhere(records: Iterable[Record]) -> list[str]:
@@ -162,14 +196,18 @@ def placed_nowhere(records: Iterable[Record]) -> list[str]:
     return [
         record.key
         for record in records
-        if "files" in _value(record)
-        and not ((note := _read_note(record)).files or note.dropped_for)
+        if _read(record, lambda value: "files" in value)
+        and not ((note := _note(record)).files or note.dropped_for)
     ]
 
 
 def arrivals(counter: Record | None) -> int:
     """Return how many notes ever arrived; ``counter`` is the record of kind ``note-sequence``."""
-    return _sequence(counter)
+    if counter is None:
+        return 0
+    if not counter.body.isdecimal():
+        raise _damaged(counter)
+    return int(counter.body)
 
 
 def arrival_of(key: str) -> int | None:
@@ -184,7 +222,15 @@ def arrival_of(key: str) -> int | None:
 
 def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
     """Return the bank's revisions, oldest first."""
-    return [_read_revision(record) for record in records]
+    return [_read(record, _revision) for record in records]
+
+
+def read_journal(record: Record) -> JournalEntry | None:
+    """Read an entry of the space's journal; None if the record is damaged."""
+    try:
+        return _read(record, _entry)
+    except StoreCorruptError:
+        return None
 
 
 def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
@@ -192,22 +238,20 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
 
     ``records`` are all of kind ``bank-revision``, in order; revision 0 is the empty bank.
     """
-    files: dict[str, str] = {}
+    files: dict[str, str | None] = {}
     synthesis = ""
+
+    def written(value: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
+        if int(value["number"]) > number:
+            return None
+        return {**value["texts"]}, str(value["synthesis"])
+
     for record in records:
-        value = _value(record)
-        try:
-            if int(value["number"]) > number:
-                break
-            for name, text in value["texts"].items():
-                if text is None:
-                    files.pop(name, None)
-                else:
-                    files[name] = str(text)
-            synthesis = str(value["synthesis"])
-        except (KeyError, TypeError, ValueError, AttributeError):
-            _damaged(record)
-    return files, synthesis
+        if (found := _read(record, written)) is None:
+            break
+        files |= found[0]
+        synthesis = found[1]
+    return {name: str(text) for name, text in files.items() if text is not None}, synthesis
 
 
 # ---------------------------------------------------------------------------------------------
@@ -237,46 +281,25 @@ def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
 
 
 def new_note(
-    space: str,
-    text: str,
-    *,
-    timestamp: datetime,
-    counter: Record | None,
-    mark: str,
-    agent: str = "",
-    category: str = "",
-    tags: Sequence[str] = (),
-    sources: Sequence[tuple[str, int]] = (),
+    space: str, draft: Note, *, counter: Record | None, mark: str
 ) -> tuple[Note, tuple[RecordWrite, ...]]:
-    """Return a note and the writes that add it.
+    """Return ``draft`` with its key, and the writes that add it.
 
     ``counter`` is the record of kind ``note-sequence``, None before the first note; ``mark`` is six
     random hexadecimal digits. The writes fail if another note arrived meanwhile; then call this
     again. The note's sources are recorded separately, by ``sources``.
     """
-    sequence = _sequence(counter) + 1
-    note = Note(
-        note_key(timestamp, sequence, mark),
-        text,
-        timestamp,
-        agent=agent,
-        category=category,
-        tags=tuple(tags),
-        sources=tuple(dict.fromkeys(sources)),
+    sequence = arrivals(counter) + 1
+    note = replace(
+        draft,
+        key=note_key(draft.timestamp, sequence, mark),
+        sources=tuple(dict.fromkeys(draft.sources)),
     )
     arrived = counter.version if counter else 0
     return note, (
-        RecordWrite(kind_of(SEQUENCE, space), SPACE_SCOPE, "", str(sequence), expected=arrived),
-        RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, note_body(note), expected=0),
+        write_of(SEQUENCE, space, body=str(sequence), expected=arrived),
+        write_of(NOTE, space, note.key, note_body(note), expected=0),
     )
-
-
-def _sequence(counter: Record | None) -> int:
-    if counter is None:
-        return 0
-    if not counter.body.isdecimal():
-        _damaged(counter)
-    return int(counter.body)
 
 
 def number_key(number: int) -> str:
@@ -310,16 +333,7 @@ def trouble_body(note: Note) -> str:
 def meta_body(meta: SpaceMeta) -> str:
     """Write a space's figures as a record's body."""
     last = meta.last_consolidation
-    value = {
-        "last_consolidation": _time(last) if last else None,
-        "consolidations": meta.consolidations,
-        "notes_processed": meta.notes_processed,
-        "revision": meta.revision,
-        "batch_notes": meta.batch_notes,
-        "model": meta.model,
-        "failed_alone": meta.failed_alone,
-    }
-    return _written(value)
+    return _written(asdict(meta) | {"last_consolidation": _time(last) if last else None})
 
 
 def revision_body(
@@ -342,12 +356,16 @@ def revision_body(
     return _written(value)
 
 
+def journal_body(entry: JournalEntry) -> str:
+    """Write an entry of the space's journal as a record's body."""
+    return json.dumps(asdict(entry) | {"at": _time(entry.at)})
+
+
 # ---------------------------------------------------------------------------------------------
 
 
-def _read_note(record: Record) -> Note:
-    value = _value(record)
-    try:
+def _note(record: Record) -> Note:
+    def read(value: dict[str, Any]) -> Note:
         consolidation = value["consolidation"]
         return Note(
             key=record.key,
@@ -363,70 +381,77 @@ def _read_note(record: Record) -> Note:
             files=tuple(map(str, value.get("files", ()))),
             dropped_for=str(value.get("dropped", "")),
         )
-    except (KeyError, TypeError, ValueError):
-        _damaged(record)
+
+    return _read(record, read)
 
 
-def _with_trouble(note: Note, record: Record) -> Note:
+def _with_trouble(note: Note, value: dict[str, Any]) -> Note:
     """Return a live note with what its record of kind ``blocked`` says."""
-    value = _value(record)
-    try:
-        reason = str(value["blocked"])
-        return replace(
-            note,
-            unplaced=int(value.get("unplaced", 0)),
-            failures=int(value["failures"]),
-            state="blocked" if reason else "live",
-            blocked_for=reason,
-        )
-    except (KeyError, TypeError, ValueError):
-        _damaged(record)
+    reason = str(value["blocked"])
+    return replace(
+        note,
+        unplaced=int(value.get("unplaced", 0)),
+        failures=int(value["failures"]),
+        state="blocked" if reason else "live",
+        blocked_for=reason,
+    )
 
 
-def _read_meta(record: Record) -> SpaceMeta:
-    value = _value(record)
-    try:
-        last, most = value["last_consolidation"], value["batch_notes"]
-        return SpaceMeta(
-            datetime.fromisoformat(last) if last else None,
-            int(value["consolidations"]),
-            int(value["notes_processed"]),
-            int(value["revision"]),
-            int(most) if most is not None else None,
-            str(value.get("model", "")),
-            str(value.get("failed_alone", "")),
-        )
-    except (KeyError, TypeError, ValueError):
-        _damaged(record)
+def _meta(value: dict[str, Any]) -> SpaceMeta:
+    last, most = value["last_consolidation"], value["batch_notes"]
+    return SpaceMeta(
+        datetime.fromisoformat(last) if last else None,
+        int(value["consolidations"]),
+        int(value["notes_processed"]),
+        int(value["revision"]),
+        int(most) if most is not None else None,
+        str(value.get("model", "")),
+        str(value.get("failed_alone", "")),
+    )
 
 
-def _read_revision(record: Record) -> BankRevision:
-    value = _value(record)
-    try:
-        kind: RevisionKind = value["kind"]
-        return BankRevision(
-            number=int(value["number"]),
-            kind=kind,
-            at=datetime.fromisoformat(value["at"]),
-            run_id=str(value["run"]),
-            model=str(value["model"]),
-            notes=tuple(map(str, value["notes"])),
-            files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
-            to=value["to"],
-            restored=tuple(map(str, value.get("restored", ()))),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        _damaged(record)
+def _revision(value: dict[str, Any]) -> BankRevision:
+    kind: RevisionKind = value["kind"]
+    return BankRevision(
+        number=int(value["number"]),
+        kind=kind,
+        at=datetime.fromisoformat(value["at"]),
+        run_id=str(value["run"]),
+        model=str(value["model"]),
+        notes=tuple(map(str, value["notes"])),
+        files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
+        to=value["to"],
+        restored=tuple(map(str, value.get("restored", ()))),
+    )
 
 
-def _value(record: Record) -> dict[str, Any]:
+def _entry(value: dict[str, Any]) -> JournalEntry:
+    notes, created, updated = (
+        tuple(map(str, value[name])) for name in ("notes", "created", "updated")
+    )
+    return JournalEntry(
+        number=int(value["number"]),
+        run_id=str(value["run_id"]),
+        at=datetime.fromisoformat(value["at"]),
+        notes=notes,
+        created=created,
+        updated=updated,
+        model=str(value["model"]),
+        calls=int(value["calls"]),
+        tokens_in=int(value["tokens_in"]),
+        tokens_out=int(value["tokens_out"]),
+    )
+
+
+def _read(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``read`` makes of a record's body. Raises StoreCorruptError."""
     try:
         value = json.loads(record.body)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        _damaged(record)
-    return value
+        if isinstance(value, dict):
+            return read(value)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        pass
+    raise _damaged(record)
 
 
 def _written(value: Mapping[str, Any]) -> str:
@@ -437,10 +462,8 @@ def _time(when: datetime) -> str:
     return when.astimezone(UTC).isoformat()
 
 
-def _damaged(record: Record) -> NoReturn:
-    raise StoreCorruptError(
-        f"the record {record.key!r} of kind {record.kind!r} is damaged"
-    ) from None
+def _damaged(record: Record) -> StoreCorruptError:
+    return StoreCorruptError(f"the record {record.key!r} of kind {record.kind!r} is damaged")
 
 
 def subject_of(space: str) -> str:

@@ -1,19 +1,24 @@
-"""Builds the result of a consolidation: its status, its message, its figures.
+"""Builds the result of a consolidation: its status, its message, its figures, its journal entry.
 
 Several answers of one run are reported as one change: a file that the first of them made and the
 second changed was created.
 
 A result holds counts, names of files and keys of notes. Only the diff and the reasons for which a
 model dropped notes hold text, and neither the journal nor the log holds those.
+
+A space that was erased and opened again is another space, even under the same name; the two are
+told apart by their headers. For an erased space no file name and no note key is written down any
+more, only that a run took place, when, and with which model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final
 
 from hiermem.core.spaces.files import Applied, diff
+from hiermem.core.spaces.record import SPACE, SPACE_SCOPE, BankState
 from hiermem.types.bank import (
     BlockedNote,
     ConsolidationResult,
@@ -23,6 +28,10 @@ from hiermem.types.bank import (
     Note,
 )
 from hiermem.types.frozen import FrozenDict
+from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
+
+#: Why a run of an erased space ended.
+ERASED: Final = "the space was erased; nothing of it was kept"
 
 #: The names of the figures in the result and in the log.
 _PUBLISHED = (
@@ -36,14 +45,12 @@ _PUBLISHED = (
 class ConsolidationTally:
     """The running totals of a run.
 
-    ``before`` and ``after`` are the texts of the files when the run began and now. ``stopped`` says
-    why it ended before all its notes were consumed, "" if it did not.
+    ``before`` and ``state`` are the bank when the run began and now. ``stopped`` says why it ended
+    before all its notes were consumed, "" if it did not.
     """
 
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-    synthesis: str = ""
-    revision: int = 0
+    before: BankState
+    state: BankState
     taken: list[Applied] = field(default_factory=list[Applied])
     unplaced: tuple[Note, ...] = ()
     blocked: list[BlockedNote] = field(default_factory=list[BlockedNote])
@@ -59,33 +66,34 @@ class ConsolidationTally:
 
 
 def result_of(
-    space: str,
     tally: ConsolidationTally,
     *,
     remaining: int,
-    seconds: float,
     dry_run: bool,
-    run_id: str,
+    seconds: float = 0.0,
+    run_id: str = "",
 ) -> ConsolidationResult:
     """Return the result of a run; ``remaining`` notes are live and wait for the next."""
-    created = tuple(sorted(tally.after.keys() - tally.before.keys()))
+    before, after = tally.before.texts, tally.state.texts
+    created = tuple(sorted(after.keys() - before.keys()))
     updated = tuple(
-        sorted(
-            name
-            for name in tally.after.keys() & tally.before.keys()
-            if tally.after[name] != tally.before[name]
-        )
+        sorted(name for name in after.keys() & before.keys() if after[name] != before[name])
     )
-    unchanged = tuple(sorted(tally.after.keys() - {*created, *updated}))
+    unchanged = tuple(sorted(after.keys() - {*created, *updated}))
+    removed: dict[str, int] = {}
+    for each in (each for applied in tally.taken for each in applied.changes):
+        removed[each.name] = removed.get(each.name, 0) + each.lines_removed
     failed = [each for applied in tally.taken for each in applied.failed]
-    status = _status(tally, failed)
+    status: ConsolidationStatus = "ok"
+    if failed or tally.stopped or tally.blocked or tally.unplaced:
+        status = "partial" if tally.processed else "error"
     numbers = (
         tally.processed, remaining, len(updated), len(created), len(unchanged),
-        len(tally.synthesis), tally.tokens_in + tally.tokens_out, tally.tokens_in,
+        len(tally.state.synthesis.text), tally.tokens_in + tally.tokens_out, tally.tokens_in,
         tally.tokens_out, round(seconds, 3),
     )  # fmt: skip
     return ConsolidationResult(
-        space,
+        tally.state.space,
         status,
         _message(tally, status, failed, remaining, dry_run=dry_run),
         notes_processed=tally.processed,
@@ -94,7 +102,15 @@ def result_of(
         files_updated=updated,
         files_unchanged=unchanged,
         lines_removed=sum(each.lines_removed for each in tally.taken),
-        changes=tuple(_changes(tally, created, updated)),
+        changes=tuple(
+            FileChange(
+                name,
+                "created" if name in created else "updated",
+                removed.get(name, 0),
+                diff(name, before.get(name, ""), after[name]),
+            )
+            for name in sorted((*created, *updated))
+        ),
         dropped=tuple(
             DroppedNote(note.key, note.agent, note.dropped_for)
             for applied in tally.taken
@@ -103,26 +119,26 @@ def result_of(
         unplaced=tuple(note.key for note in tally.unplaced),
         blocked=tuple(tally.blocked),
         failed=tuple(failed),
-        revision=tally.revision,
+        revision=tally.state.meta.revision,
         dry_run=dry_run,
         run_id=run_id,
         metrics=FrozenDict(zip(_PUBLISHED, numbers, strict=True)),
     )
 
 
-def idle(
-    space: str, tally: ConsolidationTally, *, blocked: int, dry_run: bool
-) -> ConsolidationResult:
+def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> ConsolidationResult:
     """Return the result when no note is waiting; ``blocked`` notes are blocked."""
-    result = _nothing(space, tally, remaining=0, dry_run=dry_run)
     aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
-    return _with(result, "nothing_to_do", f"No new notes to consolidate{aside}")
+    message = f"No new notes to consolidate{aside}"
+    result = result_of(tally, remaining=0, dry_run=dry_run)
+    return replace(result, status="nothing_to_do", message=message)
 
 
-def busy(space: str, tally: ConsolidationTally, *, remaining: int) -> ConsolidationResult:
+def busy(tally: ConsolidationTally, *, remaining: int) -> ConsolidationResult:
     """Return the result when another run is consolidating the space."""
-    result = _nothing(space, tally, remaining=remaining, dry_run=False)
-    return _with(result, "busy", "Another run is writing this bank; nothing was done")
+    message = "Another run is writing this bank; nothing was done"
+    result = result_of(tally, remaining=remaining, dry_run=False)
+    return replace(result, status="busy", message=message)
 
 
 def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
@@ -155,22 +171,16 @@ def log_line(result: ConsolidationResult) -> str:
     return ", ".join([f"space {result.space!r}: {result.status}", *figures])
 
 
-def _nothing(
-    space: str, tally: ConsolidationTally, *, remaining: int, dry_run: bool
-) -> ConsolidationResult:
-    return result_of(space, tally, remaining=remaining, seconds=0.0, dry_run=dry_run, run_id="")
+def end_of_run(header: Record | None, run: RunRecord) -> Deciding[None]:
+    """Journal the end of a run, in the transaction that checks that its space still exists.
 
-
-def _with(
-    result: ConsolidationResult, status: ConsolidationStatus, message: str
-) -> ConsolidationResult:
-    return replace(result, status=status, message=message)
-
-
-def _status(tally: ConsolidationTally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
-    if not (failed or tally.stopped or tally.blocked or tally.unplaced):
-        return "ok"
-    return "partial" if tally.processed else "error"
+    ``header`` is the space's header as the run found it.
+    """
+    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SPACE)
+    if header is None or header in headers:
+        return Batch(None, runs=(run,))
+    bare = {"model": run.detail.get("model", ""), "reason": ERASED}
+    return Batch(None, runs=(replace(run, detail=bare),))
 
 
 def _message(
@@ -192,24 +202,6 @@ def _message(
     elif failed and status != "ok":
         parts.append(f"not taken: {'; '.join(failed)}")
     return "; ".join(parts)
-
-
-def _changes(
-    tally: ConsolidationTally, created: Sequence[str], updated: Sequence[str]
-) -> list[FileChange]:
-    removed: dict[str, int] = {}
-    for applied in tally.taken:
-        for each in applied.changes:
-            removed[each.name] = removed.get(each.name, 0) + each.lines_removed
-    return [
-        FileChange(
-            name,
-            "created" if name in created else "updated",
-            removed.get(name, 0),
-            diff(name, tally.before.get(name, ""), tally.after[name]),
-        )
-        for name in sorted((*created, *updated))
-    ]
 
 
 def _count(number: int, what: str) -> str:

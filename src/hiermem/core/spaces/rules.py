@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from hiermem.core.spaces.names import SUFFIX, fold, names_in
 from hiermem.core.spaces.sections import plain
@@ -97,29 +97,25 @@ def _read_once(text: str) -> Rules:
     return Rules(text, f"sha256:{digest}", tuple(_defined(text, names)))
 
 
-@dataclass(slots=True)
-class _RuleLine:
-    """One line of the rules: its depth, its words, and the file that it defines."""
-
-    depth: tuple[int, int] | None
-    words: str
-    name: str = ""
+#: One line of the rules: its depth, None for plain text, and its words.
+_RuleLine: TypeAlias = tuple[tuple[int, int] | None, str]
 
 
 def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
     lines = _read(text)
     where: dict[str, int] = {}
-    for at, line in enumerate(lines):
-        for name in names_in(line.words):
+    for at, (_, words) in enumerate(lines):
+        for name in names_in(words):
             where.setdefault(name, at)
+    #: The first file that each line defines.
+    defined: dict[int, str] = {}
     for name, at in where.items():
-        if not lines[at].name:
-            lines[at].name = name
+        defined.setdefault(at, name)
     found: list[RuleFile] = []
     for name in names:
         at = where[name]
-        about = _about(lines[at].words, name)
-        headings = _headings(lines, at) if lines[at].name == name else []
+        about = _about(lines[at][1], name)
+        headings = _headings(lines, at, defined) if defined[at] == name else []
         if not headings and about:
             headings = [each for each in map(_heading, _listed(about)) if each]
         once = {plain(heading): heading for heading in reversed(headings)}
@@ -138,40 +134,39 @@ def _read(text: str) -> list[_RuleLine]:
     for raw in text.splitlines():
         if _FENCE.match(raw):
             fenced = not fenced
-            lines.append(_RuleLine(None, raw))
+            lines.append((None, raw))
         elif found := _HEADING.match(raw):
-            lines.append(_RuleLine((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
+            lines.append(((2 if fenced else 0, len(found[1])), found[2]))
         elif fenced:
-            lines.append(_RuleLine(None, raw))
+            lines.append((None, raw))
         elif found := _POINT.match(raw):
-            lines.append(_RuleLine((1, len(found[1].expandtabs(4))), found[2]))
+            lines.append(((1, len(found[1].expandtabs(4))), found[2]))
         else:
-            lines.append(_RuleLine(None, raw))
+            lines.append((None, raw))
     return lines
 
 
-def _headings(lines: Sequence[_RuleLine], at: int) -> list[str]:
-    """Return the headings of the file that line ``at`` defines.
+def _headings(lines: Sequence[_RuleLine], at: int, defined: Collection[int]) -> list[str]:
+    """Return the headings of the file that line ``at`` defines; other lines are ``defined`` too.
 
     The stretch ends where another file is defined or, if it began with a heading or a point, at the
     next one that is as high.
     """
-    own = lines[at].depth
-    headings = [_heading(found) for _, found in _CODED.findall(lines[at].words)]
+    own, first = lines[at]
+    headings = [_heading(found) for _, found in _CODED.findall(first)]
     points: list[str] = []
-    for line in lines[at + 1 :]:
-        if line.name or (own is not None and line.depth is not None and line.depth <= own):
+    for number, (depth, words) in enumerate(lines[at + 1 :], start=at + 1):
+        if number in defined or (own is not None and depth is not None and depth <= own):
             break
-        if line.depth is None:
-            headings += [_heading(found) for _, found in _CODED.findall(line.words)]
-        elif coded := _CODED.findall(line.words):
-            headings += [_heading(found) for _, found in coded]
-        elif line.depth[0] != 1:
+        coded = [_heading(found) for _, found in _CODED.findall(words)]
+        if depth is None or coded:
+            headings += coded
+        elif depth[0] != 1:
             # A template's first line is the file's title, not a section.
-            if line.depth != (2, 1):
-                headings.append(_heading(line.words))
+            if depth != (2, 1):
+                headings.append(_heading(words))
         else:
-            points.append(_heading(re.split(r"[:：]| [-–—] ", line.words)[0]))  # noqa: RUF001
+            points.append(_heading(re.split(r"[:：]| [-–—] ", words)[0]))  # noqa: RUF001
     return [each for each in (headings or points) if each]
 
 

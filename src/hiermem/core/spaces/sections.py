@@ -119,14 +119,6 @@ def outline(text: str) -> str:
 # Edits
 
 
-class _Target(NamedTuple):
-    """The effect of an edit: the lines from ``start`` to ``stop`` are replaced by ``block``."""
-
-    start: int
-    stop: int
-    block: list[str]
-
-
 def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
     """Apply one edit. A text that was not shown (``hidden``) may only be appended to.
 
@@ -137,30 +129,30 @@ def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
     if unclosed(edit.text):
         raise EditError("the text opens a code block or a comment and does not close it")
     lines = text.rstrip("\n").split("\n")
-    place = _inserted(lines, edit) if edit.operation == "insert" else _edited(lines, edit)
-    return _spliced(lines, place)
-
-
-def _edited(lines: Sequence[str], edit: SectionEdit) -> _Target:
-    """Return the target of an edit of an existing section."""
+    if edit.operation == "insert":
+        start, block = _inserted(lines, edit)
+        return _spliced(lines, start, start, block)
     section = find("\n".join(lines), edit.heading)
     if edit.operation == "delete":
         if not folded(edit.reason):
             raise EditError("a section is deleted only with the reason for it")
-        return _Target(section.start, section.stop, [])
+        return _spliced(lines, section.start, section.stop, [])
     block = _trimmed(_without_heading(edit.text, section.name))
     if not block:
         raise EditError("the text is empty; a section is removed by delete, with the reason")
     if edit.operation == "replace":
-        return _Target(section.body, section.stop, block)
+        return _spliced(lines, section.body, section.stop, block)
     # A block that begins with a heading of its own goes below the existing subsections.
     marks, _ = _scan(block)
     at = section.stop if marks and marks[0].start == 0 else section.own
-    return _Target(at, at, block)
+    return _spliced(lines, at, at, block)
 
 
-def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Target:
-    """Return the target of a new section: after the section that the edit names, or at the end."""
+def _inserted(lines: Sequence[str], edit: SectionEdit) -> tuple[int, list[str]]:
+    """Return where a new section goes, after the one that the edit names or at the end; its lines.
+
+    Raises EditError.
+    """
     after = find("\n".join(lines), edit.after) if edit.after.strip() else None
     found = _ATX.match(edit.heading.strip())
     heading = folded((found[2] or "") if found else edit.heading)
@@ -169,7 +161,7 @@ def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Target:
     level = len(found[1]) if found else after.level if after else 2
     block = _trimmed(_without_heading(edit.text, plain(heading)))
     at = after.stop if after else len(lines)
-    return _Target(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
+    return at, [f"{'#' * level} {heading}", *(["", *block] if block else [])]
 
 
 def find(text: str, heading: str) -> Section:
@@ -217,17 +209,16 @@ def _without_heading(text: str, name: str) -> list[str]:
     return lines
 
 
-def _spliced(lines: Sequence[str], place: _Target) -> str:
-    """Apply the edit; refuse it if that changes the heading or place of another section."""
-    head, tail = _trimmed(lines[: place.start]), _trimmed(lines[place.stop :])
-    block = place.block
+def _spliced(lines: Sequence[str], begin: int, stop: int, block: Sequence[str]) -> str:
+    """Replace lines by ``block``; refuse it if that changes another section's heading or place."""
+    head, tail = _trimmed(lines[:begin]), _trimmed(lines[stop:])
     # A point that continues a list directly follows it; anything else is set off by a blank line.
     close = bool(head and block and _ITEM.match(block[0]) and _ends_in_list(head))
     start = len(head) + (1 if head and not close else 0)
     after = [*head, *([""] if block and start > len(head) else []), *block]
     after += ["", *tail] if tail and after else tail
     old, new = sections("\n".join(lines)), sections("\n".join(after))
-    if _beside(old, place.start, place.stop) != _beside(new, start, start + len(block)):
+    if _beside(old, begin, stop) != _beside(new, start, start + len(block)):
         raise EditError("the text takes in the sections that follow it")
     if _surplus(new) > _surplus(old):
         raise EditError("a section of that heading is there; append to it, or replace it")

@@ -14,14 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hiermem.core.spaces.answer_record import read_journal
-from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of
-from hiermem.types.transaction import (
-    Asking,
-    NeedRecords,
-    Record,
-    RecordWrite,
-)
+from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, read_journal
+from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 
 #: The kind of record that says which note was made from a message; its scope is the session.
 SOURCE: Final = "note-source"

@@ -9,21 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from hiermem.config import ExtractionOptions
+from hiermem.core.calls.bounded_json import ParsedAnswer
 from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import Claim, ClaimLostError
 from hiermem.core.calls.request_limits import Threshold, request_tokens
-from hiermem.core.calls.verdict import Rejected
+from hiermem.core.calls.verdict import Accepted, Judge, Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, sources
 from hiermem.core.extraction.judge import judge_chunk
-from hiermem.core.extraction.plan import Failure
+from hiermem.core.extraction.plan import ChunkStatus, Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
@@ -36,6 +37,11 @@ from hiermem.protocols import LLMRequest
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.trivector import Answer
 
+T = TypeVar("T")
+
+#: The names of the templates for a chunk, and for the reduction of summaries.
+MAP_TEMPLATE: Final = "extract.map"
+JOIN_TEMPLATE: Final = "extract.reduce"
 #: Messages read at once.
 PAGE: Final = 1000
 #: Seconds between two checks of a chunk that another run is asking for.
@@ -48,9 +54,8 @@ class ExtractionRun(Run[WorkItem]):
     """The dependencies and the state of one extraction.
 
     ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` are
-    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for;
-    ``report_progress`` reports them. ``failures`` are those so far. Once ``halted``, nothing new
-    begins.
+    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for.
+    ``failures`` are those so far. Once ``halted``, nothing new begins.
     """
 
     record: SessionRecord
@@ -63,7 +68,6 @@ class ExtractionRun(Run[WorkItem]):
     records: ExtractionRecords = field(init=False)
     leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
-    report_progress: Callable[[], object] = field(init=False, default=lambda: None)
     halted: bool = field(init=False, default=False)
     _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
 
@@ -72,31 +76,21 @@ class ExtractionRun(Run[WorkItem]):
         self._introduction = extract_prompt.introduced(
             self.record.title, self.record.participants, count=self.counter.count
         )
-        self.claims = self.records = ExtractionRecords(
-            self.store,
-            self.record.id,
-            run_id=self.run_id,
-            epoch=self.record.epoch,
-            lease=self.lease,
-            now=self.now,
-            sleep=self.sleep,
-            journal=self.journal,
-        )
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self.record.id
+        self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
 
     @property
     def way(self) -> str:
         """The way in which this run splits the session."""
         return way_of(self.room, oversized=self.policy.oversized)
 
-    async def fail(self, *failures: Failure) -> None:
-        """Note failures, and journal them at once, so that they are known whatever else fails."""
-        self.failures += failures
+    def report_progress(self) -> None:
+        """Report that chunks wait for other runs, or no longer do."""
+
+    async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
+        """Journal a failure at once, so that it is known whatever else fails; release the claim."""
+        self.failures.append(failure)
         await self.put()
+        await self.records.give_up(state.node, tuple(state.ended))
 
     def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
         """Return the facts that a prompt states about messages, or the summaries ``of`` them."""
@@ -112,35 +106,25 @@ class ExtractionRun(Run[WorkItem]):
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
         """Read messages of the session; see ``read_messages``."""
         return await retry_store(
-            lambda: read_messages(self.store, self.session_id, start, stop), sleep=self.sleep
+            lambda: read_messages(self.store, self.subject, start, stop), sleep=self.sleep
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkResult:
-    """The result of one chunk: a stored answer or a failure, with what it took."""
+@dataclass(slots=True)
+class ChunkResult(CallState[WorkItem]):
+    """The calls for one chunk, and what came of them: a stored answer or a failure."""
 
-    chunk: Chunk
     stored: StoredAnswer | None = None
     failure: Failure | None = None
     reused: bool = False
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     seconds: float = 0.0
 
-
-def prompts_key(*, join: bool = False) -> str:
-    """Return the name of the template for a chunk, or for the reduction of summaries."""
-    return "extract.reduce" if join else "extract.map"
-
-
-def limit_without_answer(run: ExtractionRun) -> int | None:
-    """Return the most tokens of a rendered request, without its schema and its answer."""
-    if run.limit.tokens is None:
-        return None
-    schema = extract_prompt.schema_tokens(run.counter.count)
-    return run.limit.tokens - schema - run.answer
+    @property
+    def status(self) -> ChunkStatus:
+        """The chunk's status in the report."""
+        if self.failure is not None:
+            return "failed"
+        return "reused" if self.reused else "pending" if self.stored is None else "made"
 
 
 async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
@@ -150,15 +134,16 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     the run was halted meanwhile, and what the store raises.
     """
     begun = time.monotonic()
-    state: CallState[WorkItem] = CallState(chunk, chunk.tokens)
+    result = ChunkResult(chunk, chunk.tokens)
     while True:
         try:
-            result = await _ask_for(run, chunk, state)
-            return replace(result, seconds=time.monotonic() - begun)
+            await _answer_chunk(run, chunk, result)
         except ClaimLostError:
-            found = await await_other_run(run, chunk)
-            if found is not None:
-                return ChunkResult(chunk, found, reused=True, seconds=time.monotonic() - begun)
+            if (found := await await_other_run(run, chunk)) is None:
+                continue
+            result = ChunkResult(chunk, chunk.tokens, stored=found, reused=True)
+        result.seconds = time.monotonic() - begun
+        return result
 
 
 async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | None:
@@ -190,45 +175,56 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
     return found
 
 
-async def _ask_for(run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem]) -> ChunkResult:
-    """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
-    request = await _request(run, chunk)
-    if request is None:
-        empty = Answer(summary="").model_dump_json()
-        stored = _stored_answer(run, chunk, state, empty, model=run.llm.name)
-        return await _commit(run, chunk, state, stored)
-    most = limit_without_answer(run)
-    count = run.counter.count
-    if most is not None and request_tokens(request.messages, count) > most:
-        return await _failed(run, chunk, state, ("overflow", "over the limit, not sent"))
-    judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+async def ask_for(
+    run: ExtractionRun, state: CallState[WorkItem], request: LLMRequest, judge: Judge[T]
+) -> Accepted[T] | Rejected:
+    """Ask for one answer, and once more for each repair that is left.
+
+    A model's failure is a rejection without a reason. Raises ClaimLostError, and SpendLimitError
+    after the claim was released.
+    """
     try:
-        verdict = await ask_until_fit(run, state, request, judge)
+        return await ask_until_fit(run, state, request, judge)
     except SpendLimitError:
-        await run.records.give_up(chunk, tuple(state.ended))
+        await run.records.give_up(state.node, tuple(state.ended))
         raise
     except ModelError as error:
-        return await _failed(run, chunk, state, cause_of(error))
-    if isinstance(verdict, Rejected):
-        return await _failed(run, chunk, state, (verdict.cause, verdict.detail))
-    parsed, model = verdict.value, verdict.model or run.llm.name
-    stored = _stored_answer(run, chunk, state, parsed.answer.model_dump_json(), model=model)
-    return await _commit(run, chunk, state, replace(stored, dropped=parsed.dropped))
+        return Rejected("", *cause_of(error))
 
 
-def _stored_answer(
-    run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], answer: str, *, model: str
-) -> StoredAnswer:
-    return StoredAnswer(
-        answer,
+async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> None:
+    """Ask for a chunk's answer and commit it, or note the failure in ``result`` and the run."""
+    request = await _request(run, chunk)
+    answer, dropped, model = Answer(summary=""), 0, ""
+    if request is not None:
+        count, most = run.counter.count, run.limit.tokens
+        if most is not None:
+            most -= extract_prompt.schema_tokens(count) + run.answer
+        verdict: Accepted[ParsedAnswer] | Rejected
+        if most is not None and request_tokens(request.messages, count) > most:
+            verdict = Rejected("", "overflow", "over the limit, not sent")
+        else:
+            judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+            verdict = await ask_for(run, result, request, judge)
+        if isinstance(verdict, Rejected):
+            failure = Failure(chunk.id, "map", verdict.cause, result.calls, verdict.detail)
+            await run.fail(failure, result)
+            result.failure = failure
+            return
+        answer, dropped, model = verdict.value.answer, verdict.value.dropped, verdict.model
+    stored = StoredAnswer(
+        answer.model_dump_json(),
         run.strategy,
-        model,
-        state.calls,
-        state.tokens_in,
-        state.tokens_out,
+        model or run.llm.name,
+        result.calls,
+        result.tokens_in,
+        result.tokens_out,
         (run.way,),
-        spans=tuple((span.start, span.stop) for span in chunk.spans),
+        dropped,
+        tuple((span.start, span.stop) for span in chunk.spans),
     )
+    # Shielded: what is paid for is not lost to a cancellation.
+    result.stored = await shielded(run.records.commit(chunk, stored, tuple(result.ended)))
 
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
@@ -240,7 +236,7 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         if not inputs:
             return None
         return extract_prompt.request(
-            run.templates[prompts_key()],
+            run.templates[MAP_TEMPLATE],
             inputs,
             facts=run.facts(
                 first_at=min(stored.created_at for stored in messages),
@@ -266,33 +262,3 @@ async def _messages_of(run: ExtractionRun, chunk: Chunk) -> AsyncIterator[Stored
                 place += 1
             if stored.index >= within[place][0]:
                 yield stored
-
-
-async def _commit(
-    run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], stored: StoredAnswer
-) -> ChunkResult:
-    """Store the answer. Shielded: what is paid for is not lost to a cancellation."""
-    current = await shielded(run.records.commit(chunk, stored, tuple(state.ended)))
-    return ChunkResult(
-        chunk,
-        current,
-        calls=state.calls,
-        tokens_in=state.tokens_in,
-        tokens_out=state.tokens_out,
-    )
-
-
-async def _failed(
-    run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], cause: tuple[Any, str]
-) -> ChunkResult:
-    """Record the failure in the run, then release the claim."""
-    failure = Failure(chunk.id, "map", cause[0], state.calls, cause[1])
-    await run.fail(failure)
-    await run.records.give_up(chunk, tuple(state.ended))
-    return ChunkResult(
-        chunk,
-        failure=failure,
-        calls=state.calls,
-        tokens_in=state.tokens_in,
-        tokens_out=state.tokens_out,
-    )

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.calls.lease import Claim, is_believed, write_claim
 from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
-from hiermem.engine.calls.call_journal import CallJournal
+from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import TRIES, retry_store
 from hiermem.errors import SessionChangedError
-from hiermem.protocols import TenantStore
 from hiermem.types.transaction import Attempt, Record, RecordWrite
 
 T = TypeVar("T")
@@ -47,22 +46,10 @@ WorkItem: TypeAlias = Chunk | ReduceStep
 class ExtractionRecords:
     """The claims and answers of one run in one session."""
 
-    def __init__(
-        self,
-        store: TenantStore,
-        session_id: str,
-        *,
-        run_id: str,
-        epoch: int,
-        lease: float,
-        now: Callable[[], datetime],
-        sleep: Callable[[float], Awaitable[None]],
-        journal: CallJournal,
-    ) -> None:
-        self._store, self._session_id, self._run_id = store, session_id, run_id
-        self._epoch = epoch
-        self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
-        self._journal = journal
+    def __init__(self, run: JournalledRun, *, epoch: int) -> None:
+        self._run, self._epoch = run, epoch
+        self._store, self._session_id = run.store, run.subject
+        self._journal, self._run_id = run.journal, run.run_id
         self._claims: dict[str, Record] = {}
         self._lock = asyncio.Lock()
 
@@ -71,7 +58,7 @@ class ExtractionRecords:
     async def stored(self) -> dict[str, StoredAnswer]:
         """Return the stored answers of this session, by the chunks' input hashes."""
         found: dict[str, StoredAnswer] = {}
-        for record in await self._all(CHUNK):
+        for record in await self.all_of(CHUNK):
             body = read_answer(record.body)
             if isinstance(body, StoredAnswer) and body.value() is not None:
                 found[record.key] = body
@@ -95,7 +82,7 @@ class ExtractionRecords:
                 # Two steps have the same texts: one of them waits for the other.
                 return None
             before, found = await self._look(item)
-            now = self._now()
+            now = self._run.now()
             if isinstance(found, StoredAnswer):
                 return None
             unknown: list[Attempt] = []
@@ -105,9 +92,9 @@ class ExtractionRecords:
                 # The item may have had another id in that run, which may have split the session
                 # differently.
                 unknown = await self._journal.left_by(found.run_id, {item.id, found.item})
-            body = write_claim(Claim(self._run_id, now + self._lease, item.id))
+            version = before.version if before else 0
             record = await self._put(
-                record_key, body, before.version if before else 0, attempts=[*unknown, *calls]
+                record_key, self._claim(item.id), version, attempts=[*unknown, *calls]
             )
             if record is None:
                 return None
@@ -118,7 +105,7 @@ class ExtractionRecords:
     async def current(self, item: WorkItem) -> StoredAnswer | Claim | None:
         """Return the answer to a chunk or step, or the claim on it; None where it is free."""
         _, found = await self._look(item)
-        if isinstance(found, Claim) and not is_believed(found.until, now=self._now()):
+        if isinstance(found, Claim) and not is_believed(found.until, now=self._run.now()):
             return None
         return found
 
@@ -145,18 +132,17 @@ class ExtractionRecords:
     async def give_up(self, item: WorkItem, attempts: Sequence[Attempt]) -> None:
         """Release one claim that led to nothing, and journal its calls."""
         async with self._lock:
-            claimed_records = self._claims.pop(item.id, None)
-            if claimed_records is not None:
-                await self._drop([claimed_records])
+            claimed = self._claims.pop(item.id, None)
+            if claimed is not None:
+                await self._drop([claimed])
         await self._journal.write(attempts)
 
     async def renew(self) -> None:
         """Extend the leases of all that is claimed; drop those that another run took."""
         async with self._lock:
-            for id_, claimed_records in list(self._claims.items()):
-                body = write_claim(Claim(self._run_id, self._now() + self._lease, id_))
+            for id_, claimed in list(self._claims.items()):
                 record = await self._put(
-                    (claimed_records.kind, claimed_records.key), body, claimed_records.version
+                    (claimed.kind, claimed.key), self._claim(id_), claimed.version
                 )
                 if record is None:
                     del self._claims[id_]
@@ -170,33 +156,25 @@ class ExtractionRecords:
             lambda key, stored: settled(stored, way=way, used=True) if key in hashes else stored,
         )
 
-    async def prune(self, hashes: Collection[str], *, way: str, strategy: str) -> None:
-        """Delete answers, made in the same way, to chunks that no longer exist.
+    async def prune(self, kind: str, used: Collection[str], *, way: str, strategy: str) -> None:
+        """Delete answers of a ``kind``, made in the same way, that this way does not use any more.
 
-        ``hashes`` are those of the present chunks.
+        ``used`` are the keys of those that it does.
         """
-        await self._settle(CHUNK, _for_use(hashes, way=way, strategy=strategy))
 
-    # -- summaries
+        def change(key: str, stored: StoredAnswer) -> StoredAnswer | None:
+            if stored.strategy != strategy:
+                return stored
+            return settled(stored, way=way, used=key in used)
 
-    async def prune_joined(self, keys: Collection[str], *, way: str, strategy: str) -> None:
-        """Delete summaries, made in the same way, that this run did not use."""
-        await self._settle(JOIN, _for_use(keys, way=way, strategy=strategy))
-
-    async def results(self, kind: str) -> list[Record]:
-        """Return the records of a ``kind`` that the session's earlier result left."""
-        return await self._all(kind)
-
-    async def write(self, writes: Sequence[RecordWrite]) -> bool:
-        """Write all records or none; return whether they were written."""
-        return await self._guarded(writes)
+        await self._settle(kind, change)
 
     async def release(self) -> None:
         """Release every claim, and journal the calls that have no end yet."""
         async with self._lock:
-            claimed_records = list(self._claims.values())
+            claimed = list(self._claims.values())
             self._claims.clear()
-            await self._drop(claimed_records)
+            await self._drop(claimed)
         await self._journal.write(self._journal.unwritten())
 
     # -- the store
@@ -210,7 +188,7 @@ class ExtractionRecords:
         """
         for _ in range(TRIES):
             writes: list[RecordWrite] = []
-            for record in await self._all(kind):
+            for record in await self.all_of(kind):
                 body = read_answer(record.body)
                 after = change(record.key, body) if isinstance(body, StoredAnswer) else body
                 if after != body:
@@ -219,24 +197,33 @@ class ExtractionRecords:
             if not writes or await self.write(writes):
                 return
 
-    async def _all(self, kind: str) -> list[Record]:
+    async def all_of(self, kind: str) -> list[Record]:
+        """Return the session's records of a ``kind``."""
         return await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
         )
 
-    async def _look(self, item: WorkItem) -> tuple[Record | None, StoredAnswer | Claim | None]:
-        kind, key = _record_key(item)
+    async def _one(self, kind: str, key: str) -> Record | None:
         found = await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
-        if not found:
+        return found[0] if found else None
+
+    async def _look(self, item: WorkItem) -> tuple[Record | None, StoredAnswer | Claim | None]:
+        kind, key = _record_key(item)
+        found = await self._one(kind, key)
+        if found is None:
             return None, None
-        body = read_answer(found[0].body)
+        body = read_answer(found.body)
         # A damaged answer counts as none: it is asked for again and overwritten.
         damaged = isinstance(body, StoredAnswer) and not (
             body.value() if kind == CHUNK else body.answer.strip()
         )
-        return found[0], None if damaged else body
+        return found, None if damaged else body
+
+    def _claim(self, id_: str) -> str:
+        until = self._run.now() + timedelta(seconds=self._run.lease)
+        return write_claim(Claim(self._run_id, until, id_))
 
     async def _put(
         self,
@@ -249,18 +236,13 @@ class ExtractionRecords:
         """Write the record of a chunk or step over ``version``; None where another is stored."""
         kind, key = record_key
         write = RecordWrite(kind, self._session_id, key, body, version)
-        if await self._journal.write_with(
-            attempts, lambda: self._guarded([write], attempts=attempts)
-        ):
-            return Record(kind, self._session_id, key, body, version + 1)
-        # A try that the store reported as failed may have taken effect.
-        found = await self._retry(
-            lambda: self._store.records(kind, scope=self._session_id, key=key)
-        )
         mine = Record(kind, self._session_id, key, body, version + 1)
-        return mine if found == [mine] else None
+        if await self._journal.write_with(attempts, lambda: self.write([write], attempts=attempts)):
+            return mine
+        # A try that the store reported as failed may have taken effect.
+        return mine if await self._one(kind, key) == mine else None
 
-    async def _guarded(
+    async def write(
         self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
     ) -> bool:
         """Write all records made from the session, or none; return whether they were written.
@@ -278,27 +260,16 @@ class ExtractionRecords:
             raise SessionChangedError(self._session_id)
         return False
 
-    async def _drop(self, claimed_records: Sequence[Record]) -> None:
-        for record in claimed_records:
+    async def _drop(self, claimed: Sequence[Record]) -> None:
+        for record in claimed:
             # One by one: a lease that another run took must not prevent the release of the others.
             writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
             await self._retry(partial(self._store.put_records, writes))
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await retry_store(call, sleep=self._sleep)
+        return await retry_store(call, sleep=self._run.sleep)
 
 
 def _record_key(item: WorkItem) -> tuple[str, str]:
     """Return kind and key of the record that holds the answer to a chunk or step."""
     return (CHUNK, item.input_hash) if isinstance(item, Chunk) else (JOIN, item.key)
-
-
-def _for_use(
-    used: Collection[str], *, way: str, strategy: str
-) -> Callable[[str, StoredAnswer], StoredAnswer | None]:
-    """Return the change of answers where this ``way`` of splitting uses the ``used`` ones."""
-
-    def change(key: str, stored: StoredAnswer) -> StoredAnswer | None:
-        return stored if stored.strategy != strategy else settled(stored, way=way, used=key in used)
-
-    return change

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.failures import Cause, cause_of
+from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.calls.verdict import Rejected
+from hiermem.core.calls.verdict import Accepted, Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
@@ -24,12 +24,11 @@ from hiermem.core.extraction.judge import judge_joined
 from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
-from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction.chunk import ExtractionRun, await_other_run, prompts_key
-from hiermem.engine.extraction.records import ReduceStep, WorkItem
-from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
+from hiermem.engine.extraction.chunk import JOIN_TEMPLATE, ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
+from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
@@ -84,13 +83,23 @@ async def summarise(
     target = run.policy.summary_tokens
     left = list(texts)
     keys: list[str] = []
+    #: The tokens of summaries that one step may take; without a limit, all of them.
+    room = 1 << 40
+    if run.limit.tokens is not None and len(left) > 1:
+        room = extract_prompt.join_room(
+            run.templates[JOIN_TEMPLATE],
+            limit=run.limit.tokens,
+            target=target,
+            max_tokens=int(target * _HARD_RATIO),
+            counter=run.counter,
+        )
     while len(left) > 1:
         tokens = [await asyncio.to_thread(count, text) for text in left]
         if sum(tokens) + len(left) <= target:
             # They fit as they are: rewriting them gains nothing.
             left = ["\n".join(left)]
             break
-        groups = join_groups([each + _FRAME for each in tokens], _room(run))
+        groups = join_groups([each + _FRAME for each in tokens], room)
         summary.rounds += 1
         try:
             left = await _round(run, summary, left, groups=groups, keys=keys)
@@ -103,7 +112,7 @@ async def summarise(
             left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
         # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-        await run.records.prune_joined(keys, way=_split_key(run), strategy=run.strategy)
+        await run.records.prune(JOIN, keys, way=_way(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
 
@@ -124,14 +133,14 @@ async def _round(
         key = join_key(
             group,
             strategy=run.strategy,
-            template=run.templates[prompts_key(join=True)],
+            template=run.templates[JOIN_TEMPLATE],
             target=run.policy.summary_tokens,
         )
         keys.append(key)
         async with slots:
             if summary.failure is not None:
                 return summary.failure
-            step = ReduceStep(f"{run.session_id}:reduce:{summary.rounds}:{index}", key)
+            step = ReduceStep(f"{run.subject}:reduce:{summary.rounds}:{index}", key)
             try:
                 return await _join(run, summary, step, group)
             except ClaimLostError:
@@ -165,7 +174,7 @@ async def _join(
     try:
         while not isinstance(found, StoredAnswer):
             try:
-                return await _asked(run, summary, step, state, request, prompt=prompt)
+                return await _asked(run, summary, state, request, prompt=prompt)
             except ClaimLostError:
                 found = await await_other_run(run, step)
         return found.answer
@@ -178,64 +187,52 @@ async def _join(
 async def _asked(
     run: ExtractionRun,
     summary: SummaryReduction,
-    step: ReduceStep,
     state: CallState[WorkItem],
     request: LLMRequest,
     *,
     prompt: int,
 ) -> str | Failure:
-    """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
-    most = run.limit.tokens
+    """Ask for a step's summary and commit it, or note the failure.
+
+    Raises ClaimLostError, SpendLimitError.
+    """
+    step, most = state.node, run.limit.tokens
+    verdict: Accepted[str] | Rejected
     if most is not None and prompt + request.max_tokens > most:
         too_much = ModelOverflowError("over the limit, not sent", charged=False)
-        return await _failed(run, summary, state, cause_of(too_much))
-    judge = partial(
-        judge_joined,
-        request,
-        input_tokens=state.input_tokens,
-        repairs=run.policy.repairs,
-        limit=None if most is None else most - request.max_tokens,
-    )
-    try:
-        verdict = await ask_until_fit(run, state, request, judge)
-    except SpendLimitError:
-        await run.records.give_up(step, tuple(state.ended))
-        raise
-    except ModelError as error:
-        return await _failed(run, summary, state, cause_of(error))
+        verdict = Rejected("", *cause_of(too_much))
+    else:
+        judge = partial(
+            judge_joined,
+            request,
+            input_tokens=state.input_tokens,
+            repairs=run.policy.repairs,
+            limit=None if most is None else most - request.max_tokens,
+        )
+        verdict = await ask_for(run, state, request, judge)
     if isinstance(verdict, Rejected):
-        summary.unfit = True
-        return await _failed(run, summary, state, (verdict.cause, verdict.detail))
+        summary.unfit = summary.unfit or bool(verdict.reason)
+        failure = Failure(step.id, "reduce", verdict.cause, state.calls, verdict.detail)
+        # No other step begins.
+        summary.failure, run.halted = failure, True
+        await run.fail(failure, state)
+        return failure
     stored = StoredAnswer(
         verdict.value, run.strategy, verdict.model or run.llm.name,
-        state.calls, state.tokens_in, state.tokens_out, (_split_key(run),),
+        state.calls, state.tokens_in, state.tokens_out, (_way(run),),
     )  # fmt: skip
     # Shielded: what is paid for is not lost to a cancellation.
     return (await shielded(run.records.commit(step, stored, tuple(state.ended)))).answer
 
 
-async def _failed(
-    run: ExtractionRun,
-    summary: SummaryReduction,
-    state: CallState[WorkItem],
-    cause: tuple[Cause, str],
-) -> Failure:
-    """Record the failure in the run, then release the claim; no other step begins."""
-    failure = Failure(state.node.id, "reduce", cause[0], state.calls, cause[1])
-    summary.failure, run.halted = failure, True
-    await run.fail(failure)
-    await run.records.give_up(state.node, tuple(state.ended))
-    return failure
-
-
-def _split_key(run: ExtractionRun) -> str:
+def _way(run: ExtractionRun) -> str:
     return way_of(run.room, oversized=run.policy.oversized, summary=run.policy.summary_tokens)
 
 
 def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
     record, target = run.record, run.policy.summary_tokens
     request = extract_prompt.join_request(
-        run.templates[prompts_key(join=True)],
+        run.templates[JOIN_TEMPLATE],
         texts,
         facts=run.facts(
             first_at=record.created_at,
@@ -248,19 +245,6 @@ def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
         max_tokens=int(target * _HARD_RATIO),
     )
     return replace(request, temperature=run.policy.temperature)
-
-
-def _room(run: ExtractionRun) -> int:
-    """Return the tokens of summaries that one step may take; without a limit, all of them."""
-    if run.limit.tokens is None:
-        return 1 << 40
-    return extract_prompt.join_room(
-        run.templates[prompts_key(join=True)],
-        limit=run.limit.tokens,
-        target=run.policy.summary_tokens,
-        max_tokens=int(run.policy.summary_tokens * _HARD_RATIO),
-        counter=run.counter,
-    )
 
 
 def _selected(run: ExtractionRun, texts: Sequence[str]) -> str:
@@ -280,28 +264,22 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis
     """
     fresh = graph_records(vector)
     for _ in range(_TRIES):
-        before = await run.records.results(TRIVECTOR)
+        before = await run.records.all_of(TRIVECTOR)
         current = before[0] if before else None
         if current is not None and not replaces(basis, current.body):
             return False
-        stale = {record.key: record for record in await run.records.results(ENTITY)}
-        writes = [
-            RecordWrite(
-                TRIVECTOR,
-                run.session_id,
-                "",
-                write_result(vector, basis),
-                current.version if current else 0,
-            )
-        ]
+        stale = {record.key: record for record in await run.records.all_of(ENTITY)}
+        version = current.version if current else 0
+        body = write_result(vector, basis)
+        writes = [RecordWrite(TRIVECTOR, run.subject, "", body, version)]
         writes += [
-            RecordWrite(ENTITY, run.session_id, key, body)
+            RecordWrite(ENTITY, run.subject, key, body)
             for key, body in fresh.items()
             if key not in stale or stale[key].body != body
         ]
         writes += [
-            RecordWrite(ENTITY, run.session_id, key, None) for key in stale.keys() - fresh.keys()
+            RecordWrite(ENTITY, run.subject, key, None) for key in stale.keys() - fresh.keys()
         ]
         if await run.records.write(writes):
             return True
-    raise StoreError(f"session {run.session_id!r}: its result is being written by other runs")
+    raise StoreError(f"session {run.subject!r}: its result is being written by other runs")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import chunks as chunking
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.core.extraction.chunks import Chunk, Measured, MessagePiece
+from hiermem.core.extraction.chunks import Chunk, ChunkPart, Measured
 from hiermem.core.text import hashes
-from hiermem.engine.extraction.chunk import PAGE, ExtractionRun, prompts_key
+from hiermem.engine.extraction.chunk import MAP_TEMPLATE, PAGE, ExtractionRun
 from hiermem.types import StoredMessage
 
 
@@ -59,9 +59,9 @@ async def split(run: ExtractionRun) -> SplitSession:
 def _split_messages(
     run: ExtractionRun, measured: Sequence[Measured], large: Mapping[int, StoredMessage]
 ) -> SplitSession:
-    record, count, template = run.record, run.counter.count, run.templates[prompts_key()]
+    record, count, template = run.record, run.counter.count, run.templates[MAP_TEMPLATE]
 
-    def cut(index: int, room: int) -> Sequence[MessagePiece]:
+    def cut(index: int, room: int) -> Sequence[ChunkPart]:
         return chunking.pieces(large[index], room, counter=run.counter)
 
     chunks = chunking.plan(

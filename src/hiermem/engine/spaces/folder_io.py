@@ -13,20 +13,12 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
 from hiermem.core.spaces import folder as folder_plan
-from hiermem.core.spaces.folder import (
-    BankFile,
-    ExportPlan,
-    FolderEntry,
-    LoadPlan,
-    Manifest,
-    UnfitFile,
-)
 from hiermem.errors import FolderError, UsageError
 
 #: On systems without these flags, or without names relative to an open folder, whole paths are
@@ -53,18 +45,8 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def export_to(
-    path: str,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    revision: int,
-    overwrite: bool,
-) -> ExportPlan:
+def export_to(path: str, bank: folder_plan.ExchangedBank) -> folder_plan.ExportPlan:
     """Update the folder at ``path`` to the bank; create it where it does not exist.
-
-    ``names`` are all names that a file of the bank may have or have had; no other file is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Wherever this ends, each file is whole.
@@ -72,43 +54,31 @@ def export_to(
     with _folder_errors(path):
         os.makedirs(path, exist_ok=True)
         with _open_folder(path) as folder:
-            manifest = folder.manifest(space, names)
-            found = folder.read({*bank, *manifest.files})
-            plan = folder_plan.export(bank, found, manifest, overwrite=overwrite)
+            manifest = folder.manifest(bank)
+            found = folder.read({*bank.texts, *manifest.files})
+            plan = folder_plan.export(bank, found, manifest)
             if plan.write or plan.remove:
                 folder.note(folder_plan.under_way(plan, bank, manifest))
             for name in plan.write:
-                folder.write(name, bank[name].text)
+                folder.write(name, bank.texts[name])
             for name in plan.remove:
                 folder.remove(name)
-            after = folder_plan.exported(plan, bank, manifest, revision=revision)
+            after = folder_plan.exported(plan, bank, manifest)
             if after != manifest:
                 folder.note(after)
             return plan
 
 
 def read_from(
-    path: str,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, str]]:
-    """Read the files of those names; return the plan of the load and its texts.
+    path: str, bank: folder_plan.ExchangedBank
+) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
+    """Read the files of the bank's names; return the plan of the load and its texts.
 
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
     holds another space's bank or a file that is not text.
     """
     with _folder_errors(path), _open_folder(path) as folder:
-        found = folder.read(names)
-        plan = folder_plan.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
-        taken = {
-            name: folder_plan.same_lines(text)
-            for name in (*plan.created, *plan.updated)
-            if isinstance(text := found[name], str)
-        }
-        return plan, taken
+        return folder_plan.load(bank, folder.read(bank.names), folder.manifest(bank))
 
 
 @contextmanager
@@ -148,22 +118,22 @@ class _Folder:
     def __init__(self, path: str, handle: int | None) -> None:
         self._path, self._handle = path, handle
 
-    def manifest(self, space: str, known: Collection[str]) -> Manifest:
+    def manifest(self, bank: folder_plan.ExchangedBank) -> folder_plan.Manifest:
         """Read the folder's manifest; an empty one where there is none."""
         text = self._text(folder_plan.MANIFEST)
         if text is None:
-            return Manifest(space)
+            return folder_plan.Manifest(bank.space)
         if text is False:
             raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
-        if isinstance(text, UnfitFile):
+        if isinstance(text, folder_plan.UnfitFile):
             text = ""  # As damaged as any other, so that it says nothing.
-        return folder_plan.read_manifest(text, space=space, known=known)
+        return folder_plan.read_manifest(text, space=bank.space, known=bank.names)
 
-    def read(self, names: Collection[str]) -> dict[str, FolderEntry]:
+    def read(self, names: Collection[str]) -> dict[str, folder_plan.FolderEntry]:
         """Read the files of those names, as far as they exist."""
         return {name: self._text(name) for name in sorted(names)}
 
-    def note(self, manifest: Manifest) -> None:
+    def note(self, manifest: folder_plan.Manifest) -> None:
         """Write the manifest."""
         self.write(folder_plan.MANIFEST, folder_plan.write_manifest(manifest))
 
@@ -180,7 +150,12 @@ class _Folder:
                 if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                     os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                 os.fsync(file.fileno())
-            self._move(temporary, name)
+            os.replace(
+                self._at(temporary), self._at(name),
+                src_dir_fd=self._handle, dst_dir_fd=self._handle,
+            )  # fmt: skip
+            if self._handle is not None:
+                os.fsync(self._handle)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.remove(temporary)
@@ -188,12 +163,9 @@ class _Folder:
 
     def remove(self, name: str) -> None:
         """Remove an entry; a link itself, not its target."""
-        if self._handle is None:
-            os.unlink(os.path.join(self._path, name))
-        else:
-            os.unlink(name, dir_fd=self._handle)
+        os.unlink(self._at(name), dir_fd=self._handle)
 
-    def _text(self, name: str) -> FolderEntry:
+    def _text(self, name: str) -> folder_plan.FolderEntry:
         """Read one file; None where there is none, False where it is not a plain file."""
         if (before := self._stat(name)) is None:
             return None
@@ -215,20 +187,13 @@ class _Folder:
         return folder_plan.read_entry(name, data)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
-        if self._handle is None:
-            return os.open(os.path.join(self._path, name), flags, mode)
-        return os.open(name, flags, mode, dir_fd=self._handle)
+        return os.open(self._at(name), flags, mode, dir_fd=self._handle)
 
     def _stat(self, name: str) -> os.stat_result | None:
         with contextlib.suppress(FileNotFoundError):
-            if self._handle is None:
-                return os.lstat(os.path.join(self._path, name))
-            return os.stat(name, dir_fd=self._handle, follow_symlinks=False)
+            return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
         return None
 
-    def _move(self, temporary: str, name: str) -> None:
-        if self._handle is None:
-            os.replace(os.path.join(self._path, temporary), os.path.join(self._path, name))
-            return
-        os.replace(temporary, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
-        os.fsync(self._handle)
+    def _at(self, name: str) -> str:
+        """Return the path of an entry: relative to the open folder, where there is one."""
+        return name if self._handle is not None else os.path.join(self._path, name)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from hiermem.core import arguments
@@ -19,11 +17,9 @@ from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces import sources as source_links
 from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
-from hiermem.engine.spaces.records import SpaceRecords
-from hiermem.engine.spaces.space import SpaceContext
+from hiermem.engine.spaces.records import SpaceContext
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
-from hiermem.types.transaction import RecordWrite
 
 #: How often adding a note is tried; a try fails where another note arrived first.
 _TRIES: Final = 1_000
@@ -34,38 +30,6 @@ _PAUSE: Final = 0.002
 _MOST_TAGS: Final = 64
 _MOST_SOURCES: Final = 1_024
 _MARK_BYTES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class NoteInput:
-    """A note as the caller passed it, checked."""
-
-    text: str
-    agent: str
-    category: str
-    tags: tuple[str, ...]
-    timestamp: datetime | None
-    sources: tuple[tuple[str, int], ...]
-
-
-def read_note_input(
-    text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
-) -> NoteInput:
-    """Check the arguments of a note. Raises UsageError and InvalidTextError."""
-    checked = check(text, what="the note", cap=MAX_CONTENT)
-    if not checked.strip():
-        raise UsageError("the note is empty; it must say something")
-    named = arguments.names(tags, "tags")
-    if len(named) > _MOST_TAGS:
-        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
-    return NoteInput(
-        checked,
-        check(agent, what="agent", cap=MAX_NAME),
-        check(category, what="category", cap=MAX_NAME),
-        tuple(dict.fromkeys(named)),
-        None if timestamp is None else arguments.moment(timestamp, "timestamp"),
-        _sources(sources),
-    )
 
 
 def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
@@ -84,50 +48,64 @@ def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-async def note(space: SpaceContext, note_input: NoteInput) -> Note:
+async def note(
+    space: SpaceContext,
+    text: Any,
+    *,
+    agent: Any = "",
+    category: Any = "",
+    tags: Any = (),
+    timestamp: Any = None,
+    sources: Any = (),
+) -> Note:
     """Add a note after all others. When this returns the note is durable.
 
-    Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
+    Raises UsageError and InvalidTextError for the arguments, NotFoundError for the space and for a
+    source that does not exist, RulesConflictError.
     """
+    checked = check(text, what="the note", cap=MAX_CONTENT)
+    if not checked.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    when = None if timestamp is None else arguments.moment(timestamp, "timestamp")
+    draft = Note(
+        "",
+        checked,
+        when or space.handle.clock(),
+        agent=check(agent, what="agent", cap=MAX_NAME),
+        category=check(category, what="category", cap=MAX_NAME),
+        tags=tuple(dict.fromkeys(named)),
+        sources=_sources(sources),
+    )
     await space.rules()
-    timestamp = note_input.timestamp or space.handle.clock()
     mark = secrets.token_hex(_MARK_BYTES)
     async with space.note_lock:
         for tried in range(_TRIES):
             if tried:
                 # The space may have been erased: then the note is for the space that exists now.
                 await space.rules(reread=True)
-            records = space.records
-            epochs = await _epochs(space, note_input.sources)
-            counter = await records.one(bank_record.SEQUENCE)
-            new, writes = bank_record.new_note(
-                space.name,
-                note_input.text,
-                timestamp=timestamp,
-                counter=counter,
-                mark=mark,
-                agent=note_input.agent,
-                category=note_input.category,
-                tags=note_input.tags,
-                sources=note_input.sources,
-            )
+            epochs = await _epochs(space, draft.sources)
+            counter = await space.one(bank_record.SEQUENCE)
+            new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
             writes += tuple(
                 source_links.write_of(session_id, SourceLink(index, space.name, new.key))
-                for session_id, index in note_input.sources
+                for session_id, index in new.sources
             )
-            if await records.put(writes, epochs=epochs, witness=_note_exists(records, new)):
+            if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
                 return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
     raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
 
 
-def _note_exists(records: SpaceRecords, new: Note) -> Callable[[], Awaitable[bool]]:
+def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
     """Return the check that finds a note of unknown outcome, live or consumed."""
 
     async def exists() -> bool:
         for kind in (bank_record.NOTE, bank_record.CONSUMED):
-            if await records.one(kind, new.key) is not None:
+            if await space.one(kind, new.key) is not None:
                 return True
         return False
 
@@ -162,11 +140,10 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     """List notes, oldest first; blocked notes are live too."""
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
     await space.rules()
-    records = space.records
     if state == "consumed":
-        return bank_record.consumed_notes(await records.of_kind(bank_record.CONSUMED))
+        return bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
     found = bank_record.live_notes(
-        await records.of_kind(bank_record.NOTE), await records.of_kind(bank_record.BLOCKED)
+        await space.of_kind(bank_record.NOTE), await space.of_kind(bank_record.BLOCKED)
     )
     return [each for each in found if state == "live" or each.state == "blocked"]
 
@@ -174,8 +151,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
 async def unblock(space: SpaceContext) -> int:
     """Make blocked notes eligible again; return how many there were."""
     blocked = await notes(space, "blocked")
-    kind = bank_record.kind_of(bank_record.BLOCKED, space.name)
-    await space.records.put(
-        [RecordWrite(kind, bank_record.SPACE_SCOPE, each.key, None) for each in blocked]
+    await space.put(
+        [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
     )
     return len(blocked)

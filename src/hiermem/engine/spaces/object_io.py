@@ -13,22 +13,14 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from hiermem.core.calls.backoff import back_off
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.folder import (
-    MANIFEST,
-    MAX_BYTES,
-    BankFile,
-    ExportPlan,
-    FolderEntry,
-    LoadPlan,
-)
 from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy, ObjectManifest
 from hiermem.errors import ConditionalWriteError, FolderError
 
@@ -98,18 +90,14 @@ class ObjectPlace:
     url: BankUrl
     storage: ObjectStorage
 
+    def __str__(self) -> str:
+        return str(self.url)
+
 
 async def export_to(
-    place: ObjectPlace,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    owner: str,
-    revision: int,
-    overwrite: bool,
-) -> tuple[ExportPlan, int | None]:
-    """Make the storage hold a revision, unless it holds a later one.
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
+) -> tuple[folder_plan.ExportPlan, int | None]:
+    """Make the storage hold the bank's revision, unless it holds a later one of the same space.
 
     Returns what was done with the copies, and the number of a later revision that is there. Raises
     FolderError, ConditionalWriteError where the storage cannot be exported to safely, UsageError
@@ -117,28 +105,20 @@ async def export_to(
     """
     await _try_conditions(place)
     for turn in range(_ROUNDS):
-        held, version = await _manifest(place, space, names)
-        if held is not None and objects.is_older(revision, held, owner=owner):
-            return ExportPlan(), held.copies.revision
+        held, version = await _manifest(place, bank)
+        there = 0 if held is None or held.owner != bank.owner else held.copies.revision
+        if there > bank.revision:
+            return folder_plan.ExportPlan(), there
         # Of all names, because an export that was killed may have left a copy of a file that went.
-        copies = {name: await _copy(place, name) for name in sorted({*bank, *names})}
-        plan = objects.export(
-            bank,
-            {name: copy for name, (copy, _) in copies.items()},
-            held,
-            space=space,
-            owner=owner,
-            revision=revision,
-            overwrite=overwrite,
-            place=str(place.url),
-        )
+        copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
+        plan = objects.export(bank, copies, held, place=str(place))
         if plan.switch:
             for name in plan.new:
                 key = objects.OBJECTS + plan.manifest.objects[name]
                 # Where it is there already, it is the same: its name is its hash.
-                await _put(place, key, bank[name].text.encode(), None)
+                await _put(place, key, bank.texts[name].encode(), None)
             text = objects.write_manifest(plan.manifest).encode()
-            if await _put(place, MANIFEST, text, version, kind=".json") is None:
+            if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next look says which.
                 await _pause(turn)
                 continue
@@ -149,40 +129,28 @@ async def export_to(
 
 
 async def read_from(
-    place: ObjectPlace,
-    names: Collection[str],
-    bank: Mapping[str, BankFile],
-    *,
-    space: str,
-    overwrite: bool,
-) -> tuple[LoadPlan, dict[str, str]]:
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
+) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
     """Read one whole revision, and what people made of its copies; return plan and texts.
 
     Nothing is written. Raises FolderError where nothing is there or it cannot be read, UsageError
     where it is another space's bank, damaged, or no text.
     """
     for turn in range(_ROUNDS):
-        held, version = await _manifest(place, space, names)
-        copies = {name: (await _copy(place, name))[0] for name in sorted(names)}
+        held, version = await _manifest(place, bank)
+        copies = {name: await _copy(place, name) for name in sorted(bank.names)}
         if held is None and all(copy.entry is None for copy in copies.values()):
-            raise FolderError(f"{place.url} holds no bank, and no file of this one")
+            raise FolderError(f"{place} holds no bank, and no file of this one")
         texts = await _objects(place, copies, held)
         if texts is None:
-            now = await _manifest(place, space, names)
-            if now == (held, version):
+            if await _manifest(place, bank) == (held, version):
                 raise FolderError(
-                    f"{place.url} is damaged: an object that its manifest names is gone; export "
+                    f"{place} is damaged: an object that its manifest names is gone; export "
                     "again with overwrite=True"
                 )
             await _pause(turn)
             continue
-        plan, found = objects.load(bank, copies, texts, held, space=space, overwrite=overwrite)
-        taken = {
-            name: folder_plan.same_lines(text)
-            for name in (*plan.created, *plan.updated)
-            if isinstance(text := found[name], str)
-        }
-        return plan, taken
+        return objects.load(bank, copies, texts, held)
     raise _busy(place)
 
 
@@ -215,78 +183,73 @@ async def _try_conditions(place: ObjectPlace) -> None:
         await _delete(place, key)
     if right is None:
         raise ConditionalWriteError(
-            f"{place.url}: the storage refuses a conditional write whose condition holds; a bank "
+            f"{place}: the storage refuses a conditional write whose condition holds; a bank "
             "cannot be exported there safely, and nothing of it was written"
         )
     if not right:
         raise ConditionalWriteError(
-            f"{place.url}: the storage ignores the conditions of a write (If-Match, "
+            f"{place}: the storage ignores the conditions of a write (If-Match, "
             "If-None-Match); exports would write over each other, so nothing of the bank was "
             "written; use a storage that has conditional writes"
         )
 
 
 async def _manifest(
-    place: ObjectPlace, space: str, names: Collection[str]
+    place: ObjectPlace, bank: folder_plan.ExchangedBank
 ) -> tuple[ObjectManifest | None, Mapping[str, str] | None]:
     """Return the manifest and its version, or None twice where there is none."""
-    found = await _get(place, MANIFEST)
+    found = await _get(place, folder_plan.MANIFEST)
     if found is None:
         return None, None
     text = (found.data or b"").decode("utf-8", "replace")
-    manifest = objects.read_manifest(text, space=space, known=names, place=str(place.url))
+    manifest = objects.read_manifest(text, space=bank.space, known=bank.names, place=str(place))
     return manifest, found.version
 
 
-async def _copy(place: ObjectPlace, name: str) -> tuple[Copy, Mapping[str, str] | None]:
-    """Return a copy and its version; nothing twice where there is none."""
+async def _copy(place: ObjectPlace, name: str) -> Copy:
+    """Return a copy as it is there now."""
     found = await _get(place, name)
     if found is None:
-        return NO_COPY, None
-    copy = objects.read_copy(name, found.data, found.metadata, place=str(place.url))
-    return copy, found.version
+        return NO_COPY
+    return objects.read_copy(name, found.data, found.version, found.metadata, place=str(place))
 
 
 async def _objects(
     place: ObjectPlace, copies: Mapping[str, Copy], held: ObjectManifest | None
-) -> dict[str, FolderEntry] | None:
+) -> dict[str, folder_plan.FolderEntry] | None:
     """Return the texts of the revision that are not in the copies; None where one is gone."""
-    texts: dict[str, FolderEntry] = {}
+    texts: dict[str, folder_plan.FolderEntry] = {}
     for name, copy in copies.items():
         if (wanted := objects.wanted_object(name, copy, held)) is None:
             continue
         found = await _get(place, objects.OBJECTS + wanted)
         if found is None:
             return None
-        texts[name] = objects.read_object(name, found.data, wanted, place=str(place.url))
+        texts[name] = objects.read_object(name, found.data, wanted, place=str(place))
     return texts
 
 
 async def _write_copies(
     place: ObjectPlace,
-    bank: Mapping[str, BankFile],
-    copies: Mapping[str, tuple[Copy, Mapping[str, str] | None]],
+    bank: folder_plan.ExchangedBank,
+    copies: Mapping[str, Copy],
     export: objects.ObjectExport,
-) -> ExportPlan:
+) -> folder_plan.ExportPlan:
     """Write and remove the copies for people; return the plan, with what was left alone after all.
 
     The revision is stored already, so what fails here is made good by the next export.
     """
     plan, left = export.copies, set[str]()
     for name in plan.write:
-        version = copies[name][1]
-        if not await _write_copy(place, name, bank[name].text.encode(), version, export.manifest):
+        data, version = bank.texts[name].encode(), copies[name].version
+        if not await _write_copy(place, name, data, version, export.manifest):
             left.add(name)
     for name in plan.remove:
-        copy, version = await _copy(place, name)
-        if version == copies[name][1] and copy.entry is not None:
+        copy = await _copy(place, name)
+        if copy.version == copies[name].version and copy.entry is not None:
             await _delete(place, place.url.key(name))
-    return ExportPlan(
-        tuple(name for name in plan.write if name not in left),
-        plan.unchanged,
-        plan.remove,
-        tuple(sorted({*plan.kept, *left})),
-    )
+    written = tuple(name for name in plan.write if name not in left)
+    return replace(plan, write=written, kept=tuple(sorted({*plan.kept, *left})))
 
 
 async def _write_copy(
@@ -306,9 +269,10 @@ async def _write_copy(
         kind = name[name.rindex(".") :]
         if await _put(place, name, data, version, kind=kind, metadata=metadata) is not None:
             return True
-        found, version = await _copy(place, name)
+        found = await _copy(place, name)
         if not objects.may_replace(found, digest, generation=generation):
             return found.own
+        version = found.version
     return True
 
 
@@ -321,7 +285,7 @@ async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
     try:
         async for keys in place.storage.list(place.url.key(objects.OBJECTS)):
             for key, modified in keys:
-                age = objects.age_of(modified, now)
+                age = max(timedelta(0), now - modified)
                 if objects.is_garbage(key.removeprefix(root), manifest, age=age):
                     await _delete(place, key)
     except FolderError as error:
@@ -335,7 +299,7 @@ async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
 async def _get(place: ObjectPlace, name: str) -> StoredObject | None:
     """Return what has this name below the prefix."""
     key = place.url.key(name)
-    return await _retried(lambda: place.storage.get(key, most=MAX_BYTES))
+    return await _retried(lambda: place.storage.get(key, most=folder_plan.MAX_BYTES))
 
 
 async def _delete(place: ObjectPlace, key: str) -> None:
@@ -379,6 +343,6 @@ async def _pause(turn: int) -> None:
 
 
 def _busy(place: ObjectPlace) -> FolderError:
-    error = FolderError(f"{place.url}: other exports came between {_ROUNDS} times; call again")
+    error = FolderError(f"{place}: other exports came between {_ROUNDS} times; call again")
     error.retryable = True
     return error

@@ -11,76 +11,127 @@ reported a failure. So nothing is lost to a fault, and nothing is written twice.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
+from hiermem.config import BankPolicy
 from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.calls.store_retry import retry_store
-from hiermem.errors import StoreError
-from hiermem.protocols import TenantStore
+from hiermem.engine.handle import Handle
+from hiermem.errors import (
+    HiermemError,
+    NotFoundError,
+    RulesConflictError,
+    SpaceBusyError,
+    StoreBusyError,
+    StoreError,
+)
 from hiermem.types.transaction import Record, RecordWrite
 
 #: More records than a space has.
 _ALL: Final = 2**31 - 1
+_MARK_BYTES: Final = 8
+#: How often a space is looked for, and created where it does not exist.
+_LOOKS: Final = 3
 
 
-class SpaceRecords:
-    """The records of one space.
+@dataclass(slots=True)
+class SpaceContext:
+    """One space during one call; ``requested`` are the rules that the caller opened it with.
 
-    ``opened_header`` is the space's header as the caller found it. Once that header is gone,
-    because the space was erased, nothing is written, even where a space of the same name was
-    created since.
+    ``header`` is the space's own record as the call found it. All writes of the call are for that
+    very space: once it is erased nothing is written, even where one of its name is created again.
     """
 
-    def __init__(
-        self,
-        store: TenantStore,
-        space: str,
-        *,
-        sleep: Callable[[float], Awaitable[None]],
-        opened_header: Record | None = None,
-    ) -> None:
-        self.space, self.opened_header = space, opened_header
-        self._store, self._sleep = store, sleep
+    handle: Handle
+    name: str
+    requested: Rules | None
+    policy: BankPolicy
+    note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    header: Record | None = None
+
+    def lease(self, run_id: str) -> Lease:
+        """Return the lease of its bank, not taken yet."""
+        return Lease(self, run_id)
+
+    async def rules(self, *, reread: bool = False) -> Rules:
+        """Return the rules of the space; create it where rules were given and it does not exist.
+
+        They are read once a call; ``reread`` reads again, and from then on means the space as it is
+        now.
+
+        Raises NotFoundError where there is no such space, RulesConflictError where it has others.
+        """
+        if self.header is not None and not reread:
+            return bank_record.read_space(self.header)[0]
+        self.header = None
+        for _ in range(_LOOKS):
+            found = await self.current_header()
+            if found is not None:
+                rules, _ = bank_record.read_space(found)
+                if self.requested is not None and self.requested.text != rules.text:
+                    raise RulesConflictError(self.name)
+                self.header = found
+                return rules
+            if self.requested is None:
+                raise NotFoundError(
+                    f"space {self.name!r} does not exist; open it with rules once, which makes it"
+                )
+            mark = secrets.token_hex(_MARK_BYTES)
+            write = bank_record.new_space(
+                self.name, self.requested, now=self.handle.clock(), mark=mark
+            )
+            # A created space is read like any other; it may be gone again.
+            await self.put([write])
+        raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
+
+    async def refused(self) -> HiermemError:
+        """Return the error for a write that did not count: the space is busy, or was erased."""
+        if await self.still_exists():
+            return SpaceBusyError(self.name)
+        return NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def of_kind(self, kind: str) -> list[Record]:
         """Return the space's records of a kind, by key."""
-        stored = bank_record.kind_of(kind, self.space)
+        stored = bank_record.kind_of(kind, self.name)
         return await retry_store(
-            lambda: self._store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
-            sleep=self._sleep,
+            lambda: self.handle.store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
+            sleep=asyncio.sleep,
         )
 
     async def one(self, kind: str, key: str = "") -> Record | None:
         """Return one record of the space, or None."""
-        return await self._one(bank_record.kind_of(kind, self.space), key)
+        return await self._one(bank_record.kind_of(kind, self.name), key)
 
-    async def header(self) -> Record | None:
+    async def current_header(self) -> Record | None:
         """Return the record that holds the space's rules; None where there is no such space."""
-        return await self._one(bank_record.SPACE, self.space)
+        return await self._one(bank_record.SPACE, self.name)
 
     async def still_exists(self) -> bool:
         """Return whether the space is still the one that was opened."""
-        return self.opened_header is None or await self.header() == self.opened_header
+        return self.header is None or await self.current_header() == self.header
 
     async def _one(
         self, kind: str, key: str, scope: str = bank_record.SPACE_SCOPE
     ) -> Record | None:
         found = await retry_store(
-            lambda: self._store.records(kind, scope=scope, key=key), sleep=self._sleep
+            lambda: self.handle.store.records(kind, scope=scope, key=key), sleep=asyncio.sleep
         )
         return found[0] if found else None
 
-    async def state(self, rules: Rules) -> BankState:
+    async def state(self) -> BankState:
         """Read the bank as it is now.
 
         The figures are read first and last: where they differ, the bank was changed in between and
         is read again.
         """
+        rules = await self.rules()
         while True:
             before = await self.one(bank_record.META)
             files = await self.of_kind(bank_record.BANK)
@@ -88,7 +139,7 @@ class SpaceRecords:
             after = await self.one(bank_record.META)
             if before == after:
                 return bank_record.read_state(
-                    self.space, rules, files=files, synthesis=synthesis, meta=after
+                    self.name, rules, files=files, synthesis=synthesis, meta=after
                 )
 
     async def put(
@@ -103,18 +154,18 @@ class SpaceRecords:
         Where the store reported a failed try, the write may have taken effect. It did where
         ``witness`` says so or, without one, where each record is as the write would have left it.
         """
-        uncertain = False
-        opened_header = () if self.opened_header is None else (self.opened_header,)
+        uncertain, store = False, self.handle.store
+        standing = () if self.header is None else (self.header,)
 
         async def attempt() -> bool:
             nonlocal uncertain
             try:
-                return await self._store.put_records(writes, epochs=epochs, standing=opened_header)
+                return await store.put_records(writes, epochs=epochs, standing=standing)
             except StoreError:
                 uncertain = True
                 raise
 
-        if await retry_store(attempt, sleep=self._sleep):
+        if await retry_store(attempt, sleep=asyncio.sleep):
             return True
         return uncertain and await (self._took_effect(writes) if witness is None else witness())
 
@@ -135,11 +186,8 @@ class SpaceRecords:
 class Lease:
     """The right to change one space's bank, for as long as it is renewed."""
 
-    def __init__(
-        self, records: SpaceRecords, run_id: str, *, length: float, now: Callable[[], datetime]
-    ) -> None:
-        self._records, self._run_id = records, run_id
-        self._length, self._now = timedelta(seconds=length), now
+    def __init__(self, space: SpaceContext, run_id: str) -> None:
+        self._space, self._run_id = space, run_id
         self._record: Record | None = None
         self._lock = asyncio.Lock()
 
@@ -151,16 +199,16 @@ class Lease:
     async def take(self) -> bool:
         """Take the lease; return whether it was free."""
         async with self._lock:
-            before = await self._records.one(bank_record.LEASE)
+            before = await self._space.one(bank_record.LEASE)
             claim = read_claim(before.body) if before else None
             if (
                 claim is not None
                 and claim.run_id != self._run_id
-                and is_believed(claim.until, now=self._now())
+                and is_believed(claim.until, now=self._space.handle.store_now())
             ):
                 return False
             write = self._write(before.version if before else 0)
-            if await self._records.put([write]):
+            if await self._space.put([write]):
                 self._record = self._after(write)
             return self._record is not None
 
@@ -170,7 +218,7 @@ class Lease:
             if self._record is None:
                 return
             write = self._write(self._record.version)
-            self._record = self._after(write) if await self._records.put([write]) else None
+            self._record = self._after(write) if await self._space.put([write]) else None
 
     async def commit(self, writes: Sequence[RecordWrite]) -> bool:
         """Write all of it while the lease is held, or nothing; return whether it was written."""
@@ -178,7 +226,7 @@ class Lease:
             if self._record is None:
                 return False
             fence = self._write(self._record.version)
-            if not await self._records.put([*writes, fence]):
+            if not await self._space.put([*writes, fence]):
                 return False
             self._record = self._after(fence)
             return True
@@ -188,14 +236,15 @@ class Lease:
         async with self._lock:
             held, self._record = self._record, None
             if held is not None:
-                await self._records.put(
+                await self._space.put(
                     [RecordWrite(held.kind, held.scope, held.key, None, held.version)]
                 )
 
     def _write(self, version: int) -> RecordWrite:
-        body = write_claim(Claim(self._run_id, self._now() + self._length))
-        kind = bank_record.kind_of(bank_record.LEASE, self._records.space)
-        return RecordWrite(kind, bank_record.SPACE_SCOPE, "", body, version)
+        space = self._space
+        until = space.handle.store_now() + timedelta(seconds=space.policy.lease)
+        body = write_claim(Claim(self._run_id, until))
+        return bank_record.write_of(bank_record.LEASE, space.name, body=body, expected=version)
 
     def _after(self, write: RecordWrite) -> Record:
         assert write.body is not None

@@ -7,19 +7,17 @@ decides what a change consists of; ``engine.spaces.consolidate`` turns notes int
 from __future__ import annotations
 
 import asyncio
-import secrets
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from hiermem.config import BankPolicy
 from hiermem.core import arguments
 from hiermem.core.spaces import change, objects
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.files import diff
+from hiermem.core.spaces.folder import ExchangedBank
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.objects import BankUrl
 from hiermem.core.spaces.record import BankState
@@ -28,92 +26,13 @@ from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io, object_io
 from hiermem.engine.spaces.object_io import ObjectPlace
-from hiermem.engine.spaces.records import Lease, SpaceRecords
-from hiermem.errors import (
-    HiermemError,
-    NotFoundError,
-    RulesConflictError,
-    SpaceBusyError,
-    StoreBusyError,
-    UsageError,
-)
+from hiermem.engine.spaces.records import Lease, SpaceContext
+from hiermem.errors import NotFoundError, UsageError
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, SpaceMeta
-from hiermem.types.transaction import Record, RecordWrite
 
 _ALL: Final = 2**31 - 1
 #: Opens a place in object storage with its options.
 OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
-_MARK_BYTES: Final = 8
-#: How often a space is looked for, and created where it does not exist.
-_LOOKS: Final = 3
-
-
-@dataclass(slots=True)
-class SpaceContext:
-    """One space during one call; ``requested`` are the rules that the caller opened it with.
-
-    ``header`` is the space's own record as the call found it. All writes of the call are for that
-    very space: once it is erased nothing is written, even where one of its name is created again.
-    """
-
-    handle: Handle
-    name: str
-    requested: Rules | None
-    policy: BankPolicy
-    note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    header: Record | None = None
-
-    @property
-    def records(self) -> SpaceRecords:
-        """The records of the space."""
-        return SpaceRecords(
-            self.handle.store, self.name, sleep=asyncio.sleep, opened_header=self.header
-        )
-
-    def lease(self, run_id: str) -> Lease:
-        """Return the lease of its bank, not taken yet."""
-        return Lease(self.records, run_id, length=self.policy.lease, now=self.handle.store_now)
-
-    async def rules(self, *, reread: bool = False) -> Rules:
-        """Return the rules of the space; create it where rules were given and it does not exist.
-
-        They are read once a call; ``reread`` reads again, and from then on means the space as it is
-        now.
-
-        Raises NotFoundError where there is no such space, RulesConflictError where it has others.
-        """
-        if self.header is not None and not reread:
-            return bank_record.read_space(self.header)[0]
-        self.header = None
-        for _ in range(_LOOKS):
-            found = await self.records.header()
-            if found is not None:
-                rules, _ = bank_record.read_space(found)
-                if self.requested is not None and self.requested.text != rules.text:
-                    raise RulesConflictError(self.name)
-                self.header = found
-                return rules
-            if self.requested is None:
-                raise NotFoundError(
-                    f"space {self.name!r} does not exist; open it with rules once, which makes it"
-                )
-            mark = secrets.token_hex(_MARK_BYTES)
-            write = bank_record.new_space(
-                self.name, self.requested, now=self.handle.clock(), mark=mark
-            )
-            # A created space is read like any other; it may be gone again.
-            await self.records.put([write])
-        raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
-
-    async def refused(self) -> HiermemError:
-        """Return the error for a write that did not count: the space is busy, or was erased."""
-        if await self.records.still_exists():
-            return SpaceBusyError(self.name)
-        return NotFoundError(f"space {self.name!r} was erased; nothing was written")
-
-    async def state(self) -> BankState:
-        """Read the bank as it is now."""
-        return await self.records.state(await self.rules())
 
 
 async def spaces(handle: Handle) -> list[str]:
@@ -132,7 +51,7 @@ async def read(space: SpaceContext, name: Any, revision: Any) -> str:
         raise UsageError(f"name is no name of a bank file: {wrong}")
     if revision is None:
         await space.rules()
-        found = await space.records.one(bank_record.BANK, name)
+        found = await space.one(bank_record.BANK, name)
         text = found.body if found else None
     else:
         text = (await _texts(space, revision))[0].get(name)
@@ -147,7 +66,7 @@ async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], st
     number = arguments.whole(revision, "the revision")
     if number > await _newest(space):
         raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
-    return bank_record.texts_at(await space.records.of_kind(bank_record.REVISION), number)
+    return bank_record.texts_at(await space.of_kind(bank_record.REVISION), number)
 
 
 async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
@@ -155,12 +74,10 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
     most = arguments.whole(limit, "limit")
     newest = await _newest(space)
     if most >= newest:
-        return bank_record.read_revisions(await space.records.of_kind(bank_record.REVISION))[::-1][
-            :most
-        ]
+        return bank_record.read_revisions(await space.of_kind(bank_record.REVISION))[::-1][:most]
     # A revision holds the texts that changed in it, so only the requested ones are read.
     found = [
-        await space.records.one(bank_record.REVISION, bank_record.number_key(number))
+        await space.one(bank_record.REVISION, bank_record.number_key(number))
         for number in range(newest, newest - most, -1)
     ]
     return bank_record.read_revisions(record for record in found if record is not None)
@@ -168,11 +85,8 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
 
 async def _newest(space: SpaceContext) -> int:
     """Return the number of the newest revision, 0 for none."""
-    rules = await space.rules()
-    figures = await space.records.one(bank_record.META)
-    return bank_record.read_state(
-        space.name, rules, files=(), synthesis=None, meta=figures
-    ).meta.revision
+    await space.rules()
+    return bank_record.read_meta(await space.one(bank_record.META)).revision
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
@@ -219,7 +133,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
 
 async def _consumed_since(space: SpaceContext, revision: int) -> list[Note]:
     """Return the notes that later revisions consumed, as far as their retention is not over."""
-    consumed = bank_record.consumed_notes(await space.records.of_kind(bank_record.CONSUMED))
+    consumed = bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
     return [note for note in consumed if (note.consolidation or 0) > revision]
 
 
@@ -248,7 +162,7 @@ def _names(rules: Rules, state: BankState) -> set[str]:
 
 
 async def _loaded(space: SpaceContext) -> dict[str, str]:
-    return {record.key: record.body for record in await space.records.of_kind(bank_record.LOADED)}
+    return {record.key: record.body for record in await space.of_kind(bank_record.LOADED)}
 
 
 def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
@@ -274,39 +188,30 @@ async def export(
     state = await space.state()
     rules, revision = await space.rules(), state.meta.revision
     # The target is on record before anything is written there, so that an erasure can name it.
-    kind = bank_record.kind_of(bank_record.EXPORT, space.name)
-    where = str(target.url) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
-    if not await space.records.put(
-        [RecordWrite(kind, bank_record.SPACE_SCOPE, where, str(revision))]
-    ):
+    where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
+    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(revision))
+    if not await space.put([write]):
         raise await space.refused()
+    assert space.header is not None
     names = _names(rules, state)
-    bank, every = folder_plan.exported_files(state, loaded), names | folder_plan.COMPANIONS
+    bank = ExchangedBank(
+        space.name,
+        names | folder_plan.COMPANIONS,
+        folder_plan.exported_texts(state),
+        loaded,
+        overwrite=overwrite,
+        revision=revision,
+        owner=bank_record.identity(space.header),
+    )
     later: int | None = None
     if isinstance(target, ObjectPlace):
-        assert space.header is not None
-        plan, later = await object_io.export_to(
-            target,
-            every,
-            bank,
-            space=space.name,
-            owner=bank_record.identity(space.header),
-            revision=revision,
-            overwrite=overwrite,
-        )
+        plan, later = await object_io.export_to(target, bank)
     else:
-        plan = await asyncio.to_thread(
-            folder_io.export_to,
-            target,
-            every,
-            bank,
-            space=space.name,
-            revision=revision,
-            overwrite=overwrite,
-        )
+        plan = await asyncio.to_thread(folder_io.export_to, target, bank)
     plan = folder_plan.without_companions(plan, names)
-    named = where if isinstance(target, ObjectPlace) else target
-    return ExportReport(named, revision, plan.write, plan.unchanged, plan.remove, plan.kept, later)
+    return ExportReport(
+        str(target), revision, plan.write, plan.unchanged, plan.remove, plan.kept, later
+    )
 
 
 async def load(
@@ -320,28 +225,26 @@ async def load(
     target = _target(folder, options, open_storage)
     rules = await space.rules()
     async with _bank_lease(space) as lease:
-        state = await space.records.state(rules)
-        names, bank = _names(rules, state), folder_plan.bank_files(state, await _loaded(space))
+        state = await space.state()
+        names, loaded = _names(rules, state), await _loaded(space)
+        bank = ExchangedBank(space.name, names, state.texts, loaded, overwrite)
         if isinstance(target, ObjectPlace):
-            plan, texts = await object_io.read_from(
-                target, names, bank, space=space.name, overwrite=overwrite
-            )
+            plan, texts = await object_io.read_from(target, bank)
         else:
-            plan, texts = await asyncio.to_thread(
-                folder_io.read_from, target, names, bank, space=space.name, overwrite=overwrite
-            )
+            plan, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
-            kind = bank_record.kind_of(bank_record.LOADED, space.name)
-            loaded = [
-                RecordWrite(kind, bank_record.SPACE_SCOPE, name, folder_plan.text_hash(text))
+            hashes = [
+                bank_record.write_of(
+                    bank_record.LOADED, space.name, name, folder_plan.text_hash(text)
+                )
                 for name, text in texts.items()
             ]
-            if not await shielded(lease.commit([*planned.writes, *loaded])):
+            if not await shielded(lease.commit([*planned.writes, *hashes])):
                 raise await space.refused()
     before = state.texts
     return LoadReport(
-        str(target.url) if isinstance(target, ObjectPlace) else target,
+        str(target),
         planned.state.meta.revision if planned else None,
         plan.created,
         plan.updated,

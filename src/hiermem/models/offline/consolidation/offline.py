@@ -15,13 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
 
-from hiermem.core.spaces.answer import (
-    MOST_EDITS,
-    BankAnswer,
-    DropAnswer,
-    FileAnswer,
-    SectionEdit,
-)
+from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, DropAnswer, FileAnswer, SectionEdit
 from hiermem.core.spaces.clean import folded, tidy, visible
 from hiermem.core.spaces.loss import lines_of
 from hiermem.core.spaces.rules import read_rules

@@ -79,18 +79,18 @@ def places_of(bank: BankText, rules: Rules) -> list[Placement]:
     places: list[Placement] = []
     for name in order:
         if name in shown:
-            found = [Placement(name, label) for _, label in _labelled(sections(shown[name]))]
+            headings = list(_labelled(sections(shown[name])))
         else:
             headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
-            headings = headings or [f"## {each}" for each in _given(rules, name)]
-            found = [Placement(name, each) for each in headings]
+            given = about[name].headings if name in about else ()
+            headings = headings or [f"## {each}" for each in given]
+        # The title of a file that has sections is none.
+        headings = [each for each in headings if not each.startswith("# ")] or headings or [""]
         title = _key(name.removesuffix(".md")) - _SMALL
-        kept = _deepest(found) or [Placement(name, "")]
-        for each in kept:
-            own = _key(each.heading.rpartition(PATH)[2]) - _SMALL
-            alone = not each.heading or each.heading.startswith("# ") or len(kept) == 1
-            named = title if alone else own
-            places.append(Placement(name, each.heading, name=named, title=title))
+        for heading in headings:
+            own = _key(heading.rpartition(PATH)[2]) - _SMALL
+            alone = not heading or heading.startswith("# ") or len(headings) == 1
+            places.append(Placement(name, heading, name=title if alone else own, title=title))
     return [*places, *_made(places, shown)]
 
 
@@ -148,12 +148,8 @@ def _made(places: Sequence[Placement], shown: Mapping[str, str]) -> list[Placeme
     return []
 
 
-def _given(rules: Rules, name: str) -> tuple[str, ...]:
-    return next((file.headings for file in rules.files if file.name == name), ())
-
-
-def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
-    """Yield each section with a heading or path that names it alone, in one pass.
+def _labelled(found: Sequence[Section]) -> Iterator[str]:
+    """Yield for each section a heading or path that names it alone, in one pass.
 
     Several sections with one heading are distinguished by their level, or by the heading above. If
     neither works, or very many share the heading, they are left out.
@@ -166,16 +162,10 @@ def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
         if len(each.heading) > _LONGEST or len(group) > _MOST_ALIKE:
             continue
         if sum(other.level == each.level for other in group) == 1:
-            yield each, f"{'#' * each.level} {each.heading}"
+            yield f"{'#' * each.level} {each.heading}"
         elif each.path and PATH not in each.heading + each.path[-1]:
             label = f"{each.path[-1]}{PATH}{each.heading}"
             below = sum(each.path[-1] in other.path for other in group)
             # A heading may look like a path itself; then it is found first.
             if below == 1 and len(each.path[-1]) <= _LONGEST and plain(label) not in alike:
-                yield each, label
-
-
-def _deepest(places: list[Placement]) -> list[Placement]:
-    """Leave out the title of a file that has sections."""
-    below = [each for each in places if not each.heading.startswith("# ")]
-    return below or places
+                yield label

@@ -76,6 +76,11 @@ def phrases(name: str) -> str:
     return "|".join(re.escape(word).replace("'", "['\u2019]") for word in words)
 
 
+def signs(*patterns: str) -> re.Pattern[str]:
+    """Return the pattern of which one of ``patterns`` is found, in any case."""
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
 def stems(text: str) -> frozenset[str]:
     """Return the stems of a text's meaningful words."""
     found = _WORD.findall(text.lower())

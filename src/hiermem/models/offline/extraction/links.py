@@ -237,10 +237,9 @@ def _from_speech(
     sentences: Sequence[MarkedSentence], people: Mapping[str, Thing]
 ) -> Iterator[Link]:
     """Yield the relations between the entities of sentences, in order."""
-    for sentence in sentences:
-        said, text = sentence.said, sentence.said.text
-        where = {said.index: None}
-        for (start, stop, left), (begin, _, right) in pairwise(sentence.things[:_NEIGHBOURS]):
+    for said, named in sentences:
+        text, where = said.text, {said.index: None}
+        for (start, stop, left), (begin, _, right) in pairwise(named[:_NEIGHBOURS]):
             if begin - stop > _GAP:
                 continue
             read = _read_gap(left, right, text[stop:begin], before=text[:start])
@@ -253,7 +252,7 @@ def _from_speech(
             if stated and (said.own or relation not in ("used_with", "dated")):
                 yield Link(source, relation, target, 0.8, text, where)
         if (speaker := people.get(said.speaker)) is not None:
-            for relation, thing in _of_themself(speaker, sentence):
+            for relation, thing in _of_themself(speaker, said.text, named):
                 yield Link(speaker, relation, thing, 0.7, text, where)
 
 
@@ -302,12 +301,13 @@ def _when(thing: Thing, gap: str, before: str) -> str:
     return "dated" if event and _HELD.match(gap) else ""
 
 
-def _of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str, Thing]]:
+def _of_themself(
+    speaker: Thing, text: str, named: Sequence[tuple[int, int, Thing]]
+) -> Iterator[tuple[str, Thing]]:
     """Yield what speakers say of themselves and the first entities of a sentence."""
-    text = sentence.said.text
     listed = ""
     end = 0
-    for start, stop, thing in sentence.things[:_NEIGHBOURS]:
+    for start, stop, thing in named[:_NEIGHBOURS]:
         if listed and thing.type == "technology" and _LISTED.fullmatch(text[end:start]):
             end = stop
             yield listed, thing

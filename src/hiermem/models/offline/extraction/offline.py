@@ -18,37 +18,14 @@ from typing import Final
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
 from hiermem.core.text.entity_words import CALENDAR, NATIONS, NO_NAME
+from hiermem.models.offline.extraction import speech
 from hiermem.models.offline.extraction.clause import clause
 from hiermem.models.offline.extraction.links import Link, links
 from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
-from hiermem.models.offline.extraction.speech import (
-    ROLE_LABELS,
-    Sentence,
-    composed,
-    definitions,
-    headless,
-    paths,
-    sentences,
-)
-from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
+from hiermem.models.offline.extraction.strategy import strategy
 from hiermem.models.offline.extraction.things import Thing, collect
 from hiermem.protocols import SourceText
-from hiermem.types import Unit
-from hiermem.types.trivector import (
-    MOST_ALIASES,
-    MOST_IN_LINE,
-    MOST_IN_NAME,
-    MOST_IN_SUMMARY,
-    MOST_IN_TAG,
-    MOST_MENTIONS,
-    MOST_MESSAGES,
-    Answer,
-    AnswerDelta,
-    AnswerEnd,
-    AnswerEntity,
-    AnswerRelation,
-    AnswerStrategy,
-)
+from hiermem.types import Unit, trivector
 
 #: The most tokens of the summary.
 SUMMARY_TOKENS: Final = 320
@@ -71,20 +48,20 @@ _INTRODUCED: Final = re.compile(
 
 def extract(
     sources: Sequence[SourceText], *, max_tokens: int, count: Callable[[str], int]
-) -> Answer:
+) -> trivector.Answer:
     """Extract from ``sources``, in order; the answer, as ``write`` writes it, fits ``max_tokens``.
 
     Below about forty tokens no answer fits; then the smallest one is returned.
     """
     summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
-    sources = [composed(source) for source in sources]
-    said = list(sentences(sources))
-    defined = [d for at, source in enumerate(sources) for d in definitions(source, at)]
+    sources = [speech.composed(source) for source in sources]
+    said = list(speech.sentences(sources))
+    defined = [d for at, source in enumerate(sources) for d in speech.definitions(source, at)]
     shown = [
         (at if source.index is None else source.index, path)
         for at, source in enumerate(sources)
         if source.role != "system"
-        for path in paths(source)
+        for path in speech.paths(source)
     ]
     named = _people(said)
     things, marked = collect(said, defined, shown, list(dict.fromkeys(named.values())))
@@ -108,12 +85,12 @@ def extract(
     )
 
 
-def write(answer: Answer) -> str:
+def write(answer: trivector.Answer) -> str:
     """Write an answer as the JSON that a model returns."""
     return answer.model_dump_json()
 
 
-def _people(said: Sequence[Sentence]) -> dict[str, str]:
+def _people(said: Sequence[speech.Sentence]) -> dict[str, str]:
     """Return the name of each speaker who has one: their own, or the one they introduce."""
     named = {one.speaker: one.speaker for one in said if one.named}
     for one in said:
@@ -132,13 +109,13 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
         if source.role not in ("system", "tool")
         for unit in _informative(source)
     ]
-    return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
+    return salience.select(pool, budget, count).text[: trivector.MOST_IN_SUMMARY]
 
 
 def _informative(source: SourceText) -> list[Unit]:
     """Return the informative units of one message: no code, headings or bare points of lists."""
-    said = [unit for unit in units.of_source(headless(source)) if not unit.code]
-    if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
+    said = [unit for unit in units.of_source(speech.headless(source)) if not unit.code]
+    if source.role != "assistant" or source.speaker not in speech.ROLE_LABELS or len(said) < 3:
         return said
     # An answer with many points has many mere introductions and headings: "Key points:", "SEO".
     return [unit for unit in said if not _is_bare(unit.text)] or said
@@ -170,23 +147,31 @@ def _fitted(
     things: Sequence[Thing],
     related: Sequence[Link],
     opened: Sequence[OpenItem],
-    lines: Sequence[StrategyLine],
+    lines: Sequence[trivector.AnswerStrategy],
     max_tokens: int,
     count: Callable[[str], int],
-) -> Answer:
+) -> trivector.Answer:
     """Build the answer; to make it fit, drop places of entities first, then items of all kinds."""
-    share, most = 1.0, MOST_MENTIONS
+    share, most = 1.0, trivector.MOST_MENTIONS
     for _ in range(_TRIES):
         # Names are many and mostly small; open items and decisions are dropped last.
         softer = share**0.5
         kept = things[: int(len(things) * share)]
-        answer = Answer(
+        answer = trivector.Answer(
             summary=summary,
             features=_features(kept),
             entities=tuple(_entity(thing, most) for thing in kept),
             relations=_relations(related, kept, int(len(related) * share)),
-            deltas=tuple(map(_delta, opened[: int(len(opened) * softer)])),
-            strategy=tuple(map(_line, lines[len(lines) - int(len(lines) * softer) :])),
+            deltas=tuple(
+                trivector.AnswerDelta(
+                    kind=item.kind,
+                    text=item.text[: trivector.MOST_IN_LINE],
+                    open=item.open,
+                    messages=item.messages[: trivector.MOST_MESSAGES],
+                )
+                for item in opened[: int(len(opened) * softer)]
+            ),
+            strategy=tuple(lines[len(lines) - int(len(lines) * softer) :]),
         )
         tokens = count(write(answer))
         if tokens <= max_tokens:
@@ -195,9 +180,9 @@ def _fitted(
             most = max(_FEWEST_MENTIONS, most // 2)
             continue
         share *= min(0.9, 0.95 * max_tokens / tokens)
-        most = max(_FEWEST_MENTIONS, int(MOST_MENTIONS * share))
-    bare = Answer(summary=summary)
-    return bare if count(write(bare)) <= max_tokens else Answer(summary="")
+        most = max(_FEWEST_MENTIONS, int(trivector.MOST_MENTIONS * share))
+    bare = trivector.Answer(summary=summary)
+    return bare if count(write(bare)) <= max_tokens else trivector.Answer(summary="")
 
 
 def _features(things: Sequence[Thing]) -> tuple[str, ...]:
@@ -212,20 +197,24 @@ def _features(things: Sequence[Thing]) -> tuple[str, ...]:
         elif thing.type in ("technology", "concept", "event"):
             kind = {"technology": "tech", "event": "event"}.get(thing.type, "topic")
             names[f"{kind}.{'-'.join(thing.name.lower().split())}"] = None
-    return tuple(name[:MOST_IN_TAG] for name in list(names)[:16] if name.strip("."))
+    return tuple(name[: trivector.MOST_IN_TAG] for name in list(names)[:16] if name.strip("."))
 
 
-def _entity(thing: Thing, most: int) -> AnswerEntity:
-    name = thing.name[:MOST_IN_NAME]
+def _entity(thing: Thing, most: int) -> trivector.AnswerEntity:
+    name = thing.name[: trivector.MOST_IN_NAME]
     about = clause(thing.about, max(0, thing.about.find(thing.name)))
-    aliases = [spelling[:MOST_IN_NAME] for spelling in thing.spellings if spelling != thing.name]
+    aliases = [
+        spelling[: trivector.MOST_IN_NAME] for spelling in thing.spellings if spelling != thing.name
+    ]
     said = min(1.0, 0.15 * len(thing.own) + 0.05 * len(thing.messages))
-    return AnswerEntity(
+    return trivector.AnswerEntity(
         type=thing.type,
         name=name,
-        aliases=tuple(aliases[:MOST_ALIASES]),
+        aliases=tuple(aliases[: trivector.MOST_ALIASES]),
         description=_short(about),
-        tags=tuple(f"version {each}"[:MOST_IN_TAG] for each, _ in thing.details.most_common(3)),
+        tags=tuple(
+            f"version {each}"[: trivector.MOST_IN_TAG] for each, _ in thing.details.most_common(3)
+        ),
         confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
         messages=_newest(thing.messages, most),
     )
@@ -233,34 +222,23 @@ def _entity(thing: Thing, most: int) -> AnswerEntity:
 
 def _relations(
     related: Sequence[Link], kept: Sequence[Thing], most: int
-) -> tuple[AnswerRelation, ...]:
+) -> tuple[trivector.AnswerRelation, ...]:
     within = {id(thing) for thing in kept}
     joining = [each for each in related if id(each.source) in within and id(each.target) in within]
     return tuple(
-        AnswerRelation(
-            source=AnswerEnd(type=link.source.type, name=link.source.name[:MOST_IN_NAME]),
+        trivector.AnswerRelation(
+            source=trivector.AnswerEnd(
+                type=link.source.type, name=link.source.name[: trivector.MOST_IN_NAME]
+            ),
             relation=link.relation,
-            target=AnswerEnd(type=link.target.type, name=link.target.name[:MOST_IN_NAME]),
+            target=trivector.AnswerEnd(
+                type=link.target.type, name=link.target.name[: trivector.MOST_IN_NAME]
+            ),
             weight=round(link.weight, 2),
             justification=_short(link.justification) or link.relation,
             messages=_newest(link.messages, _LINK_MESSAGES),
         )
         for link in joining[:most]
-    )
-
-
-def _delta(item: OpenItem) -> AnswerDelta:
-    return AnswerDelta(
-        kind=item.kind,
-        text=item.text[:MOST_IN_LINE],
-        open=item.open,
-        messages=item.messages[:MOST_MESSAGES],
-    )
-
-
-def _line(line: StrategyLine) -> AnswerStrategy:
-    return AnswerStrategy(
-        kind=line.kind, text=line.text[:MOST_IN_LINE], messages=line.messages[:MOST_MESSAGES]
     )
 
 

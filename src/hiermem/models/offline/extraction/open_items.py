@@ -24,6 +24,7 @@ from hiermem.models.offline.extraction.clause import (
     clause,
     labels,
     phrases,
+    signs,
     stems,
     telling,
 )
@@ -43,10 +44,6 @@ _LEAST, _SHARE, _SLIGHT = 2, 0.35, 0.5
 _ANSWERS, _ANSWERED = 3, 0.6
 
 
-def _signs(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
 _DONE: Final = phrases("done")
 #: A mark of a task, in any language, and a box to tick.
 _MARK: Final = re.compile(
@@ -57,21 +54,21 @@ _MARK: Final = re.compile(
 _BOX: Final = re.compile(r"^[ \t]*[-*+] \[(?P<tick>[ xX])\] (?P<rest>[^\n]{3,240})", re.MULTILINE)
 _MONTHS: Final = "janfebmaraprmayjunjulaugsepoctnovdec"
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
-_DAY: Final = _signs(
+_DAY: Final = signs(
     rf"\b{_MONTH} \d|\b\d{{1,2}}(?:st|nd|rd|th)?\.? {_MONTH}|\b\d{{4}}-\d\d-\d\d\b",
     r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b",
 )
-_LATER: Final = _signs(rf"\b(?:{phrases('later')})\b")
+_LATER: Final = signs(rf"\b(?:{phrases('later')})\b")
 #: What says that something is left to do, whoever answers.
-_LEFT: Final = _signs(
+_LEFT: Final = signs(
     rf"\b(?:{phrases('left to do')}|(?:needs?|has|have) to be (?:{_DONE}))\b",
     rf"\b(?:haven['’]t|not) (?:\w+ )?(?:{phrases('not yet done')})\b",  # noqa: RUF001
     r"(?:^\W*|[.,;:!?] |\b(?:please|you|and) )remind me to\b",
 )
 #: What somebody has to do, or says they will; the verb behind it says whether that can be done.
-_NEED: Final = _signs(rf"\b(?:{phrases('need')})\b")
-_PROMISE: Final = _signs(rf"\b(?:{phrases('promise')})\b")
-_KEEPS: Final = _signs(
+_NEED: Final = signs(rf"\b(?:{phrases('need')})\b")
+_PROMISE: Final = signs(rf"\b(?:{phrases('promise')})\b")
+_KEEPS: Final = signs(
     rf"^\W*(?:(?:also|just|then|\w+ly|go ahead and|make sure to|try to) )*"
     rf"(?:{phrases('keeps')})\b(?! (?:{phrases('keeps nothing')}))"
 )
@@ -79,16 +76,16 @@ _WITH: Final = re.compile(
     r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|[a-z,] (?:[A-Z][a-z]|`)"
     r"|\b(?:ask|tell|call|email|meet) (?:him|her|them|my)\b|\bbefore (?:the|my|we|our)\b"
 )
-_NO_PROMISE: Final = _signs(
+_NO_PROMISE: Final = signs(
     rf"\b(?:{phrases('before no promise')})(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
     r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
 )
-_NO_TASK: Final = _signs(
+_NO_TASK: Final = signs(
     r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$",
     r"\b(?:all|everything|anything|that|work|when|so|until)\W+$|^\W*to [^,]{0,80}, $|\bif\b",
 )
 #: What is called open, or does not work, or is not decided.
-_LISTED: Final = _signs(
+_LISTED: Final = signs(
     r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task|question)s?\b",
     r"\b(?:remaining|remains?|still|left) open\b(?! (?:until|to|for|from|on|at))",
     r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?"
@@ -96,14 +93,14 @@ _LISTED: Final = _signs(
     r"\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
     rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}(?:{phrases('awaited')}))\b",
 )
-_TROUBLE: Final = _signs(
+_TROUBLE: Final = signs(
     rf"\b(?:{phrases('trouble')})\b(?! out)",
     r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
 )
-_MEANS_BEFORE: Final = _signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
-_CLOSES: Final = _signs(rf"\b(?:{phrases('closing')})\b")
+_MEANS_BEFORE: Final = signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
+_CLOSES: Final = signs(rf"\b(?:{phrases('closing')})\b")
 #: Possible reports that something is done, and what makes them none.
-_SETTLES: Final = _signs(
+_SETTLES: Final = signs(
     rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?:{_DONE}|wrote|called|asked)\b(?! (?:you|to)\b)",
     r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
     rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed)\b",
@@ -111,45 +108,45 @@ _SETTLES: Final = _signs(
     rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b",
     r"\b(?:closes|settles|answers|works now|now works)\b",
 )
-_STRONG: Final = _signs(rf"\b(?:{phrases('surely done')})$")
-_BARE_DONE: Final = _signs(
+_STRONG: Final = signs(rf"\b(?:{phrases('surely done')})$")
+_BARE_DONE: Final = signs(
     rf"^\W*(?:(?:{phrases('around done')}|s|m|['’]s)\W+){{0,4}}(?:{_DONE})(?: (?:it|that|them))?"  # noqa: RUF001
     r"(?:\W+(?:now|too|as well|already|today|just now|thanks|thank you))*\W*$"
 )
-_NOT_DONE: Final = _signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
+_NOT_DONE: Final = signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
 #: Questions that need no substantial answer, and replies that give none.
-_PHATIC: Final = _signs(rf"\b(?:{phrases('phatic')})|(?:^\W*|, )(?:and )?(?:you|right)\?")
-_UNKNOWN: Final = _signs(
+_PHATIC: Final = signs(rf"\b(?:{phrases('phatic')})|(?:^\W*|, )(?:and )?(?:you|right)\?")
+_UNKNOWN: Final = signs(
     rf"\b(?:{phrases('unknown')})\b",
     r"\b(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)\b(?! (?:about|how|if) you| what i)",  # noqa: RUF001
     r"\bdo(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)\b",  # noqa: RUF001
     r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
 )
-_BUT: Final = _signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
-_WILL_CHECK: Final = _signs(
+_BUT: Final = signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
+_WILL_CHECK: Final = signs(
     r"\b(?:let me|(?:i|we)(?:['’]ll| will| need to| have to)) (?:have to |need to )?"  # noqa: RUF001
     r"(?:check|ask|look into|find out|get back|think about|let you know|call)\b"
 )
-_ASKS_BACK: Final = _signs(
+_ASKS_BACK: Final = signs(
     r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
     r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['’]ll| will)? need to know)"  # noqa: RUF001
 )
-_ASKING: Final = _signs(
+_ASKING: Final = signs(
     r"^\W*(?:(?:so|and|but|also|hmm),? )?(?:can|could|would|will|do|does|should|is|are)\b"
 )
 _NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
-_NAMED_DAY: Final = _signs(
+_NAMED_DAY: Final = signs(
     rf"\b(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}})\b|\b(?P<on>\d{{1,2}})(?:st|nd|rd|th)?\.?"
     rf" (?:of )?(?P<of>{_MONTH})\b"
 )
 #: The days after which a promise for that time is no longer open.
 _PASSES: Final = (
-    (_signs(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|in a (?:bit|minute))\b"), 1),
-    (_signs(r"\btomorrow\b|\bin the (?:morning|evening|afternoon)\b"), 2),
-    (_signs(r"\b(?:this|next) week(?:end)?\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"), 14),
-    (_signs(r"\bthis month\b|\bsoon\b|\bin a few (?:days|weeks)\b"), 31),
-    (_signs(r"\bnext month\b"), 62),
+    (signs(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|in a (?:bit|minute))\b"), 1),
+    (signs(r"\btomorrow\b|\bin the (?:morning|evening|afternoon)\b"), 2),
+    (signs(r"\b(?:this|next) week(?:end)?\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"), 14),
+    (signs(r"\bthis month\b|\bsoon\b|\bin a few (?:days|weeks)\b"), 31),
+    (signs(r"\bnext month\b"), 62),
 )
 
 

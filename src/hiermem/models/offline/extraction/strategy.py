@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
-from hiermem.models.offline.extraction.clause import ASIDE, clause, phrases, stems
+from hiermem.models.offline.extraction.clause import ASIDE, clause, phrases, signs, stems
 from hiermem.models.offline.extraction.speech import Sentence
-from hiermem.types.trivector import StrategyKind
+from hiermem.types.trivector import MOST_IN_LINE, AnswerStrategy, StrategyKind
 
 _I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001
 _MONTHS: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
@@ -27,35 +26,31 @@ _CHANGED: Final = rf"\b(?:{phrases('changed')})\b[^.?]"
 _FIGURE: Final = r"[$€£]?\d[\d.,]*(?:\s?%|\s?(?!to\b)[a-zA-Z]{1,10}\b)?"
 
 
-def _signs(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
 #: What each kind is stated by, in the order in which they are asked.
 _SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
-    "decision": _signs(
+    "decision": signs(
         r"^(?:decision(?: \d+)?|decided|agreed) ?:|\bdecision (?:is|was) to\b",
         rf"\b(?:{phrases('who decides')}) (?:unanimously )?(?:decided|agreed|approved)\b",
         rf"{_I}(?:{phrases('decided')})\b(?! (?:{phrases('not decided')})\b)",
         rf"\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are)? (?:{phrases('deciding')})\b",  # noqa: RUF001
     ),
-    "preference": _signs(
+    "preference": signs(
         rf"^(?:please )?(?:always|never) (?!(?:{phrases('no order')}|\w+(?:ing|ed))\b)[a-z]+ \w",
         rf"{_I}(?:really |generally |usually )?prefer\b(?! to start)|\bmy preference is\b",
         r"\bfrom now on\b|\bi(?:['’]d| would) rather\b",  # noqa: RUF001
     ),
-    "impact": _signs(
+    "impact": signs(
         rf"{_CHANGED}{{0,70}}?\bfrom {_FIGURE}[^.?]{{0,20}}? to {_FIGURE}",
         rf"{_CHANGED}{{0,70}}?\bby (?:about |around |over )?{_FIGURE}",
         rf"{_CHANGED}{{0,40}} to {_FIGURE}",
     ),
-    "milestone": _signs(
+    "milestone": signs(
         rf"\bdeadline (?:of|is|on|for|to)\b[^.?]{{0,60}}?{_DATE}|{_DATE}[^.?]{{0,12}} deadline\b",
         r"\b(?:due|scheduled|planned|targets?|targeted|rescheduled)\b[^.?]{0,40}?"
         rf" (?:on|by|for|from|to) [^.?]{{0,12}}{_DATE}",
         rf"\b(?:{phrases('reached')})\w*\b[^.?]{{0,60}}? (?:on|by|before|in) [^.?]{{0,12}}{_DATE}",
     ),
-    "constraint": _signs(
+    "constraint": signs(
         rf"\b(?:{phrases('not allowed')}|(?:no more than|limited to) {_FIGURE})\b",
         r"\b(?:has to be|keep|stay|stays|loads?|remain)\b[^.?]{0,40}"
         rf" (?:under|below|within) {_FIGURE}",
@@ -64,26 +59,17 @@ _SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
 #: The fewest telling words of a line; a limit has its figure too.
 _LEAST: Final = (2, 1)
 #: What makes a statement a wish, a fear, a plan or a quotation.
-_OPEN_BEFORE: Final = _signs(
+_OPEN_BEFORE: Final = signs(
     rf"(?:\b(?:{phrases('not yet')})|n['’]t)\b"  # noqa: RUF001
     r"(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$|[\"“‘:]\s*$|(?:^|\s)'$",  # noqa: RUF001
 )
 #: What makes a statement one of what may be, or of somebody else; a date or a limit may be ahead.
-_ABLE: Final = _signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
+_ABLE: Final = signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyLine:
-    """One statement about the direction of the work."""
-
-    kind: StrategyKind
-    text: str
-    messages: tuple[int, ...]
-
-
-def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
+def strategy(said: Sequence[Sentence]) -> list[AnswerStrategy]:
     """Return the decisions, constraints, preferences, milestones and effects that people state."""
-    found: list[StrategyLine] = []
+    found: list[AnswerStrategy] = []
     seen: list[frozenset[str]] = []
     for one in said:
         read = _direction(one)
@@ -98,7 +84,8 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
         if len(terms) < _LEAST[kind == "constraint"] or near or is_back_channel(text):
             continue
         seen.append(terms)
-        found.append(StrategyLine(kind, text, (one.index,)))
+        line = AnswerStrategy(kind=kind, text=text[:MOST_IN_LINE], messages=(one.index,))
+        found.append(line)
     return found
 
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from hiermem.core.extraction.reduce import normalise
 from hiermem.core.text.entity_names import NameMention, find
@@ -149,12 +149,8 @@ class Thing:
             self.about, self.about_worth = other.about, other.about_worth
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedSentence:
-    """A sentence with the kept entities that it names, as (start, stop, thing)."""
-
-    said: Sentence
-    things: tuple[tuple[int, int, Thing], ...]
+#: A sentence with the kept entities that it names, as (start, stop, thing).
+MarkedSentence: TypeAlias = tuple[Sentence, tuple[tuple[int, int, Thing], ...]]
 
 
 def collect(
@@ -461,7 +457,7 @@ def _marked(
             if (name := normalise(mention.name)) in by_name
         ]
         placed += _placed_phrases(one.text, named, tuple(placed))
-        yield MarkedSentence(one, tuple(sorted(placed, key=lambda place: place[0])))
+        yield one, tuple(sorted(placed, key=lambda place: place[0]))
 
 
 def _placed_phrases(
