@@ -6,7 +6,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
@@ -148,24 +148,31 @@ class AsyncMemory:
         ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
         A database of an older version is refused unless ``migrate`` is True; a file is always
         migrated, after it was copied.
-        The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
-        every write raises ReadOnlyError; the file and its file system may be read-only.
-        ``settings`` are further arguments of the constructor.
+        The result of the asynchronous call serves ``await`` and ``async with``. With ``read_only``,
+        nothing is created and every write raises ReadOnlyError; the file and its file system may be
+        read-only. ``settings`` are further arguments of ``AsyncMemory``.
 
         Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
         """
-        settings = {
-            "tenant": tenant,
-            "llm": llm,
-            "embedder": embedder,
-            "token_counter": token_counter,
-            "config": config,
-            **settings,
-        }
-        return _Opening(
-            path, create=create, read_only=read_only, migrate=migrate, settings=settings
-        )
+
+        async def opened() -> AsyncMemory:
+            from hiermem.api.defaults import store_at
+
+            clock = arguments.function(settings.get("clock", utc_now), "clock")
+            store = await store_at(
+                path, create=create, read_only=read_only, migrate=migrate, clock=clock
+            )
+            try:
+                return AsyncMemory(
+                    store=store, tenant=tenant, llm=llm, embedder=embedder,
+                    token_counter=token_counter, config=config, **settings,
+                )  # fmt: skip
+            except BaseException:
+                await store.close()
+                raise
+
+        return _Opening(opened)
 
     @property
     def tenant(self) -> str:
@@ -422,10 +429,10 @@ class AsyncMemory:
         sessions that have something to make: a look costs the same for any number of tenants. That
         takes a memory that opened its store, and raises UsageError otherwise.
 
-        ``async with`` or ``start()`` starts the worker; it stops with this memory at the latest.
-        ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are caps on all its
-        work. ``poll`` is the time between two looks for work, in seconds. Several workers, in one
-        process or in many, share the work.
+        ``async with`` (or ``with``) or ``start()`` starts the worker; it stops with this memory at
+        the latest. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are
+        caps on all its work. ``poll`` is the time between two looks for work, in seconds. Several
+        workers, in one process or in many, share the work.
 
         Raises MemoryClosedError.
         """
@@ -722,44 +729,15 @@ def _tenant_question(
 class _Opening:
     """The result of ``AsyncMemory.open``: awaitable, and an async context manager."""
 
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        *,
-        create: bool,
-        read_only: bool,
-        migrate: bool,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self._path = path
-        self._migrate = migrate
-        self._create = create
-        self._read_only = read_only
-        self._settings = dict(settings)
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, AsyncMemory]]) -> None:
+        self._opened = opened
         self._memory: AsyncMemory | None = None
 
-    async def _open(self) -> AsyncMemory:
-        from hiermem.api.defaults import store_at
-
-        clock = arguments.function(self._settings.get("clock", utc_now), "clock")
-        store = await store_at(
-            self._path,
-            create=self._create,
-            read_only=self._read_only,
-            migrate=self._migrate,
-            clock=clock,
-        )
-        try:
-            return AsyncMemory(store=store, **self._settings)
-        except BaseException:
-            await store.close()
-            raise
-
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
-        return self._open().__await__()
+        return self._opened().__await__()
 
     async def __aenter__(self) -> AsyncMemory:
-        self._memory = await self._open()
+        self._memory = await self._opened()
         return self._memory
 
     async def __aexit__(

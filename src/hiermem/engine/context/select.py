@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from hiermem.core import arguments
 from hiermem.core.context import cut, layered, profiled, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
@@ -30,6 +31,7 @@ from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
@@ -40,8 +42,10 @@ from hiermem.errors import (
     StoreCorruptError,
     StoreError,
     StoreNewerError,
+    UsageError,
 )
 from hiermem.protocols import TokenCounter
+from hiermem.tracing import span
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     LogEvent,
@@ -67,9 +71,13 @@ SEEN: Final = "/seen"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One context request."""
+    """One context request: what ``session.context`` was asked for, checked once for all below it.
+
+    ``select_optimal_context`` says what each field means. Raises UsageError where one is no such.
+    """
 
     budget: ContextBudget
+    _: KW_ONLY
     strategy: Strategy = "cut"
     view: str = "default"
     sticky: bool = True
@@ -80,8 +88,28 @@ class Request:
     profile: ContextProfile | None = None
     #: The tokens of the system prompt and of the tools by counter name, a cache.
     _weights: dict[str, tuple[int, int]] = field(
-        default_factory=dict[str, tuple[int, int]], compare=False, repr=False
+        default_factory=dict[str, tuple[int, int]], init=False, compare=False, repr=False
     )
+
+    def __post_init__(self) -> None:
+        arguments.one_of(self.strategy, "strategy", ("cut", "layered"))
+        system = arguments.system_prompt(self.budget.system)
+        object.__setattr__(self, "budget", replace(self.budget, system=system))
+        object.__setattr__(self, "view", check_name(self.view, what="view"))
+        for name in ("sticky", "cache_cold", "allow_omission"):
+            arguments.switch(getattr(self, name), name)
+        query: object = self.query
+        if query is not None and not isinstance(query, str):
+            raise UsageError(f"query is {type(query).__name__}; it must be text, or None")
+        if self.recall_tokens is not None:
+            arguments.whole(self.recall_tokens, "recall_tokens")
+        profile: object = self.profile
+        if profile is not None and not isinstance(profile, ContextProfile):
+            raise UsageError(
+                f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
+            )
+        if profile is not None and self.strategy != "cut":
+            raise UsageError("profile goes with strategy='cut'; 'layered' has a recipe of its own")
 
     @property
     def family(self) -> str:
@@ -121,6 +149,37 @@ class Request:
             return 0
         budget = self.budget.max_tokens
         return int(handle.context_policy.recall_share(budget) * budget)
+
+
+async def context(handle: Handle, session_id: str, request: Request) -> AsyncContextSelection:
+    """Return the selection for a context request; it can be zoomed.
+
+    Raises BudgetTooSmallError, NotFoundError.
+    """
+    limit = request.budget.max_tokens
+    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
+        decided, found = await select(handle, session_id, request)
+        note(
+            messages=found.messages,
+            tokens=found.total_tokens,
+            shared_prefix_tokens=found.shared_prefix_tokens,
+            blocks=len(found.blocks),
+            coverage=found.coverage,
+        )
+    return _zoomable(handle, request, decided, found)
+
+
+def _zoomable(
+    handle: Handle, request: Request, decided: Decided, selection: AsyncContextSelection
+) -> AsyncContextSelection:
+    async def zoom(query: str) -> AsyncContextSelection:
+        from hiermem.engine.context.zoom import zoomed
+
+        found = await zoomed(handle, request, decided, query)
+        return bound if found is None else _zoomable(handle, request, decided, found)
+
+    bound = replace(selection, _zoom=zoom)
+    return bound
 
 
 async def select(
