@@ -78,7 +78,7 @@ def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
     llm = ScriptedLLM(
         script=lambda _: json.dumps({"files": [], "dropped": [drop], "synthesis": ""})
     )
-    monkeypatch.setattr("hiermem.cli.bank.model_of", lambda *_, **__: llm)
+    monkeypatch.setattr("hiermem.cli.options.Model.llm", lambda *_, **__: llm)
     told = run("consolidate", "--db", db, code=3).stdout
     assert "1 dropped of these" in told
     assert "by dev" in told

@@ -1,4 +1,4 @@
-"""The demo: appends a conversation, makes its summaries, selects a context, and searches.
+"""The command ``demo``: appends a conversation, summarises it, selects a context, and searches.
 
 Every printed figure was measured in the same run. The comparison with other ways of filling a
 prompt counts the same messages with the same counter. On a terminal the demo is an animation,
@@ -12,22 +12,24 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from importlib.resources import as_file, files
+from typing import Annotated, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
+from typer import Option
 
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import comparison
-from hiermem.cli.conversations import bundled
 from hiermem.cli.options import shown
-from hiermem.cli.output import print_json
+from hiermem.cli.output import result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
 from hiermem.cli.tree_view import GUTTER, Bar, Strip, bars_of, representation
+from hiermem.importers import read_chats
 
 _SESSION = "demo"
 #: The seconds of the animation for all messages and for all summaries.
@@ -41,10 +43,24 @@ _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
-def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
-    """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
+def bundled() -> list[Message]:
+    """Return the conversation that ships with the library: five weeks of building one system."""
+    with as_file(files("hiermem.data").joinpath("demo.jsonl")) as path:
+        (conversation,) = read_chats(path, "messages")
+    return list(conversation.messages)
+
+
+def demo(
+    *,
+    budget: Annotated[int, Option(min=1_500, help="The token budget of the context.")] = 8_000,
+    fast: Annotated[bool, Option("--fast", help="Skip the pauses of the animation.")] = False,
+    db: Annotated[
+        str | None, Option(help="Keep the memory in this file; without it, nothing is kept.")
+    ] = None,
+) -> None:
+    """Show append, update, context and search on a bundled conversation."""
     console = out()
-    console.quiet = as_json
+    console.quiet = wants_json()
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
     paced = _animates(console) and not fast
@@ -81,8 +97,7 @@ def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
         recalled = _search(stage, session)
         _move_on(stage, session, context)
     _suggest_next_steps(console, db)
-    if as_json:
-        print_json(_figures(stage, context, recalled))
+    result(_figures(stage, context, recalled), lambda: None)
 
 
 def _figures(stage: _DemoState, context: ContextSelection, recalled: int) -> dict[str, Any]:
