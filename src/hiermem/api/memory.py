@@ -123,10 +123,8 @@ class AsyncMemory:
             llm=model,
             fallback=as_llm(None),
             prompts=templates,
-            manager=ContextWindowManager.over(handle),
             bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
         )
-        self._graph = AsyncGraph(self._resources.opened)
 
     @classmethod
     def open(
@@ -195,18 +193,17 @@ class AsyncMemory:
         resources = self._resources.for_tenant(check_name(tenant, what="tenant"))
         memory = AsyncMemory.__new__(AsyncMemory)
         memory._resources = resources  # noqa: SLF001 - a constructor of this very class
-        memory._graph = AsyncGraph(resources.opened)  # noqa: SLF001
         return memory
 
     @property
     def manager(self) -> ContextWindowManager:
         """The context window manager over this memory's store."""
-        return self._resources.manager
+        return ContextWindowManager.over(self._handle)
 
     @property
     def graph(self) -> AsyncGraph:
         """The graph of everything that was extracted for this tenant."""
-        return self._graph
+        return AsyncGraph(self._resources.opened)
 
     def session(
         self,
@@ -331,8 +328,7 @@ class AsyncMemory:
                 f"conversations is {type(conversations).__name__}; give what "
                 "hiermem.importers.read_chats(path) yields"
             )
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(on_progress=on_progress)
         return await import_chats(self._resources.opened(), conversations, on_progress=on_progress)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
@@ -393,9 +389,9 @@ class AsyncMemory:
         of the memory raises UsageError.
         """
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
+        )
         arguments.switch(dry_run, "dry_run")
         resources = self._resources
         return await run_update_all(
@@ -436,7 +432,7 @@ class AsyncMemory:
 
         Raises MemoryClosedError.
         """
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
             self._check_whole("has a worker for all tenants")
@@ -648,8 +644,7 @@ class AsyncMemory:
             if all_tenants:
                 raise UsageError("session is one of this tenant; leave all_tenants out")
         arguments.switch(all_tenants, "all_tenants")
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(on_progress=on_progress)
         async with opened_store(target, clock=handle.clock) as store:
             return await copy(
                 self._resources.store,

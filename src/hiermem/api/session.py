@@ -247,9 +247,9 @@ class AsyncSession:
         """
         if level is not None:
             arguments.whole(level, "level", least=1)
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
+        )
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.switch(wait, "wait")
         arguments.switch(dry_run, "dry_run")

@@ -167,14 +167,11 @@ def show(
         elif rules:
             text = space.rules()
             _print_text({**data, "rules": text}, f"{text}\n")
-        elif notes:
-            found = space.notes()
+        elif notes or dropped:
+            found = space.notes() if notes else space.notes("consumed")
             if dropped:
                 found = [each for each in found if each.dropped_for]
-            result({**data, "notes": found}, lambda: _print_notes(found))
-        elif dropped:
-            gone = [each for each in space.notes("consumed") if each.dropped_for]
-            result({**data, "notes": gone}, lambda: _print_dropped(gone))
+            _print_notes({**data, "notes": found}, found, dropped=not notes)
         else:
             _print_bank(space)
 
@@ -357,38 +354,23 @@ def _by(key: str, agent: str) -> str:
     return f"{key} by {clean(agent)}" if agent else key
 
 
-def _print_dropped(dropped: list[Note]) -> None:
-    if not dropped:
-        hint("no note was dropped")
+def _print_notes(data: dict[str, Any], notes: list[Note], *, dropped: bool) -> None:
+    """Print live notes, or those that a model dropped, with its reasons."""
+    if not (notes or wants_json()):
+        hint("no note was dropped" if dropped else "no live notes")
         return
-    rows = (
-        {
-            "when": f"{each.timestamp:%Y-%m-%d %H:%M}",
-            "agent": each.agent,
-            "note": one_line(each.text, _WIDTH),
-            "revision": str(each.consolidation),
-            "reason": each.dropped_for,
-        }
-        for each in dropped
-    )
-    out(whole=True).print(table(rows, boxed=True))
-
-
-def _print_notes(notes: list[Note]) -> None:
-    if not notes:
-        hint("no live notes")
-        return
-    rows = (
-        {
-            "when": f"{each.timestamp:%Y-%m-%d %H:%M}",
-            "agent": each.agent,
-            "category": each.category,
-            "note": ("(set aside) " if each.state == "blocked" else "")
-            + one_line(each.text, _WIDTH),
-        }
-        for each in notes
-    )
-    out(whole=True).print(table(rows, boxed=True))
+    rows: list[dict[str, str | int | Text]] = []
+    for each in notes:
+        when, said = f"{each.timestamp:%Y-%m-%d %H:%M}", one_line(each.text, _WIDTH)
+        if dropped:
+            revision = str(each.consolidation)
+            why = {"note": said, "revision": revision, "reason": each.dropped_for}
+            rows.append({"when": when, "agent": each.agent, **why})
+        else:
+            aside = "(set aside) " if each.state == "blocked" else ""
+            what = {"category": each.category, "note": aside + said}
+            rows.append({"when": when, "agent": each.agent, **what})
+    result(data, table(rows, boxed=True), whole=True)
 
 
 def _print_text(data: dict[str, Any], text: str) -> None:

@@ -148,10 +148,13 @@ class OneSession(Place):
             yield session_of(memory, self.session)
 
 
-def sessions_of(memory: Memory) -> Iterator[SessionRecord]:
-    """Yield the memory's sessions, oldest first, read page by page."""
+def sessions_of(memory: Memory, **which: Any) -> Iterator[SessionRecord]:
+    """Yield the memory's sessions, oldest first, read page by page.
+
+    ``which`` are further arguments of ``memory.sessions``.
+    """
     last: str | None = None
-    while page := memory.sessions(after=last, limit=_PAGE):
+    while page := memory.sessions(after=last, limit=_PAGE, **which):
         yield from page
         last = page[-1].id
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
@@ -25,7 +26,7 @@ from hiermem import (
     TextPart,
     UsageError,
 )
-from hiermem.cli.options import Forks, OneSession, Place, Yes, named_session
+from hiermem.cli.options import Forks, OneSession, Place, Yes, named_session, sessions_of
 from hiermem.cli.output import (
     confirm,
     echo,
@@ -39,7 +40,7 @@ from hiermem.cli.output import (
 from hiermem.cli.screen import clean, date_range, out, plural
 from hiermem.cli.tables import print_receipt
 
-#: The number of messages, or of sessions, that are read at once.
+#: The number of messages that are read at once.
 _PAGE = 1_000
 
 SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
@@ -62,7 +63,7 @@ def sessions(
     """List the sessions, one per line."""
     labels = _labels(metadata or [])
     with place.open() as memory:
-        found = _listed(memory, labels, order=order, limit=limit)
+        found = islice(sessions_of(memory, metadata=labels or None, order_by=order), limit)
         if wants_json():
             print_json({"sessions": [_data(record) for record in found]})
             return
@@ -97,28 +98,6 @@ def _labels(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{clean(pair)!r} is no label; write --metadata KEY=VALUE")
         found[key] = value
     return found
-
-
-def _listed(
-    memory: Memory,
-    labels: dict[str, str],
-    *,
-    order: Literal["created", "last_activity"],
-    limit: int | None,
-) -> Iterator[SessionRecord]:
-    """Yield the records of sessions, read page by page."""
-    last, left = None, limit
-    while left is None or left:
-        page = memory.sessions(
-            after=last,
-            limit=_PAGE if left is None else min(left, _PAGE),
-            metadata=labels or None,
-            order_by=order,
-        )
-        if not page:
-            return
-        yield from page
-        last, left = page[-1].id, None if left is None else left - len(page)
 
 
 def _data(record: SessionRecord) -> dict[str, Any]:

@@ -70,8 +70,12 @@ def stretch(value: Any, what: str) -> tuple[int, int]:
     return start, whole(pair[1], f"the stop of {what}", least=start)
 
 
-def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:
-    """Refuse caps of a run that make no sense. Raises UsageError."""
+def run(
+    *, max_calls: Any = None, max_tokens: Any = None, deadline: Any = None, on_progress: Any = None
+) -> None:
+    """Refuse caps of a run that make no sense, and what cannot be told its progress."""
+    if on_progress is not None:
+        function(on_progress, "on_progress")
     if max_calls is not None:
         whole(max_calls, "max_calls")
     if max_tokens is not None:
