@@ -18,17 +18,7 @@ from rich.console import Group
 from rich.text import Text
 from typer import Argument, Option
 
-from hiermem import (
-    BankPolicy,
-    ConsolidationResult,
-    FolderError,
-    Memory,
-    Note,
-    NotFoundError,
-    Space,
-    UpdatePolicy,
-    UsageError,
-)
+import hiermem
 from hiermem.cli.options import Caps, Model, Place, Yes
 from hiermem.cli.output import Code, confirm, echo, hint, print_json, result, wants_json
 from hiermem.cli.screen import clean, one_line, out, plural, table
@@ -65,12 +55,12 @@ class OneSpace(Place):
     space: Annotated[str | None, Option(help="The space; optional if there is only one.")] = None
 
     @contextmanager
-    def opened(self) -> Iterator[Space]:
+    def opened(self) -> Iterator[hiermem.Space]:
         """Open the memory, which must exist, and choose the space."""
         with self.open() as memory:
             yield self.of(memory)
 
-    def of(self, memory: Memory, rules: Path | None = None) -> Space:
+    def of(self, memory: hiermem.Memory, rules: Path | None = None) -> hiermem.Space:
         """Return the named space, or the only one if none is named."""
         text = None
         if rules is not None:
@@ -78,19 +68,21 @@ class OneSpace(Place):
                 with rules.open(encoding="utf-8-sig") as file:
                     text = file.read(_MOST_READ)
             except UnicodeDecodeError:
-                raise UsageError(f"{rules} is not UTF-8 text") from None
+                raise hiermem.UsageError(f"{rules} is not UTF-8 text") from None
         if self.space is not None:
             return memory.space(self.space, rules=text)
         names = memory.spaces()
         if len(names) == 1:
             return memory.space(names[0], rules=text)
         if not names:
-            raise NotFoundError(
+            raise hiermem.NotFoundError(
                 "this memory holds no space yet; 'hiermem bank note TEXT --space NAME "
                 "--rules FILE' makes one"
             )
         named = ", ".join(clean(each) for each in names[:8]) + (" …" if len(names) > 8 else "")
-        raise UsageError(f"there are {len(names):,} spaces; choose one with --space: {named}")
+        raise hiermem.UsageError(
+            f"there are {len(names):,} spaces; choose one with --space: {named}"
+        )
 
 
 def note(
@@ -126,8 +118,8 @@ def consolidate(
 ) -> None:
     """Merge the live notes into the bank's files."""
     policies = {
-        "update_policy": model.policy(UpdatePolicy),
-        "bank_policy": model.policy(BankPolicy),
+        "update_policy": model.policy(hiermem.UpdatePolicy),
+        "bank_policy": model.policy(hiermem.BankPolicy),
     }
     with place.open(model.llm(), **policies) as memory:
         done = place.of(memory, rules).consolidate(dry_run=dry_run, **vars(caps))
@@ -257,12 +249,12 @@ def export(
         )
         _print_text({"space": space.name, **asdict(done)}, line)
         if done.superseded_by is not None:
-            raise FolderError(
+            raise hiermem.FolderError(
                 f"{done.folder} holds revision {done.superseded_by}, which is later than revision "
                 f"{done.revision} of this memory; nothing was written"
             )
         if done.kept:
-            raise FolderError(
+            raise hiermem.FolderError(
                 f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
                 "the changes, --overwrite discards them"
             )
@@ -294,7 +286,7 @@ def load(
         )
         _print_text({"space": space.name, **asdict(done)}, line)
         if left := (*done.conflicts, *done.skipped):
-            raise FolderError(
+            raise hiermem.FolderError(
                 f"left alone: {', '.join(left)}; changed on both sides, or not plain files"
             )
 
@@ -317,7 +309,7 @@ def _storage_options(given: list[str] | None) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs}
 
 
-def _print_result(done: ConsolidationResult) -> None:
+def _print_result(done: hiermem.ConsolidationResult) -> None:
     """Print what a consolidation did, and the diff of a dry run."""
     console = out()
     console.print(f"{clean(done.space)} ({done.status}): {clean(done.message)}.", soft_wrap=True)
@@ -354,7 +346,7 @@ def _by(key: str, agent: str) -> str:
     return f"{key} by {clean(agent)}" if agent else key
 
 
-def _print_notes(data: dict[str, Any], notes: list[Note], *, dropped: bool) -> None:
+def _print_notes(data: dict[str, Any], notes: list[hiermem.Note], *, dropped: bool) -> None:
     """Print live notes, or those that a model dropped, with its reasons."""
     if not (notes or wants_json()):
         hint("no note was dropped" if dropped else "no live notes")
@@ -378,7 +370,7 @@ def _print_text(data: dict[str, Any], text: str) -> None:
     result(data, lambda: echo(clean(text)))
 
 
-def _print_bank(space: Space) -> None:
+def _print_bank(space: hiermem.Space) -> None:
     """Print the files with their sizes, then the space's figures."""
     meta, live = space.meta(), space.notes()
     aside = sum(each.state == "blocked" for each in live)

@@ -16,15 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from hiermem import (
-    ConfigError,
-    ExtractionOptions,
-    ExtractionProgress,
-    ExtractionReport,
-    UsageError,
-    to_graphml,
-    to_mermaid,
-)
+import hiermem
 from hiermem.cli.options import Caps, Model, OneSession
 from hiermem.cli.output import Code, echo, progress, result, wants_json
 from hiermem.cli.screen import clean, one_line, out, plural, table
@@ -44,9 +36,9 @@ def errors_in_flags() -> Generator[None]:
     """Replace the names of options by their flags in an error, which is one of usage then."""
     try:
         yield
-    except ConfigError as error:
+    except hiermem.ConfigError as error:
         said = _by_flags(str(error))
-        raise (ConfigError if said == str(error) else UsageError)(said) from None
+        raise (hiermem.ConfigError if said == str(error) else hiermem.UsageError)(said) from None
 
 
 def _by_flags(text: str) -> str:
@@ -84,7 +76,7 @@ def extract(
     llm = model.llm()
     with errors_in_flags(), one.opened(llm) as session:
         options = model.policy(
-            ExtractionOptions,
+            hiermem.ExtractionOptions,
             safe_processing_tokens=limit,
             output_tokens=answer,
             on_chunk_failure=on_failure,
@@ -93,7 +85,7 @@ def extract(
         with progress(session.id, "requests", slow=llm is not None) as show:
             parts: dict[str, tuple[int, int | None]] = {}
 
-            def draw(state: ExtractionProgress) -> None:
+            def draw(state: hiermem.ExtractionProgress) -> None:
                 parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
                 aside = f" ({state.waiting:,} in progress in another run)" if state.waiting else ""
                 show(parts, aside)
@@ -104,7 +96,11 @@ def extract(
         if graph is None or wants_json():
             result(report_data(report), lambda: print_table(report, most=most))
         elif (vector := report.tri_vector) is not None:
-            draws = to_mermaid(vector, most=most) if graph == "mermaid" else to_graphml(vector)
+            draws = (
+                hiermem.to_mermaid(vector, most=most)
+                if graph == "mermaid"
+                else hiermem.to_graphml(vector)
+            )
             echo(clean(draws))
         if report.stopped:
             raise typer.Exit(Code.INCOMPLETE)
@@ -112,7 +108,7 @@ def extract(
             raise typer.Exit(Code.ERROR)
 
 
-def print_failures(report: ExtractionReport) -> None:
+def print_failures(report: hiermem.ExtractionReport) -> None:
     """Print on standard error which chunks failed and why, and what ended the run."""
     console = out(error=True)
     for failure in report.failures[:_FAILURES]:
@@ -141,7 +137,7 @@ def print_failures(report: ExtractionReport) -> None:
         console.print(f"stopped by {report.stopped}; extract again to continue", soft_wrap=True)
 
 
-def report_data(report: ExtractionReport) -> dict[str, Any]:
+def report_data(report: hiermem.ExtractionReport) -> dict[str, Any]:
     """Return the complete report and result."""
     vector = report.tri_vector
     value: dict[str, Any] = {
@@ -162,7 +158,7 @@ def report_data(report: ExtractionReport) -> dict[str, Any]:
     }
 
 
-def print_table(report: ExtractionReport, *, most: int) -> None:
+def print_table(report: hiermem.ExtractionReport, *, most: int) -> None:
     """Print the result as text: the summary, then each vector."""
     console = out()
     console.print(_head(report))
@@ -218,7 +214,7 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     console.print(Group(*parts))
 
 
-def _head(report: ExtractionReport) -> Text:
+def _head(report: hiermem.ExtractionReport) -> Text:
     done = f"{clean(report.session_id)}: {report.outcome}"
     text = Text(done, style="bold")
     reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""

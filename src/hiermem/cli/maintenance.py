@@ -14,21 +14,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from hiermem import CopyReport, Memory, NotFoundError, Prices, RunRecord, RunReport, UsageError
-from hiermem.cli import tables
-from hiermem.cli.options import (
-    DB,
-    Db,
-    Forks,
-    OneSession,
-    Place,
-    Yes,
-    named_session,
-    open_existing,
-    session_of,
-    sessions_of,
-    shown,
-)
+import hiermem
+from hiermem.cli import options, tables
 from hiermem.cli.output import Code, confirm, hint, progress, result, wants_json
 from hiermem.cli.screen import clean, out, plural
 
@@ -41,7 +28,7 @@ _ALL = 2**31 - 1
 
 
 def runs(
-    place: Place,
+    place: options.Place,
     *,
     run: Annotated[
         str | None,
@@ -65,7 +52,7 @@ def runs(
             hint("no runs yet")
 
 
-def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]:
+def _runs_of(memory: hiermem.Memory, session: str | None, limit: int) -> list[hiermem.RunRecord]:
     """Return runs.
 
     Raises NotFoundError for a session that has none and does not exist.
@@ -73,24 +60,24 @@ def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]
     if session is None:
         return memory.runs(limit=limit)
     found = memory.session(session).runs(limit=limit)
-    return found or named_session(memory, session).runs(limit=limit)
+    return found or options.named_session(memory, session).runs(limit=limit)
 
 
-def _run_of(memory: Memory, name: str) -> RunReport:
+def _run_of(memory: hiermem.Memory, name: str) -> hiermem.RunReport:
     """Return the run with that id, or the only one whose id begins with it."""
     try:
         return memory.run(name)
-    except NotFoundError:
+    except hiermem.NotFoundError:
         fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
         if not fitting:
             raise
     if len(fitting) > 1:
-        raise UsageError(f"{len(fitting):,} runs begin with {name!r}; give more of the id")
+        raise hiermem.UsageError(f"{len(fitting):,} runs begin with {name!r}; give more of the id")
     return memory.run(fitting[0])
 
 
 def metrics(
-    one: OneSession,
+    one: options.OneSession,
     *,
     input_price: Annotated[
         float | None, Option(min=0, help="The summariser's price of a million input tokens.")
@@ -105,14 +92,14 @@ def metrics(
     """Show a session's metrics: compression, cost, and the facts that were kept."""
     prices = None
     if (input_price, output_price, context_price) != (None, None, None):
-        prices = Prices(input_price or 0.0, output_price or 0.0, context_price)
+        prices = hiermem.Prices(input_price or 0.0, output_price or 0.0, context_price)
     with one.opened() as session:
         found = session.metrics(prices)
         result(tables.metrics_data(found), tables.metrics_table(found))
 
 
 def erase(
-    one: OneSession,
+    one: options.OneSession,
     *,
     messages: Annotated[
         list[str] | None, Argument(help="The messages: 3, or 5-9 with both ends.")
@@ -121,12 +108,13 @@ def erase(
         bool, Option("--everything", help="Erase everything kept for this tenant.")
     ] = False,
     forks: Annotated[
-        Forks, Option(help="Erase in all sessions that share the messages, or keep them there.")
+        options.Forks,
+        Option(help="Erase in all sessions that share the messages, or keep them there."),
     ] = "all",
     quarantine: Annotated[
         bool, Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
     ] = False,
-    yes: Yes = False,
+    yes: options.Yes = False,
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
 
@@ -134,19 +122,21 @@ def erase(
     """
     with one.open() as memory:
         if bool(messages) == everything:
-            raise UsageError("pass messages, or --everything")
+            raise hiermem.UsageError("pass messages, or --everything")
         if quarantine and not messages:
-            raise UsageError("--quarantine goes with messages")
+            raise hiermem.UsageError("--quarantine goes with messages")
         if everything:
             if one.session is not None:
-                raise UsageError("--everything concerns no single session; leave --session out")
-            count = sum(1 for _ in sessions_of(memory))
+                raise hiermem.UsageError(
+                    "--everything concerns no single session; leave --session out"
+                )
+            count = sum(1 for _ in options.sessions_of(memory))
             confirm(
                 f"erase all {plural(count, 'session')} of tenant {clean(one.tenant)!r}?", yes=yes
             )
             tables.print_receipt(memory.erase_tenant())
             return
-        session = session_of(memory, one.session)
+        session = options.session_of(memory, one.session)
         indices = _indices(messages or [])
         word = "quarantine" if quarantine else "erase"
         name = clean(session.id)
@@ -160,34 +150,36 @@ def _indices(words: list[str]) -> list[int]:
     for word in words:
         match = _RANGE.fullmatch(word)
         if match is None:
-            raise UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
+            raise hiermem.UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= _MOST:
-            raise UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
+            raise hiermem.UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
         found.update(range(first, last + 1))
     return sorted(found)
 
 
-def scrub(*, db: Db = DB) -> None:
+def scrub(*, db: options.Db = options.DB) -> None:
     """Clean the store's bytes after earlier erasures.
 
     In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
     """
-    with open_existing(db) as memory:
+    with options.open_existing(db) as memory:
         tables.print_scrubbed(memory.scrub())
 
 
-def migrate(*, db: Db = DB) -> None:
+def migrate(*, db: options.Db = options.DB) -> None:
     """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
-    with open_existing(db, migrate=True):
-        result({"migrated": shown(db)}, "the store is of the version of this hiermem")
+    with options.open_existing(db, migrate=True):
+        result({"migrated": options.shown(db)}, "the store is of the version of this hiermem")
 
 
 def backup(
-    target: Annotated[str, Argument(help="The new file to copy the store to.")], *, db: Db = DB
+    target: Annotated[str, Argument(help="The new file to copy the store to.")],
+    *,
+    db: options.Db = options.DB,
 ) -> None:
     """Copy the whole store to a new file, also while others are using it."""
-    with open_existing(db) as memory:
+    with options.open_existing(db) as memory:
         made = memory.backup(target)
         result(made, f"copied to {clean(made.place)}")
 
@@ -221,11 +213,11 @@ def copy(
     """  # fmt: skip
     everything = tenant is None and session is None
     with (
-        open_existing(source, tenant=tenant or "default") as memory,
+        options.open_existing(source, tenant=tenant or "default") as memory,
         progress("copy", "messages") as show,
     ):
 
-        def draw(now: CopyReport) -> None:
+        def draw(now: hiermem.CopyReport) -> None:
             show({"messages": (now.messages, None)}, f", {plural(now.sessions, 'session')} done")
 
         report = memory.copy_to(target, session=session, all_tenants=everything, on_progress=draw)
@@ -236,7 +228,7 @@ def copy(
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def check(place: Place) -> None:
+def check(place: options.Place) -> None:
     """Verify the promises that stored data can show. Reads everything, writes nothing."""
     with place.open() as memory:
         console = out(error=True)

@@ -21,16 +21,7 @@ import typer
 from pydantic import BaseModel
 from typer import Option
 
-from hiermem import (
-    LLM,
-    ConfigError,
-    Memory,
-    NotFoundError,
-    Session,
-    SessionRecord,
-    UsageError,
-    model_by_name,
-)
+import hiermem
 from hiermem.cli import output
 from hiermem.cli.screen import clean, one_line
 
@@ -103,15 +94,15 @@ def shown(db: str) -> str:
     return "DSN" if "://" in db else db
 
 
-def open_existing(db: str, llm: LLM | None = None, **settings: Any) -> Memory:
+def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> hiermem.Memory:
     """Open an existing memory; ``settings`` are further arguments of ``Memory.open``."""
     file = Path(db)
     missing = not file.exists() or (file.is_file() and not file.stat().st_size)
     if missing and "://" not in db and "=" not in db:  # which may be a database's, with a password
-        raise NotFoundError(
+        raise hiermem.NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )
-    return Memory.open(db, llm=llm, create=False, **settings)
+    return hiermem.Memory.open(db, llm=llm, create=False, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +114,13 @@ class Place:
         "default"
     )
 
-    def open(self, llm: LLM | None = None, **settings: Any) -> Memory:
+    def open(self, llm: hiermem.LLM | None = None, **settings: Any) -> hiermem.Memory:
         """Open the memory, which must exist."""
         return open_existing(self.db, llm, tenant=self.tenant, **settings)
 
-    def made(self, *, create: bool = True) -> Memory:
+    def made(self, *, create: bool = True) -> hiermem.Memory:
         """Open the memory, which is made if there is none."""
-        return Memory.open(self.db, tenant=self.tenant, create=create)
+        return hiermem.Memory.open(self.db, tenant=self.tenant, create=create)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +133,13 @@ class OneSession(Place):
     ] = None
 
     @contextmanager
-    def opened(self, llm: LLM | None = None) -> Iterator[Session]:
+    def opened(self, llm: hiermem.LLM | None = None) -> Iterator[hiermem.Session]:
         """Open the memory and choose the session."""
         with self.open(llm) as memory:
             yield session_of(memory, self.session)
 
 
-def sessions_of(memory: Memory, **which: Any) -> Iterator[SessionRecord]:
+def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[hiermem.SessionRecord]:
     """Yield the memory's sessions, oldest first, read page by page.
 
     ``which`` are further arguments of ``memory.sessions``.
@@ -159,7 +150,7 @@ def sessions_of(memory: Memory, **which: Any) -> Iterator[SessionRecord]:
         last = page[-1].id
 
 
-def session_of(memory: Memory, session: str | None) -> Session:
+def session_of(memory: hiermem.Memory, session: str | None) -> hiermem.Session:
     """Return the named session, or the only one if none is named.
 
     Raises NotFoundError for a name that no session has, and UsageError where a name is needed.
@@ -170,15 +161,15 @@ def session_of(memory: Memory, session: str | None) -> Session:
     if len(found) == 1:
         return memory.session(found[0].id)
     if not found:
-        raise NotFoundError("this memory holds no session yet; import a conversation first")
+        raise hiermem.NotFoundError("this memory holds no session yet; import a conversation first")
     more = f" and more; {_LISTED}" if len(found) > _NAMED else ""
     named = ", ".join(map(_name, found[:_NAMED]))
-    raise UsageError(
+    raise hiermem.UsageError(
         f"there are {memory.count_sessions():,} sessions; choose one with --session: {named}{more}"
     )
 
 
-def named_session(memory: Memory, name: str) -> Session:
+def named_session(memory: hiermem.Memory, name: str) -> hiermem.Session:
     """Return the session of that id. Raises NotFoundError, with the ids and titles most like it."""
     session = memory.session(name)
     if session.count():
@@ -194,10 +185,10 @@ def named_session(memory: Memory, name: str) -> Session:
         named for text in get_close_matches(name, like, _NEAREST, 0.5) for named in like[text]
     )
     there = f"there is {', '.join(list(near)[:_NEAREST])}" if near else _LISTED
-    raise NotFoundError(f"there is no session {name!r}; {there}")
+    raise hiermem.NotFoundError(f"there is no session {name!r}; {there}")
 
 
-def _name(record: SessionRecord) -> str:
+def _name(record: hiermem.SessionRecord) -> str:
     """Return a session's id, with its title where it has one."""
     return clean(record.id) + (f" ({one_line(record.title, _TITLE)})" if record.title else "")
 
@@ -266,7 +257,7 @@ class Model:
         float | None, Option(min=0, max=2, help="The model's temperature for all requests.")
     ] = None
 
-    def llm(self) -> LLM | None:
+    def llm(self) -> hiermem.LLM | None:
         """Return the model that the options name; None if they name none.
 
         Raises BadParameter for an unknown name, and ConfigError as the adapters do.
@@ -285,10 +276,12 @@ class Model:
         given = {name: value for name, value in settings.items() if value is not None}
         key = os.environ.get(KEY) or None
         try:
-            return model_by_name(self.model, base_url=self.model_url or None, api_key=key, **given)
-        except ConfigError:
+            return hiermem.model_by_name(
+                self.model, base_url=self.model_url or None, api_key=key, **given
+            )
+        except hiermem.ConfigError:
             raise
-        except UsageError as error:
+        except hiermem.UsageError as error:
             raise typer.BadParameter(f"--model: {error}") from None
 
     def policy(self, kind: type[P], **settings: Any) -> P:

@@ -26,14 +26,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from typer.core import TyperGroup
 
 import hiermem
-from hiermem import (
-    BatchReport,
-    BudgetTooSmallError,
-    HiermemError,
-    UpdateReport,
-    UsageError,
-    WorkerStatus,
-)
 from hiermem.cli.screen import clean, out, silence
 
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
@@ -53,7 +45,7 @@ class Code(IntEnum):
     INCOMPLETE = 3
 
 
-def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
+def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus) -> Code:
     """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
 
     Where all that it tried failed, it says what a stop says: try again.
@@ -61,10 +53,10 @@ def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
     made = report.made + report.reused
     if report.stopped is not None or (report.failed and not made + report.degraded):
         return Code.INCOMPLETE
-    if isinstance(report, WorkerStatus):
+    if isinstance(report, hiermem.WorkerStatus):
         broken = report.resting > 0 and report.last_error is not None  # of a session's turn
     else:
-        broken = isinstance(report, BatchReport) and bool(report.failures)
+        broken = isinstance(report, hiermem.BatchReport) and bool(report.failures)
     failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
     return Code.ERROR if failed else Code.DONE
 
@@ -165,7 +157,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Pass --yes to confirm; there is no terminal to ask on")
+        raise hiermem.UsageError(
+            f"{question} Pass --yes to confirm; there is no terminal to ask on"
+        )
     if not typer.confirm(question, err=True):
         hint("nothing was done")
         raise typer.Exit(Code.ERROR)
@@ -264,15 +258,15 @@ def _reported_errors() -> Generator[None]:
         number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
         again = "what was made is kept, and the same command continues"
         _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
-    except BudgetTooSmallError as error:
+    except hiermem.BudgetTooSmallError as error:
         text = (
             f"{error.budget:,} tokens are too few for this session; it needs at least "
             f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
         )
         _fail(type(error).__name__, text, Code.ERROR)
-    except (HiermemError, OSError) as error:
+    except (hiermem.HiermemError, OSError) as error:
         # Subclasses of UsageError are about what a file or a session holds.
-        code = Code.USAGE if type(error) is UsageError else Code.ERROR
+        code = Code.USAGE if type(error) is hiermem.UsageError else Code.ERROR
         retryable = getattr(error, "retryable", False)
         again = " Trying again may help." if retryable else ""
         _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)

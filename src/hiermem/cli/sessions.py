@@ -14,18 +14,7 @@ from typing import Annotated, Any, Literal, TextIO
 import typer
 from typer import Argument, Option
 
-from hiermem import (
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Memory,
-    Message,
-    Session,
-    SessionRecord,
-    StoredMessage,
-    TextPart,
-    UsageError,
-)
+import hiermem
 from hiermem.cli.options import Forks, OneSession, Place, Yes, named_session, sessions_of
 from hiermem.cli.output import (
     confirm,
@@ -83,7 +72,7 @@ def sessions(
             hint("no session is labelled so" if labels else "no sessions yet")
 
 
-def _times(memory: Memory, record: SessionRecord) -> list[datetime]:
+def _times(memory: hiermem.Memory, record: hiermem.SessionRecord) -> list[datetime]:
     """Return the times of a session's first and last message; it may have been made later."""
     session, last = memory.session(record.id), record.messages - 1
     return [session.messages(at, at + 1)[0].created_at for at in (0, last)]
@@ -100,7 +89,7 @@ def _labels(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _data(record: SessionRecord) -> dict[str, Any]:
+def _data(record: hiermem.SessionRecord) -> dict[str, Any]:
     """Return what is printed of a session as JSON."""
     return {
         "id": record.id,
@@ -165,7 +154,9 @@ def export(
 ) -> None:
     """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
     if wants_json() and target is None:
-        raise UsageError("--json says what was written to a file; name one, or leave --json out")
+        raise hiermem.UsageError(
+            "--json says what was written to a file; name one, or leave --json out"
+        )
     with one.opened() as session:
         if target is None:
             for text in _exported(session, form):
@@ -191,11 +182,11 @@ def _new_file(target: Path) -> Iterator[TextIO]:
     Raises UsageError where there is one of that name, or none can be made.
     """
     if target.exists():
-        raise UsageError(f"{target} exists; name a new file")
+        raise hiermem.UsageError(f"{target} exists; name a new file")
     try:
         number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+        raise hiermem.UsageError(f"{target} cannot be written: {error.strerror}") from None
     unfinished = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
@@ -205,7 +196,7 @@ def _new_file(target: Path) -> Iterator[TextIO]:
         unfinished.unlink(missing_ok=True)
 
 
-def _exported(session: Session, form: str) -> Iterator[str]:
+def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
     """Yield a session's live messages in a format, read a page at a time."""
     heading = ""
     if form == "markdown":
@@ -226,7 +217,7 @@ def _exported(session: Session, form: str) -> Iterator[str]:
             heading = ""
 
 
-def _line(stored: StoredMessage) -> dict[str, Any]:
+def _line(stored: hiermem.StoredMessage) -> dict[str, Any]:
     """Return a message as a line of JSON holds it."""
     message = stored.message
     fields: dict[str, Any] = message.to_openai()
@@ -239,7 +230,7 @@ def _line(stored: StoredMessage) -> dict[str, Any]:
     return fields
 
 
-def _paragraph(stored: StoredMessage) -> str:
+def _paragraph(stored: hiermem.StoredMessage) -> str:
     """Return a message as Markdown: who said it, in bold, then the text as it is."""
     message = stored.message
     speaker = clean(message.name or message.role.capitalize())
@@ -250,20 +241,20 @@ def _paragraph(stored: StoredMessage) -> str:
     return f"\n**{speaker}**{thread}: {clean(_text(message))}{called}\n"
 
 
-def _text(message: Message) -> str:
+def _text(message: hiermem.Message) -> str:
     """Return the text of a message; what is no text is named in brackets."""
     if isinstance(message.content, str):
         return message.content
     texts: list[str] = []
     for part in message.content:
         match part:
-            case TextPart(text):
+            case hiermem.TextPart(text):
                 texts.append(text)
-            case ImagePart():
+            case hiermem.ImagePart():
                 texts.append("[image]")
-            case FilePart():
+            case hiermem.FilePart():
                 texts.append(f"[file: {part.name or part.reference}]")
-            case JsonPart():
+            case hiermem.JsonPart():
                 texts.append("[data]")
     return "\n".join(texts)
 

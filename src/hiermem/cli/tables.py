@@ -13,16 +13,7 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from hiermem import (
-    CheckReport,
-    CopyReport,
-    Finding,
-    Metrics,
-    Receipt,
-    RunRecord,
-    RunReport,
-    Scrubbed,
-)
+import hiermem
 from hiermem.cli.output import Code, result
 from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share, table
 
@@ -70,7 +61,7 @@ _STATE = 8
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
-def all_runs(found: list[RunRecord]) -> RenderableType:
+def all_runs(found: list[hiermem.RunRecord]) -> RenderableType:
     """Return a table of runs, one per row; on a terminal, ids are as short as they may be."""
     length = _SHORT if out().is_terminal else None
     while length and len({each.id[:length] for each in found}) < len(found):
@@ -88,7 +79,7 @@ def all_runs(found: list[RunRecord]) -> RenderableType:
     )
 
 
-def _result_of(run: RunRecord) -> str:
+def _result_of(run: hiermem.RunRecord) -> str:
     """Return the result of a run in a few words."""
     if run.kind == "erasure":
         return ", ".join([_erasure_kind(run), *_counts(run.detail.get("removed"))])
@@ -113,7 +104,7 @@ def _result_of(run: RunRecord) -> str:
     return ", ".join(parts)
 
 
-def _erasure_kind(run: RunRecord) -> str:
+def _erasure_kind(run: hiermem.RunRecord) -> str:
     deed = run.detail.get("kind")
     return str(deed).replace("_", " ") if isinstance(deed, str) else run.kind
 
@@ -130,7 +121,7 @@ def _counts(removed: Any) -> list[str]:
     ]
 
 
-def _places(run: RunRecord) -> list[str]:
+def _places(run: hiermem.RunRecord) -> list[str]:
     """Return which messages of which sessions an erasure removed."""
     sessions = run.detail.get("sessions")
     if run.kind != "erasure" or not isinstance(sessions, Mapping):
@@ -154,7 +145,7 @@ def _stretches(indices: list[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
 
 
-def one_run(report: RunReport) -> RenderableType:
+def one_run(report: hiermem.RunReport) -> RenderableType:
     """Return one run and its items."""
     record = report.record
     took = "" if report.seconds is None else f", took {report.seconds:.1f} s"
@@ -192,7 +183,7 @@ def one_run(report: RunReport) -> RenderableType:
     return Group(Text("\n".join(lines)), Text(), items)
 
 
-def metrics_data(found: Metrics) -> dict[str, Any]:
+def metrics_data(found: hiermem.Metrics) -> dict[str, Any]:
     """Return the fields, and the figures computed from them."""
     return {
         **asdict(found),
@@ -204,7 +195,7 @@ def metrics_data(found: Metrics) -> dict[str, Any]:
     }
 
 
-def metrics_table(found: Metrics) -> RenderableType:
+def metrics_table(found: hiermem.Metrics) -> RenderableType:
     """Return a session's metrics: the totals, then the levels."""
     levels = table(
         (
@@ -259,7 +250,7 @@ def metrics_table(found: Metrics) -> RenderableType:
     return Group(Text("\n".join(lines)), Text(), levels)
 
 
-def print_receipt(receipt: Receipt) -> None:
+def print_receipt(receipt: hiermem.Receipt) -> None:
     """Print what was removed, where it was found, and what is left to do.
 
     Ends with the code for incomplete work where the file may still hold bytes of it.
@@ -269,7 +260,7 @@ def print_receipt(receipt: Receipt) -> None:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def _receipt_lines(receipt: Receipt) -> list[str]:
+def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
@@ -311,7 +302,7 @@ def _receipt_lines(receipt: Receipt) -> list[str]:
     return lines
 
 
-def print_scrubbed(found: Scrubbed) -> None:
+def print_scrubbed(found: hiermem.Scrubbed) -> None:
     """Print whether the file's bytes are clean, or why not, and end with the code for that."""
     lines = ["the store holds no bytes of what was erased"]
     if not found.done:
@@ -323,7 +314,7 @@ def print_scrubbed(found: Scrubbed) -> None:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def print_copy(report: CopyReport) -> None:
+def print_copy(report: hiermem.CopyReport) -> None:
     """Print what a copy did, and what is wrong at the target."""
     console = out()
     what = (
@@ -344,7 +335,7 @@ def print_copy(report: CopyReport) -> None:
     _print_findings(console, report.findings)
 
 
-def print_check(report: CheckReport) -> None:
+def print_check(report: hiermem.CheckReport) -> None:
     """Print each promise with its state, then the findings."""
     console = out()
     console.print(
@@ -370,7 +361,7 @@ def print_check(report: CheckReport) -> None:
     _print_findings(console, report.findings)
 
 
-def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def _print_findings(console: Console, findings: Sequence[hiermem.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
         said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
         console.print(Text(clean(f"{said}: {finding.what}"), style="red"), soft_wrap=True)

@@ -16,18 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import typer
 from typer import Option
 
-from hiermem import (
-    BatchProgress,
-    BatchReport,
-    Memory,
-    Session,
-    UpdatePlan,
-    UpdatePolicy,
-    UpdateProgress,
-    UpdateReport,
-    UsageError,
-    WorkerStatus,
-)
+import hiermem
 from hiermem.cli.options import DB, Caps, Db, Model, Place, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
 from hiermem.cli.screen import RETRIED, clean, duration, out, plural
@@ -66,12 +55,12 @@ def update(
     model: Model,
 ) -> None:
     """Make missing and outdated summaries. Caps are those of the whole command."""
-    llm, policy = model.llm(), model.policy(UpdatePolicy)
+    llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
     slow = llm is not None
     if all_tenants and (session is not None or level is not None or dry_run):
-        raise UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
+        raise hiermem.UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
     if after is not None and not all_tenants:
-        raise UsageError("--after goes with --all-tenants")
+        raise hiermem.UsageError("--after goes with --all-tenants")
     with place.open(llm, update_policy=policy) as memory:
         if all_tenants:
             _update_tenants(memory, place.db, after, strategy, caps, slow=slow)
@@ -89,7 +78,7 @@ def update(
             )
             result({**data, **asdict(plan)}, _planned(name, plan))
             return
-        report: UpdateReport | BatchReport
+        report: hiermem.UpdateReport | hiermem.BatchReport
         if chosen:
             touched = [chosen.id]
             report = _updated(chosen, level, strategy, caps, slow=slow)
@@ -103,12 +92,12 @@ def update(
 
 
 def _updated(
-    session: Session, level: int | None, strategy: Strategy, caps: Caps, *, slow: bool
-) -> UpdateReport:
+    session: hiermem.Session, level: int | None, strategy: Strategy, caps: Caps, *, slow: bool
+) -> hiermem.UpdateReport:
     """Update one session, with the progress of each level that has work."""
     with progress(session.id, "summaries", slow=slow) as show:
 
-        def draw(now: UpdateProgress) -> None:
+        def draw(now: hiermem.UpdateProgress) -> None:
             show({f"L{number}": part for number, part in sorted(now.by_level.items())})
 
         return session.update(
@@ -121,13 +110,13 @@ def _updated(
 
 
 def _updated_all(
-    memory: Memory, strategy: Strategy, caps: Caps, *, slow: bool
-) -> tuple[BatchReport, list[str]]:
+    memory: hiermem.Memory, strategy: Strategy, caps: Caps, *, slow: bool
+) -> tuple[hiermem.BatchReport, list[str]]:
     """Update all sessions; return the report, and which of them were worked on."""
     made: dict[str, int] = {}
     with progress("all", "sessions", slow=slow) as show:
 
-        def draw(now: BatchProgress) -> None:
+        def draw(now: hiermem.BatchProgress) -> None:
             made.setdefault(now.session_id, 0)
             if now.nodes is not None:
                 made[now.session_id] = now.nodes.done
@@ -143,7 +132,13 @@ def _updated_all(
 
 
 def _update_tenants(
-    memory: Memory, db: str, after: str | None, strategy: Strategy, caps: Caps, *, slow: bool
+    memory: hiermem.Memory,
+    db: str,
+    after: str | None,
+    strategy: Strategy,
+    caps: Caps,
+    *,
+    slow: bool,
 ) -> None:
     """Update all sessions of one tenant after the other, by name; each result is printed at once.
 
@@ -170,7 +165,7 @@ def _update_tenants(
         raise typer.Exit(code)
 
 
-def _tenants(memory: Memory, after: str | None) -> Iterator[str]:
+def _tenants(memory: hiermem.Memory, after: str | None) -> Iterator[str]:
     """Yield the names of the tenants after ``after``, read page by page."""
     while page := memory.tenants(after=after):
         yield from page
@@ -178,11 +173,13 @@ def _tenants(memory: Memory, after: str | None) -> Iterator[str]:
 
 
 def _errors(
-    memory: Memory, report: UpdateReport | BatchReport, touched: Iterable[str]
+    memory: hiermem.Memory,
+    report: hiermem.UpdateReport | hiermem.BatchReport,
+    touched: Iterable[str],
 ) -> dict[str, str]:
     """Return the errors by session, where not everything was made; a few of many."""
     found: dict[str, str] = {}
-    if isinstance(report, BatchReport):
+    if isinstance(report, hiermem.BatchReport):
         found = dict(islice(report.failures.items(), _ERRORS))
     if exit_code(report):
         for each in touched:
@@ -198,7 +195,9 @@ def _hint_errors(errors: dict[str, str]) -> None:
         hint(f"{clean(session)}: {clean(error)}")
 
 
-def _counts(report: UpdateReport | BatchReport | WorkerStatus, *, degraded: str) -> list[str]:
+def _counts(
+    report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus, *, degraded: str
+) -> list[str]:
     """Return what was not simply made, each count with its word."""
     return [
         f"{count:,} {what}"
@@ -212,7 +211,7 @@ def _counts(report: UpdateReport | BatchReport | WorkerStatus, *, degraded: str)
     ]
 
 
-def _made(session: str, report: UpdateReport | BatchReport) -> str:
+def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> str:
     """Say what an update did."""
     if not (report.made or report.reused or report.degraded or report.failed or report.stopped):
         return f"{clean(session)}: nothing to make."
@@ -228,7 +227,7 @@ def _made(session: str, report: UpdateReport | BatchReport) -> str:
     return f"{clean(session)}: {', '.join(done)}.{spent}{stopped}"
 
 
-def _planned(session: str, plan: UpdatePlan) -> str:
+def _planned(session: str, plan: hiermem.UpdatePlan) -> str:
     """Say what an update would do."""
     count = sum(plan.by_level.values())
     if not count:
@@ -263,7 +262,7 @@ def work(
 
     Any number of these processes share the work, on any number of machines.
     """
-    with open_existing(db, model.llm(), update_policy=model.policy(UpdatePolicy)) as memory:
+    with open_existing(db, model.llm(), update_policy=model.policy(hiermem.UpdatePolicy)) as memory:
         worker = memory.worker(poll=poll, all_tenants=True, **vars(caps))
         try:
             with worker:
