@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from datetime import datetime
 from enum import IntEnum
 from types import FrameType
@@ -140,7 +140,7 @@ def to_json(value: object, *, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
+    return dict(value) if isinstance(value, Mapping) else asdict(value)
 
 
 def hint(text: str) -> None:
