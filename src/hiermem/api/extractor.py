@@ -88,7 +88,7 @@ class SemanticGraphExtractor:
             self._handle,
             check_name(session_id, what="session_id"),
             llm=self._llm,
-            options=arguments.optional(options, "options", ExtractionOptions, ExtractionOptions),
+            options=arguments.optional(options, "options", ExtractionOptions),
             prompts=self._prompts,
             on_progress=on_progress,
             max_calls=max_calls,

@@ -104,18 +104,13 @@ class AsyncMemory:
             counter=as_counter(token_counter),
             config=settled,
             update_policy=for_model(
-                arguments.optional(update_policy, "update_policy", UpdatePolicy, UpdatePolicy),
-                model,
+                arguments.optional(update_policy, "update_policy", UpdatePolicy), model
             ),
-            context_policy=arguments.optional(
-                context_policy, "context_policy", ContextPolicy, ContextPolicy
-            ),
+            context_policy=arguments.optional(context_policy, "context_policy", ContextPolicy),
             clock=arguments.function(clock, "clock"),
             configured=config is not None,
             embedder=arguments.embedder_of(embedder),
-            search_policy=arguments.optional(
-                search_policy, "search_policy", SearchPolicy, SearchPolicy
-            ),
+            search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
         self._resources = Resources(
             store=store,
@@ -123,7 +118,7 @@ class AsyncMemory:
             llm=model,
             fallback=as_llm(None),
             prompts=templates,
-            bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
+            bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy),
         )
 
     @classmethod

@@ -260,7 +260,7 @@ class AsyncSession:
         if strategy == "full" and not (wait or dry_run):
             raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
         if config is not None:
-            arguments.optional(config, "config", HierarchyConfig, HierarchyConfig)
+            arguments.optional(config, "config", HierarchyConfig)
             if strategy != "full":
                 raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
         handle = self._handle

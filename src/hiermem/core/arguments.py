@@ -116,10 +116,10 @@ def one_of(value: Any, what: str, allowed: tuple[str, ...]) -> None:
         raise UsageError(f"{what} must be one of {', '.join(map(repr, allowed))}")
 
 
-def optional(value: Any, what: str, kind: type[T], default: Callable[[], T]) -> T:
-    """Return an object of the right class, or what ``default`` makes if it is None."""
+def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | None = None) -> T:
+    """Return an object of the right class; for None, what ``default`` or else the class makes."""
     if value is None:
-        return default()
+        return kind() if default is None else default()
     if not isinstance(value, kind):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a {kind.__name__}, or None")
     return value

@@ -45,9 +45,7 @@ class ContextWindowManager:
             config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
             configured=config is not None,
             embedder=arguments.embedder_of(embedder),
-            search_policy=arguments.optional(
-                search_policy, "search_policy", SearchPolicy, SearchPolicy
-            ),
+            search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
 
     @classmethod
@@ -87,7 +85,7 @@ class ContextWindowManager:
         Raises BudgetTooSmallError, NotFoundError, UsageError.
         """
         request = Request(
-            arguments.optional(budget, "budget", ContextBudget, ContextBudget),
+            arguments.optional(budget, "budget", ContextBudget),
             strategy=strategy,
             view=view,
             sticky=sticky,
@@ -151,4 +149,4 @@ def _budget(budget: Any) -> ContextBudget:
     """Return the budget itself, or a budget of the given number of tokens."""
     if isinstance(budget, int) and not isinstance(budget, bool):
         return ContextBudget(budget, reserve_for_messages=None)
-    return arguments.optional(budget, "budget", ContextBudget, ContextBudget)
+    return arguments.optional(budget, "budget", ContextBudget)
