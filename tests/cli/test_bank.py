@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -59,7 +60,9 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert run("show", "--synthesis", "--db", db).stdout.strip()
     assert run("show", "--rules", "--db", db).stdout.strip() == RULES
     assert run("show", "--list", "--db", db).stdout == "x\n"
-    assert "0 live notes" in run("show", "--db", db).stdout
+    told = run("show", "--db", db).stdout
+    assert "0 live notes" in told
+    assert re.findall(r"\w+", told.splitlines()[1]) == ["file", "lines", "characters"]
 
 
 def test_a_consolidation_is_undone_with_its_notes(db):

@@ -375,12 +375,10 @@ def _print_bank(space: hiermem.Space) -> None:
     meta, live = space.meta(), space.notes()
     aside = sum(each.state == "blocked" for each in live)
     texts = [(name, space.read(name)) for name in space.files()]
-    files: list[dict[str, str | int | Text]] = [
-        {"name": name, "lines": text.count("\n"), "characters": len(text)} for name, text in texts
-    ]
+    sizes = [(name, text.count("\n"), len(text)) for name, text in texts]
     last = meta.last_consolidation
     lines = [
-        f"{clean(space.name)}: revision {meta.revision}, {plural(len(files), 'file')}",
+        f"{clean(space.name)}: revision {meta.revision}, {plural(len(sizes), 'file')}",
         f"{plural(len(live), 'live note')}" + (f", {aside} of them set aside" if aside else ""),
         f"{plural(meta.notes_processed, 'note')} consolidated in "
         f"{plural(meta.consolidations, 'answer')}"
@@ -388,7 +386,13 @@ def _print_bank(space: hiermem.Space) -> None:
     ]
     figures = Text("\n".join(lines))
     notes = {"live_notes": len(live), "blocked_notes": aside}
+    files = [{"name": name, "lines": count, "characters": size} for name, count, size in sizes]
+    shown = table(
+        ({"file": name, "lines": count, "characters": size} for name, count, size in sizes),
+        left=("file",),
+        boxed=True,
+    )
     result(
         {"space": space.name, "files": files, **notes, **asdict(meta)},
-        Group(table(files, left=("name",), boxed=True), figures) if files else figures,
+        Group(shown, figures) if sizes else figures,
     )
