@@ -1,8 +1,10 @@
 """A griffe extension: the reference shows the methods of the blocking classes as methods.
 
 Griffe reads the source, where a derived method is an attribute of its class, such as
-``search = blocking(AsyncSession.search)``. Each becomes the function that it is at run time: the
-parameters, overloads and docstring of the asynchronous method, without ``async``.
+``search = blocking(AsyncSession.search)``, ``space = blocking_as(AsyncMemory.space, Space)`` or
+``open = opening(AsyncMemory.open)``. Each becomes the function that it is at run time: the
+parameters, overloads and docstring of the asynchronous method, without ``async``, and the class
+that it returns here.
 """
 
 from __future__ import annotations
@@ -22,19 +24,29 @@ class BlockingMethods(griffe.Extension):
         """
         if pkg.path != "hiermem":
             return
+        module = pkg["api.sync"]
+        calls = {f"{module.path}.{name}" for name in ("blocking", "blocking_as", "opening")}
         derived = [
-            (owner, attribute, attribute.value.arguments[0].canonical_path)
-            for owner in pkg["api.sync"].classes.values()
+            (owner, attribute, attribute.value)
+            for owner in module.classes.values()
             for attribute in owner.attributes.values()
             if isinstance(attribute.value, griffe.ExprCall)
-            and attribute.value.canonical_path == "hiermem.api.sync.blocking"
+            and attribute.value.canonical_path in calls
         ]
-        if not derived:
-            raise LookupError("no method of hiermem.api.sync is derived by blocking()")
-        for owner, attribute, path in derived:
-            owner.set_member(
-                attribute.name, _derived(pkg.modules_collection[path], attribute, owner)
+        if {call.canonical_path for _, _, call in derived} != calls:
+            raise LookupError(
+                "a method of hiermem.api.sync is derived by none of these: " + str(calls)
             )
+        for owner, attribute, call in derived:
+            method = pkg.modules_collection[call.arguments[0].canonical_path]
+            made = _derived(method, attribute, owner)
+            if call.function.name == "opening":
+                made.labels.add("classmethod")
+                made.returns = owner.name
+            elif len(call.arguments) > 1:
+                answer = pkg.modules_collection[call.arguments[1].canonical_path]
+                made.returns = getattr(answer, "returns", None) or answer.name
+            owner.set_member(attribute.name, made)
 
 
 def _derived(

@@ -185,6 +185,15 @@ def test_a_blocking_call_is_named_and_documented_as_itself(sync):
         assert inspect.getdoc(method).splitlines()[0] in shown, name
 
 
+@pytest.mark.parametrize("sync", [sync for sync, _ in PAIRS], ids=NAMES)
+def test_a_blocking_call_names_what_it_returns(sync):
+    """Derived from the asynchronous one, ``fork`` would say that it returns an AsyncSession."""
+    for name in calls(sync):
+        method = getattr(sync, name)
+        said = [inspect.signature(method).return_annotation, get_type_hints(method)["return"]]
+        assert "Async" not in str(said), name
+
+
 def test_both_constructors_take_the_same_settings():
     """The blocking one passes further settings on; what it names itself must be the same."""
     here = inspect.signature(Memory.__init__).parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -59,7 +60,9 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert run("show", "--synthesis", "--db", db).stdout.strip()
     assert run("show", "--rules", "--db", db).stdout.strip() == RULES
     assert run("show", "--list", "--db", db).stdout == "x\n"
-    assert "0 live notes" in run("show", "--db", db).stdout
+    told = run("show", "--db", db).stdout
+    assert "0 live notes" in told
+    assert re.findall(r"\w+", told.splitlines()[1]) == ["file", "lines", "characters"]
 
 
 def test_a_consolidation_is_undone_with_its_notes(db):
@@ -78,7 +81,7 @@ def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
     llm = ScriptedLLM(
         script=lambda _: json.dumps({"files": [], "dropped": [drop], "synthesis": ""})
     )
-    monkeypatch.setattr("hiermem.cli.bank.model_of", lambda *_, **__: llm)
+    monkeypatch.setattr("hiermem.cli.options.Model.llm", lambda *_, **__: llm)
     told = run("consolidate", "--db", db, code=3).stdout
     assert "1 dropped of these" in told
     assert "by dev" in told

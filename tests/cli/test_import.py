@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hiermem import Memory
 from hiermem.cli.app import app
 from hiermem.cli.comparison import DETAILS
-from hiermem.cli.conversations import bundled
+from hiermem.cli.demo import bundled
 
 runner = CliRunner()
 

@@ -70,7 +70,8 @@ def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
     told = run("runs", "--db", db).stdout.splitlines()
     assert [line.split()[0] for line in told[1:]] == [each.id for each in runs]
     for columns in ("40", "80"):
-        monkeypatch.setattr("hiermem.cli.maintenance.out", _terminal(int(columns)))
+        for module in ("output", "tables"):
+            monkeypatch.setattr(f"hiermem.cli.{module}.out", _terminal(int(columns)))
         told = run("runs", "--db", db).stdout
         for each in runs:
             assert each.id[:12] in told

@@ -12,7 +12,7 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
-from hiermem.cli import app as commands
+from hiermem.cli import update
 from hiermem.cli.app import app
 
 
@@ -47,26 +47,24 @@ def test_runs_and_metrics_show_what_was_spent(store):
     assert f"spent {report.cost:,.4f}" in metrics.output
 
 
-def test_a_report_tells_its_cost_and_when_to_ask_again(capsys):
+def test_a_report_tells_its_cost_and_when_to_ask_again():
     report = UpdateReport(
         "r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
         stopped="circuit_open", retry_after=14.6, unknown=2,
     )  # fmt: skip
-    commands._print_report("talk", report)
-    told = " ".join(capsys.readouterr().out.split())
+    told = update._made("talk", report)
     assert "4 calls, 1,000 tokens, cost 0.1234." in told
     assert "2 cut-off calls with unknown outcome" in told
     assert "try again in 15 s" in told
-    commands._print_plan("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
-    assert "cost about 0.5000" in capsys.readouterr().out
+    told = update._planned("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
+    assert "cost about 0.5000" in told
 
 
-def test_a_plan_tells_what_is_likely_before_what_is_possible(capsys):
+def test_a_plan_tells_what_is_likely_before_what_is_possible():
     """Broken, 14 calls are announced as 140, and whoever reads it does not begin."""
-    commands._print_plan(
+    told = update._planned(
         "talk",
         UpdatePlan(calls=14, calls_if_unfit=28, calls_max=140, by_level={1: 14}, seconds=200.0),
     )
-    told = " ".join(capsys.readouterr().out.split())
     assert "14 to 28 calls (140 if the provider fails)" in told
     assert "about 3 min" in told

@@ -116,7 +116,7 @@ def test_work_that_has_an_end_says_that_it_was_interrupted(db, monkeypatch):
 
     monkeypatch.setattr(Worker, "drain", interrupt)
     assert CliRunner().invoke(app, ["work", "--once", "--db", str(db)]).exit_code == 130
-    monkeypatch.setattr("hiermem.cli.work.time", SimpleNamespace(sleep=interrupt))
+    monkeypatch.setattr("hiermem.cli.update.time", SimpleNamespace(sleep=interrupt))
     ended = CliRunner().invoke(app, ["work", "--db", str(db)])
     assert (ended.exit_code, ended.stdout[:5]) == (0, "made ")
 

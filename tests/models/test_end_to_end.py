@@ -19,7 +19,7 @@ from provider import CHARGED, SPOILT, Provider
 from sampling import params
 
 from hiermem import AsyncMemory, Message, Prices, UpdatePolicy
-from hiermem.cli.conversations import bundled
+from hiermem.cli.demo import bundled
 
 PRICES = Prices(input=2.0, output=8.0)
 #: Faults of the way, then of the answer. A hang costs a whole timeout, so there is one a run.

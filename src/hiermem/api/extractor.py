@@ -81,14 +81,14 @@ class SemanticGraphExtractor:
         that no request can meet, UsageError and InvalidTextError for invalid arguments, and
         StoreError where the store or the run's record could not be written.
         """
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
+        )
         return await extract(
             self._handle,
             check_name(session_id, what="session_id"),
             llm=self._llm,
-            options=arguments.optional(options, "options", ExtractionOptions, ExtractionOptions),
+            options=arguments.optional(options, "options", ExtractionOptions),
             prompts=self._prompts,
             on_progress=on_progress,
             max_calls=max_calls,

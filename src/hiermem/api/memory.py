@@ -6,7 +6,7 @@ A call checks its arguments, hands them to the engine and returns the engine's a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
@@ -104,18 +104,13 @@ class AsyncMemory:
             counter=as_counter(token_counter),
             config=settled,
             update_policy=for_model(
-                arguments.optional(update_policy, "update_policy", UpdatePolicy, UpdatePolicy),
-                model,
+                arguments.optional(update_policy, "update_policy", UpdatePolicy), model
             ),
-            context_policy=arguments.optional(
-                context_policy, "context_policy", ContextPolicy, ContextPolicy
-            ),
+            context_policy=arguments.optional(context_policy, "context_policy", ContextPolicy),
             clock=arguments.function(clock, "clock"),
             configured=config is not None,
             embedder=arguments.embedder_of(embedder),
-            search_policy=arguments.optional(
-                search_policy, "search_policy", SearchPolicy, SearchPolicy
-            ),
+            search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
         self._resources = Resources(
             store=store,
@@ -123,10 +118,8 @@ class AsyncMemory:
             llm=model,
             fallback=as_llm(None),
             prompts=templates,
-            manager=ContextWindowManager.over(handle),
-            bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
+            bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy),
         )
-        self._graph = AsyncGraph(self._resources.opened)
 
     @classmethod
     def open(
@@ -148,24 +141,31 @@ class AsyncMemory:
         ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
         A database of an older version is refused unless ``migrate`` is True; a file is always
         migrated, after it was copied.
-        The result serves ``await`` and ``async with``. With ``read_only``, nothing is created and
-        every write raises ReadOnlyError; the file and its file system may be read-only.
-        ``settings`` are further arguments of the constructor.
+        The result of the asynchronous call serves ``await`` and ``async with``. With ``read_only``,
+        nothing is created and every write raises ReadOnlyError; the file and its file system may be
+        read-only. ``settings`` are further arguments of ``AsyncMemory``.
 
         Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
         """
-        settings = {
-            "tenant": tenant,
-            "llm": llm,
-            "embedder": embedder,
-            "token_counter": token_counter,
-            "config": config,
-            **settings,
-        }
-        return _Opening(
-            path, create=create, read_only=read_only, migrate=migrate, settings=settings
-        )
+
+        async def opened() -> AsyncMemory:
+            from hiermem.api.defaults import store_at
+
+            clock = arguments.function(settings.get("clock", utc_now), "clock")
+            store = await store_at(
+                path, create=create, read_only=read_only, migrate=migrate, clock=clock
+            )
+            try:
+                return AsyncMemory(
+                    store=store, tenant=tenant, llm=llm, embedder=embedder,
+                    token_counter=token_counter, config=config, **settings,
+                )  # fmt: skip
+            except BaseException:
+                await store.close()
+                raise
+
+        return _Opening(opened)
 
     @property
     def tenant(self) -> str:
@@ -188,18 +188,17 @@ class AsyncMemory:
         resources = self._resources.for_tenant(check_name(tenant, what="tenant"))
         memory = AsyncMemory.__new__(AsyncMemory)
         memory._resources = resources  # noqa: SLF001 - a constructor of this very class
-        memory._graph = AsyncGraph(resources.opened)  # noqa: SLF001
         return memory
 
     @property
     def manager(self) -> ContextWindowManager:
         """The context window manager over this memory's store."""
-        return self._resources.manager
+        return ContextWindowManager.over(self._handle)
 
     @property
     def graph(self) -> AsyncGraph:
         """The graph of everything that was extracted for this tenant."""
-        return self._graph
+        return AsyncGraph(self._resources.opened)
 
     def session(
         self,
@@ -324,8 +323,7 @@ class AsyncMemory:
                 f"conversations is {type(conversations).__name__}; give what "
                 "hiermem.importers.read_chats(path) yields"
             )
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(on_progress=on_progress)
         return await import_chats(self._resources.opened(), conversations, on_progress=on_progress)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
@@ -386,9 +384,9 @@ class AsyncMemory:
         of the memory raises UsageError.
         """
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
+        )
         arguments.switch(dry_run, "dry_run")
         resources = self._resources
         return await run_update_all(
@@ -422,14 +420,14 @@ class AsyncMemory:
         sessions that have something to make: a look costs the same for any number of tenants. That
         takes a memory that opened its store, and raises UsageError otherwise.
 
-        ``async with`` or ``start()`` starts the worker; it stops with this memory at the latest.
-        ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are caps on all its
-        work. ``poll`` is the time between two looks for work, in seconds. Several workers, in one
-        process or in many, share the work.
+        ``async with`` (or ``with``) or ``start()`` starts the worker; it stops with this memory at
+        the latest. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are
+        caps on all its work. ``poll`` is the time between two looks for work, in seconds. Several
+        workers, in one process or in many, share the work.
 
         Raises MemoryClosedError.
         """
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
             self._check_whole("has a worker for all tenants")
@@ -641,8 +639,7 @@ class AsyncMemory:
             if all_tenants:
                 raise UsageError("session is one of this tenant; leave all_tenants out")
         arguments.switch(all_tenants, "all_tenants")
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
+        arguments.run(on_progress=on_progress)
         async with opened_store(target, clock=handle.clock) as store:
             return await copy(
                 self._resources.store,
@@ -722,44 +719,15 @@ def _tenant_question(
 class _Opening:
     """The result of ``AsyncMemory.open``: awaitable, and an async context manager."""
 
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        *,
-        create: bool,
-        read_only: bool,
-        migrate: bool,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self._path = path
-        self._migrate = migrate
-        self._create = create
-        self._read_only = read_only
-        self._settings = dict(settings)
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, AsyncMemory]]) -> None:
+        self._opened = opened
         self._memory: AsyncMemory | None = None
 
-    async def _open(self) -> AsyncMemory:
-        from hiermem.api.defaults import store_at
-
-        clock = arguments.function(self._settings.get("clock", utc_now), "clock")
-        store = await store_at(
-            self._path,
-            create=self._create,
-            read_only=self._read_only,
-            migrate=self._migrate,
-            clock=clock,
-        )
-        try:
-            return AsyncMemory(store=store, **self._settings)
-        except BaseException:
-            await store.close()
-            raise
-
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
-        return self._open().__await__()
+        return self._opened().__await__()
 
     async def __aenter__(self) -> AsyncMemory:
-        self._memory = await self._open()
+        self._memory = await self._opened()
         return self._memory
 
     async def __aexit__(

@@ -12,7 +12,6 @@ from weakref import WeakSet
 from hiermem.config import BankPolicy
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
@@ -37,7 +36,6 @@ class Resources:
     llm: LLM
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str]
-    manager: ContextWindowManager
     bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])
@@ -56,11 +54,9 @@ class Resources:
         """Return the resources of another tenant's memory; they end with those of the parent."""
         self.opened()
         parent = self.parent or self
-        handle = parent.handles.add(tenant)
         child = replace(
             parent,
-            handle=handle,
-            manager=ContextWindowManager.over(handle),
+            handle=parent.handles.add(tenant),
             background=set(),
             workers=WeakSet(),
             parent=parent,

@@ -36,7 +36,7 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.context.select import Strategy
+from hiermem.engine.context import select
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
@@ -130,7 +130,7 @@ class AsyncSession:
 
         Raises NotFoundError.
         """
-        return await change.erase_session(self._handle, self._about.id, forks=forks)
+        return await change.erase_session(self._handle, self.id, forks=forks)
 
     def _append_here(self, given: Sequence[Message]) -> list[int] | None:
         """Append on the calling thread, which blocks; None where that is not possible now."""
@@ -138,24 +138,24 @@ class AsyncSession:
 
     async def flush(self) -> None:
         """Seal each thread's open window at its last whole point: where no tool call is open."""
-        await ingest.flush(self._handle, self._about.id)
+        await ingest.flush(self._handle, self.id)
 
     async def tick(self, now: datetime) -> None:
         """Apply the time rules as if a message had arrived at ``now`` (timezone-aware)."""
         arguments.moment(now, "now")
-        await ingest.tick(self._handle, self._about.id, now)
+        await ingest.tick(self._handle, self.id, now)
 
     async def close(self) -> None:
         """Seal all messages, group the summaries up to one root, and refuse further appends."""
-        await ingest.close(self._handle, self._about.id)
+        await ingest.close(self._handle, self.id)
 
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
-        await ingest.reopen(self._handle, self._about.id)
+        await ingest.reopen(self._handle, self.id)
 
     async def get_metadata(self) -> dict[str, str]:
         """Return the session's metadata: labels of the application that it can be listed by."""
-        record = await self._handle.store.session(self._about.id)
+        record = await self._handle.store.session(self.id)
         return dict(self._about.metadata if record is None else record.metadata)
 
     async def set_metadata(self, metadata: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ class AsyncSession:
         At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
         """
         given = arguments.metadata(metadata)
-        await labels.describe(self._handle, self._about.id, metadata=given)
+        await labels.describe(self._handle, self.id, metadata=given)
 
     async def set_title(self, title: str | None) -> None:
         """Replace the session's title, of at most 512 characters; None removes it.
@@ -173,7 +173,7 @@ class AsyncSession:
         """
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=self._about.on_bad_text)
-        await labels.describe(self._handle, self._about.id, title=title)
+        await labels.describe(self._handle, self.id, title=title)
         self._about = replace(self._about, title=title)
 
     # -- Summarising
@@ -247,9 +247,9 @@ class AsyncSession:
         """
         if level is not None:
             arguments.whole(level, "level", least=1)
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
+        )
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.switch(wait, "wait")
         arguments.switch(dry_run, "dry_run")
@@ -260,45 +260,39 @@ class AsyncSession:
         if strategy == "full" and not (wait or dry_run):
             raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
         if config is not None:
-            arguments.optional(config, "config", HierarchyConfig, HierarchyConfig)
+            arguments.optional(config, "config", HierarchyConfig)
             if strategy != "full":
                 raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
         handle = self._handle
-        common: dict[str, Any] = {
-            "strategy": strategy,
-            "config": config,
-            "policy": replaced(
-                handle.update_policy, concurrency=concurrency, batch_delay=batch_delay
-            ),
-        }
+        policy = replaced(handle.update_policy, concurrency=concurrency, batch_delay=batch_delay)
+        run = partial(self._run, handle, strategy=strategy, config=config, policy=policy)
         if dry_run:
-            plan: UpdatePlan = await self._run(handle, level, **common, dry_run=True)
+            plan: UpdatePlan = await run(level, dry_run=True)
             return plan
-        limits: dict[str, Any] = {
-            **common,
-            "on_progress": on_progress,
-            "max_calls": max_calls,
-            "max_tokens": max_tokens,
-            "deadline": deadline,
-        }
+        run = partial(run, on_progress=on_progress)
         began = time.monotonic()
-        report: UpdateReport = await self._run(handle, level if wait else 1, **limits)
+        report: UpdateReport = await run(
+            level if wait else 1, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline
+        )
         if wait:
-            self._resources.embed_behind(self._about.id)
+            self._resources.embed_behind(self.id)
         elif (level is None or level > 1) and report.stopped is None:
             # Both parts together are one update: the second gets what the first left of the caps.
-            if max_calls is not None:
-                limits["max_calls"] = max(0, max_calls - report.calls)
-            if max_tokens is not None:
-                limits["max_tokens"] = max(0, max_tokens - report.tokens)
-            if deadline is not None:
-                limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
-            self._resources.behind(self._run_and_embed(self._handle, level, **limits))
+            spent = {
+                "max_calls": (max_calls, report.calls),
+                "max_tokens": (max_tokens, report.tokens),
+                "deadline": (deadline, time.monotonic() - began),
+            }
+            left = {
+                name: max(0, cap - used) for name, (cap, used) in spent.items() if cap is not None
+            }
+            self._resources.opened()  # it may have been closed meanwhile
+            self._resources.behind(self._run_and_embed(partial(run, level, **left)))
         return report
 
-    async def _run_and_embed(self, handle: Handle, level: int | None, **settings: Any) -> None:
-        await self._run(handle, level, **settings)
-        self._resources.embed_behind(self._about.id)
+    async def _run_and_embed(self, run: Callable[[], Awaitable[object]]) -> None:
+        await run()
+        self._resources.embed_behind(self.id)
 
     async def _run(
         self,
@@ -311,10 +305,10 @@ class AsyncSession:
         **settings: Any,
     ) -> Any:
         resources = self._resources
-        record = await handle.record(self._about.id)
+        record = await handle.record(self.id)
         updating = run_update(
             handle.store,
-            self._about.id,
+            self.id,
             llm=resources.llm,
             fallback=resources.fallback,
             counter=handle.counter,
@@ -335,7 +329,7 @@ class AsyncSession:
         if settings.get("dry_run"):
             return await updating
         made = cast("Awaitable[UpdateReport]", updating)
-        return await with_index(handle, self._about.id, made, within=settings.get("deadline"))
+        return await with_index(handle, self.id, made, within=settings.get("deadline"))
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None
@@ -348,7 +342,7 @@ class AsyncSession:
         """
         arguments.whole(level, "level", least=1)
         given = None if span is None else arguments.stretch(span, "span")
-        return await remake.recompress(self._handle, self._about.id, level, given)
+        return await remake.recompress(self._handle, self.id, level, given)
 
     async def reconfigure(self, config: HierarchyConfig) -> None:
         """Seal and group messages under another configuration from now on.
@@ -362,7 +356,7 @@ class AsyncSession:
         """
         if not isinstance(config, HierarchyConfig):
             raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
-        await remake.reconfigure(self._handle, self._about.id, config)
+        await remake.reconfigure(self._handle, self.id, config)
 
     async def feedback(
         self,
@@ -378,7 +372,7 @@ class AsyncSession:
         Raises NotFoundError where the session has no such summary or message, and for a summary of
         a tree that a re-pack has replaced, because its id means another summary now.
         """
-        await feedback.give(self._handle, self._about.id, target, score=score, note=note)
+        await feedback.give(self._handle, self.id, target, score=score, note=note)
 
     # -- Contexts and search
 
@@ -392,7 +386,7 @@ class AsyncSession:
         tools: Sequence[Mapping[str, Any]] = (),
         profile: ContextProfile | None = None,
         view: str = "default",
-        strategy: Strategy = "cut",
+        strategy: select.Strategy = "cut",
         sticky: bool = True,
         cache_cold: bool = False,
         allow_omission: bool = False,
@@ -420,12 +414,10 @@ class AsyncSession:
             max_tokens=max_tokens,
             reserve_for_messages=reserve_for_messages,
             reserve_for_output=reserve_for_output,
-            system=arguments.system_prompt(system),
+            system=system,
             tools=arguments.tool_schemas(tools),
         )
-        self._handle  # noqa: B018 - refuses a closed memory
-        return await self._resources.manager.select_optimal_context(
-            self._about.id,
+        request = select.Request(
             budget,
             strategy=strategy,
             view=view,
@@ -436,6 +428,7 @@ class AsyncSession:
             recall_tokens=recall_tokens,
             profile=profile,
         )
+        return await select.context(self._handle, self.id, request)
 
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]
@@ -537,7 +530,7 @@ class AsyncSession:
 
         Raises NotFoundError for an unknown id.
         """
-        return await read.expand(self._handle, self._about.id, node, depth)
+        return await read.expand(self._handle, self.id, node, depth)
 
     # -- Extraction
 
@@ -558,13 +551,10 @@ class AsyncSession:
         """
         if options is not None and not isinstance(options, ExtractionOptions):
             raise UsageError(f"options is {type(options).__name__}; it must be ExtractionOptions")
-        if on_progress is not None:
-            arguments.function(on_progress, "on_progress")
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         extractor = SemanticGraphExtractor.over(self._handle, resources.llm, resources.prompts)
         return await extractor.execute_tri_vector_extraction(
-            self._about.id,
+            self.id,
             options,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -574,7 +564,7 @@ class AsyncSession:
 
     async def tri_vector(self) -> TriVector | None:
         """Return the newest result of ``extract``, or None where there is none."""
-        return await tri_vector(self._handle, self._about.id)
+        return await tri_vector(self._handle, self.id)
 
     # -- Editing, erasing, forking
 
@@ -590,7 +580,7 @@ class AsyncSession:
         """
         return await change.edit(
             self._handle,
-            self._about.id,
+            self.id,
             index,
             content,
             on_edit=on_edit,
@@ -602,7 +592,7 @@ class AsyncSession:
 
         Raises NotFoundError where there is no such message.
         """
-        return await read.versions(self._handle, self._about.id, index)
+        return await read.versions(self._handle, self.id, index)
 
     async def instructions(self) -> tuple[Instruction, ...]:
         """Return the standing instructions and preferences of the users, the newest first.
@@ -612,7 +602,7 @@ class AsyncSession:
         One that a newer one repeats or contradicts names it in ``superseded_by``. Contexts show the
         others within ``ContextPolicy.instructions`` of the budget.
         """
-        return await standing.instructions(self._handle, self._about.id)
+        return await standing.instructions(self._handle, self.id)
 
     async def drop_instruction(self, instruction_id: str) -> Instruction:
         """Withdraw a standing instruction, and what said the same before; return it.
@@ -622,7 +612,7 @@ class AsyncSession:
 
         Raises NotFoundError where ``instructions()`` has no such id. Nothing was written then.
         """
-        return await standing.drop(self._handle, self._about.id, instruction_id)
+        return await standing.drop(self._handle, self.id, instruction_id)
 
     async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.
@@ -633,7 +623,7 @@ class AsyncSession:
 
         Raises NotFoundError where there is no such message. Nothing was erased then.
         """
-        return await change.erase(self._handle, self._about.id, indices, forks=forks)
+        return await change.erase(self._handle, self.id, indices, forks=forks)
 
     async def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Take messages out of everything made from them; the messages stay readable.
@@ -643,7 +633,7 @@ class AsyncSession:
 
         Raises NotFoundError where there is no such message. Nothing was written then.
         """
-        return await change.quarantine(self._handle, self._about.id, indices, forks=forks)
+        return await change.quarantine(self._handle, self.id, indices, forks=forks)
 
     async def fork(
         self, new_id: str, *, at: int | None = None, title: str | None = None
@@ -661,8 +651,8 @@ class AsyncSession:
             participants=(),
             seen=LastState(),
         )
-        source = await self._handle.record(self._about.id)
-        await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
+        source = await self._handle.record(self.id)
+        await forking.fork(self._handle, self.id, about.id, at=at, title=about.title)
         await share_index(self._handle, source, about.id)
         return AsyncSession(self._resources, about)
 
@@ -670,7 +660,7 @@ class AsyncSession:
 
     async def count(self) -> int:
         """Return the number of messages, erased ones included; the next index."""
-        return (await self._handle.record_or_new(self._about.id)).messages
+        return (await self._handle.record_or_new(self.id)).messages
 
     async def summary(self) -> str:
         """Return the texts of the roots, oldest first: the shortest account of the session.
@@ -678,31 +668,31 @@ class AsyncSession:
         Where a root has no text yet, the texts below it stand in its place. Messages that no
         summary covers yet are not in it.
         """
-        return await read.summary(self._handle, self._about.id)
+        return await read.summary(self._handle, self.id)
 
     async def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
         """Return the messages from index ``start`` up to but excluding ``stop``, verbatim."""
-        return await read.messages(self._handle, self._about.id, start, stop)
+        return await read.messages(self._handle, self.id, start, stop)
 
     async def summaries(self, level: int | None = None) -> list[Summary]:
         """Return the summaries of a level, in order; None returns all levels, lowest first."""
-        return await read.summaries(self._handle, self._about.id, level)
+        return await read.summaries(self._handle, self.id, level)
 
     async def forest(self) -> tuple[Tree, ...]:
         """Return the trees of summaries, oldest first."""
-        return await read.forest(self._handle, self._about.id)
+        return await read.forest(self._handle, self.id)
 
     async def status(self) -> SessionStatus:
         """Return the session's state: its counts, open windows, unfinished work and last error."""
-        return await read.status(self._handle, self._about.id)
+        return await read.status(self._handle, self.id)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this session, newest first."""
-        return await journal.runs(self._handle, limit, subject=self._about.id)
+        return await journal.runs(self._handle, limit, subject=self.id)
 
     async def metrics(self, prices: Prices | None = None) -> Metrics:
         """Return how far the session is compressed, what that cost and what was kept.
 
         With ``prices`` the result also states savings and costs in money.
         """
-        return await measure(self._handle, self._about.id, prices)
+        return await measure(self._handle, self.id, prices)

@@ -103,7 +103,7 @@ class AsyncSpace:
         from hiermem.engine.spaces.consolidate import consolidate
 
         arguments.switch(dry_run, "dry_run")
-        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         return await consolidate(
             self._context,

@@ -1,4 +1,4 @@
-"""The demo: appends a conversation, makes its summaries, selects a context, and searches.
+"""The command ``demo``: appends a conversation, summarises it, selects a context, and searches.
 
 Every printed figure was measured in the same run. The comparison with other ways of filling a
 prompt counts the same messages with the same counter. On a terminal the demo is an animation,
@@ -12,22 +12,24 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from importlib.resources import as_file, files
+from typing import Annotated, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
+from typer import Option
 
-from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
+import hiermem
 from hiermem.cli import comparison
-from hiermem.cli.conversations import bundled
 from hiermem.cli.options import shown
-from hiermem.cli.output import print_json
+from hiermem.cli.output import result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
 from hiermem.cli.tree_view import GUTTER, Bar, Strip, bars_of, representation
+from hiermem.importers import read_chats
 
 _SESSION = "demo"
 #: The seconds of the animation for all messages and for all summaries.
@@ -41,17 +43,31 @@ _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
-def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
-    """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
+def bundled() -> list[hiermem.Message]:
+    """Return the conversation that ships with the library: five weeks of building one system."""
+    with as_file(files("hiermem.data").joinpath("demo.jsonl")) as path:
+        (conversation,) = read_chats(path, "messages")
+    return list(conversation.messages)
+
+
+def demo(
+    *,
+    budget: Annotated[int, Option(min=1_500, help="The token budget of the context.")] = 8_000,
+    fast: Annotated[bool, Option("--fast", help="Skip the pauses of the animation.")] = False,
+    db: Annotated[
+        str | None, Option(help="Keep the memory in this file; without it, nothing is kept.")
+    ] = None,
+) -> None:
+    """Show append, update, context and search on a bundled conversation."""
     console = out()
-    console.quiet = as_json
+    console.quiet = wants_json()
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
     paced = _animates(console) and not fast
-    with Memory.open(db if db is not None else ":memory:") as memory:
+    with hiermem.Memory.open(db if db is not None else ":memory:") as memory:
         if memory.session(_SESSION).count():
             name = shown(db or "")
-            raise UsageError(
+            raise hiermem.UsageError(
                 f"{name} holds the demo already; look at it with hiermem show --db {name}, "
                 "or choose another file"
             )
@@ -81,11 +97,10 @@ def run(*, budget: int, fast: bool, db: str | None, as_json: bool) -> None:
         recalled = _search(stage, session)
         _move_on(stage, session, context)
     _suggest_next_steps(console, db)
-    if as_json:
-        print_json(_figures(stage, context, recalled))
+    result(_figures(stage, context, recalled), lambda: None)
 
 
-def _figures(stage: _DemoState, context: ContextSelection, recalled: int) -> dict[str, Any]:
+def _figures(stage: _DemoState, context: hiermem.ContextSelection, recalled: int) -> dict[str, Any]:
     """Return what is printed as JSON: the context, and how many details it and others hold."""
     held = comparison.held(stage.script, context, comparison.window_of(stage.tokens, context))
     return {
@@ -117,7 +132,7 @@ class _DemoState:
 
     console: Console
     strip: Strip
-    script: Sequence[Message]
+    script: Sequence[hiermem.Message]
     tokens: list[int] = field(default_factory=list[int])
     bars: list[Bar] = field(default_factory=list[Bar])
 
@@ -169,7 +184,7 @@ class _DemoState:
         lines += [self._line(each) for each in self.script[max(0, now - _LATEST) : now]]
         return Group(*lines)
 
-    def _line(self, message: Message) -> Text:
+    def _line(self, message: hiermem.Message) -> Text:
         when = f"{message.created_at:%d %b %H:%M}" if message.created_at else ""
         speaker = message.name or message.role
         said = message.content if isinstance(message.content, str) else ""
@@ -181,7 +196,7 @@ class _DemoState:
         return line
 
 
-def _append(stage: _DemoState, session: Session, *, paced: bool) -> float:
+def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> float:
     """Append message by message and redraw; return the seconds spent in append."""
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
@@ -211,13 +226,13 @@ def _append(stage: _DemoState, session: Session, *, paced: bool) -> float:
     return spent
 
 
-def _ends_a_day(script: Sequence[Message], number: int) -> bool:
+def _ends_a_day(script: Sequence[hiermem.Message], number: int) -> bool:
     here = script[number].created_at
     after = script[number + 1].created_at if number + 1 < len(script) else None
     return here is None or after is None or here.date() != after.date()
 
 
-def _update(stage: _DemoState, session: Session, *, paced: bool) -> None:
+def _update(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> None:
     """Make the summaries; each bar is filled when its text is made."""
     console = stage.console
     plan = session.update(dry_run=True)
@@ -230,7 +245,7 @@ def _update(stage: _DemoState, session: Session, *, paced: bool) -> None:
             waiting.setdefault(bar.level, []).append(bar.label)
     filled: set[str] = set()
 
-    def draw(progress: UpdateProgress) -> None:
+    def draw(progress: hiermem.UpdateProgress) -> None:
         # Commits come in groups; the bars are filled one by one for the animation.
         for level, (done, _) in sorted(progress.by_level.items()):
             for label in waiting.get(level, [])[:done]:
@@ -259,7 +274,7 @@ def _fill(stage: _DemoState, label: str, live: Live | None, said: str) -> None:
         live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
 
 
-def _show_context(stage: _DemoState, context: ContextSelection) -> None:
+def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
     """Show what the context covers, what it saves, and which details it still holds."""
     console, kept = stage.console, representation(context)
     console.print()
@@ -277,7 +292,7 @@ def _show_context(stage: _DemoState, context: ContextSelection) -> None:
     console.print(comparison.details(stage.script, context, window))
 
 
-def _search(stage: _DemoState, session: Session) -> int:
+def _search(stage: _DemoState, session: hiermem.Session) -> int:
     """Search for a question; return how many details are recalled by their description."""
     console = stage.console
     # The first search builds the index and is not timed.
@@ -302,7 +317,7 @@ def _search(stage: _DemoState, session: Session) -> int:
     return found
 
 
-def _move_on(stage: _DemoState, session: Session, before: ContextSelection) -> None:
+def _move_on(stage: _DemoState, session: hiermem.Session, before: hiermem.ContextSelection) -> None:
     """Append the last messages and select again: the beginning of the context is unchanged."""
     session.append(stage.script[-_LATER:])
     after = session.context(max_tokens=before.max_tokens)

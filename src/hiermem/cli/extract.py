@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
-from typing import Any, Final
+from dataclasses import fields
+from typing import Annotated, Any, Final, Literal
 
+import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from hiermem import (
-    ConfigError,
-    Entity,
-    ExtractionOptions,
-    ExtractionProgress,
-    ExtractionReport,
-    Session,
-    TriVector,
-    UsageError,
-    to_graphml,
-    to_mermaid,
-)
-from hiermem.cli.output import progress
-from hiermem.cli.screen import clean, one_line, out, plural
+import hiermem
+from hiermem.cli.options import Caps, Model, OneSession
+from hiermem.cli.output import Code, echo, progress, result, wants_json
+from hiermem.cli.screen import clean, one_line, out, plural, table
 
 #: The number of failures listed one by one.
 _FAILURES: Final = 20
@@ -45,9 +36,9 @@ def errors_in_flags() -> Generator[None]:
     """Replace the names of options by their flags in an error, which is one of usage then."""
     try:
         yield
-    except ConfigError as error:
+    except hiermem.ConfigError as error:
         said = _by_flags(str(error))
-        raise (ConfigError if said == str(error) else UsageError)(said) from None
+        raise (hiermem.ConfigError if said == str(error) else hiermem.UsageError)(said) from None
 
 
 def _by_flags(text: str) -> str:
@@ -56,29 +47,68 @@ def _by_flags(text: str) -> str:
     return text
 
 
-def extracted(
-    session: Session,
-    options: ExtractionOptions,
+def extract(
+    one: OneSession,
     *,
-    max_calls: int | None,
-    max_tokens: int | None,
-    slow: bool,
-) -> ExtractionReport:
-    """Extract a session, with the progress of each phase."""
-    with progress(session.id, "requests", slow=slow) as show:
-        parts: dict[str, tuple[int, int | None]] = {}
-
-        def draw(state: ExtractionProgress) -> None:
-            parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
-            aside = f" ({state.waiting:,} in progress in another run)" if state.waiting else ""
-            show(parts, aside)
-
-        return session.extract(
-            options, on_progress=draw, max_calls=max_calls, max_tokens=max_tokens
+    graph: Annotated[
+        Literal["mermaid", "graphml"] | None,
+        Option(help="Write the graph instead, in this notation."),
+    ] = None,
+    most: Annotated[
+        int, Option(min=1, help="The number of items of each kind that are shown or drawn.")
+    ] = 20,
+    limit: Annotated[int | None, Option(min=1, help="The token limit of one request.")] = None,
+    answer: Annotated[int | None, Option(min=256, help="Tokens reserved for each answer.")] = None,
+    on_failure: Annotated[
+        Literal["abort", "partial"],
+        Option(help="If a chunk fails: no result, or a partial one."),
+    ] = "abort",
+    oversized: Annotated[
+        Literal["fail", "slice"],
+        Option(help="A turn that alone exceeds the limit fails, or is sliced."),
+    ] = "fail",
+    caps: Caps,
+    model: Model,
+) -> None:
+    """Extract a session: a graph of entities, open items, and decisions."""
+    if wants_json() and graph is not None:
+        raise typer.BadParameter("--graph has a notation of its own; omit --json")
+    llm = model.llm()
+    with errors_in_flags(), one.opened(llm) as session:
+        options = model.policy(
+            hiermem.ExtractionOptions,
+            safe_processing_tokens=limit,
+            output_tokens=answer,
+            on_chunk_failure=on_failure,
+            oversized=oversized,
         )
+        with progress(session.id, "requests", slow=llm is not None) as show:
+            parts: dict[str, tuple[int, int | None]] = {}
+
+            def draw(state: hiermem.ExtractionProgress) -> None:
+                parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
+                aside = f" ({state.waiting:,} in progress in another run)" if state.waiting else ""
+                show(parts, aside)
+
+            report = session.extract(options, on_progress=draw, **vars(caps))
+        if not wants_json():
+            print_failures(report)
+        if graph is None or wants_json():
+            result(report_data(report), lambda: print_table(report, most=most))
+        elif (vector := report.tri_vector) is not None:
+            draws = (
+                hiermem.to_mermaid(vector, most=most)
+                if graph == "mermaid"
+                else hiermem.to_graphml(vector)
+            )
+            echo(clean(draws))
+        if report.stopped:
+            raise typer.Exit(Code.INCOMPLETE)
+        if report.outcome == "error":
+            raise typer.Exit(Code.ERROR)
 
 
-def print_failures(report: ExtractionReport) -> None:
+def print_failures(report: hiermem.ExtractionReport) -> None:
     """Print on standard error which chunks failed and why, and what ended the run."""
     console = out(error=True)
     for failure in report.failures[:_FAILURES]:
@@ -107,7 +137,7 @@ def print_failures(report: ExtractionReport) -> None:
         console.print(f"stopped by {report.stopped}; extract again to continue", soft_wrap=True)
 
 
-def report_data(report: ExtractionReport) -> dict[str, Any]:
+def report_data(report: hiermem.ExtractionReport) -> dict[str, Any]:
     """Return the complete report and result."""
     vector = report.tri_vector
     value: dict[str, Any] = {
@@ -120,20 +150,15 @@ def report_data(report: ExtractionReport) -> dict[str, Any]:
         "tokens_in": report.tokens_in,
         "tokens_out": report.tokens_out,
         "reused": report.reused,
-        "map": asdict(report.map),
-        "reduce": asdict(report.reduce),
-        "chunks": [asdict(chunk) for chunk in report.chunks],
-        "failures": [asdict(failure) for failure in report.failures],
+        "map": report.map,
+        "reduce": report.reduce,
+        "chunks": report.chunks,
+        "failures": report.failures,
         "tri_vector": vector.model_dump(mode="json") if vector else None,
     }
 
 
-def as_graph(vector: TriVector, form: str, *, most: int) -> str:
-    """Return the graph in one of the two notations."""
-    return clean(to_mermaid(vector, most=most) if form == "mermaid" else to_graphml(vector))
-
-
-def print_table(report: ExtractionReport, *, most: int) -> None:
+def print_table(report: hiermem.ExtractionReport, *, most: int) -> None:
     """Print the result as text: the summary, then each vector."""
     console = out()
     console.print(_head(report))
@@ -143,9 +168,35 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     parts: list[RenderableType] = [Text(), Text(clean(vector.summary)), Text()]
     if vector.namespace:
         parts += [Text("Features: " + ", ".join(map(clean, vector.namespace[:most]))), Text()]
-    parts += [_entities(vector.entities, most), Text()]
+    entities = table(
+        (
+            {
+                "name": each.name,
+                "type": each.type,
+                "mentions": len(each.provenance),
+                "description": one_line(each.description, 60),
+            }
+            for each in vector.entities[:most]
+        ),
+        title=_title("Entities", len(vector.entities), most),
+        boxed=True,
+    )
+    relations = table(
+        (
+            {
+                "source": each.source.name,
+                "relation": each.relation,
+                "target": each.target.name,
+                "weight": f"{each.weight:.2f}",
+            }
+            for each in vector.relations[:most]
+        ),
+        title=_title("Relations", len(vector.relations), most),
+        boxed=True,
+    )
+    parts += [entities, Text()]
     if vector.relations:
-        parts += [_relations(vector, most), Text()]
+        parts += [relations, Text()]
     # The newest first: later statements supersede earlier ones, and a cut drops the oldest.
     newest = vector.deltas[::-1]
     deltas = [each for each in newest if each.open] + [each for each in newest if not each.open]
@@ -163,7 +214,7 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     console.print(Group(*parts))
 
 
-def _head(report: ExtractionReport) -> Text:
+def _head(report: hiermem.ExtractionReport) -> Text:
     done = f"{clean(report.session_id)}: {report.outcome}"
     text = Text(done, style="bold")
     reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""
@@ -181,28 +232,6 @@ def _head(report: ExtractionReport) -> Text:
     if report.tokens:
         text.append(f", {report.tokens_in:,} tokens in, {report.tokens_out:,} out", "not bold")
     return text
-
-
-def _entities(entities: Sequence[Entity], most: int) -> Table:
-    table = Table(title=_title("Entities", len(entities), most), title_justify="left")
-    for name in ("name", "type", "mentions", "description"):
-        table.add_column(name, overflow="fold" if name == "name" else "ellipsis")
-    for each in entities[:most]:
-        said = one_line(clean(each.description), 60)
-        table.add_row(clean(each.name), each.type, str(len(each.provenance)), said)
-    return table
-
-
-def _relations(vector: TriVector, most: int) -> Table:
-    table = Table(title=_title("Relations", len(vector.relations), most), title_justify="left")
-    for name in ("source", "relation", "target", "weight"):
-        table.add_column(name, overflow="fold")
-    for each in vector.relations[:most]:
-        table.add_row(
-            clean(each.source.name), clean(each.relation), clean(each.target.name),
-            f"{each.weight:.2f}",
-        )  # fmt: skip
-    return table
 
 
 def _listed(title: str, lines: Sequence[str], most: int) -> list[RenderableType]:

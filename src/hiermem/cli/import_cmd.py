@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import DB, Db, Tenant, shown
-from hiermem.cli.output import Json, hint, print_json, progress
+from hiermem.cli.options import Place, shown
+from hiermem.cli.output import hint, progress, result, wants_json
 from hiermem.cli.screen import clean, date_range, out, plural
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
-app = typer.Typer()
 #: The speakers that are named.
 _SPEAKERS = 12
 
@@ -35,102 +35,81 @@ def _known(name: str | None) -> str | None:
     return name
 
 
-class Branches(StrEnum):
-    """What becomes of branches that are not current."""
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of chats, and how it is read."""
 
-    forks = "forks"
-    skip = "skip"
+    file: Annotated[Path, Argument(help="The file, folder or zip archive.", exists=True)]
+    form: Annotated[
+        str | None,
+        Option(
+            "--format", callback=_known,
+            help=f"The file's format, recognised by default: {_FORMATS}.",
+        ),
+    ] = None  # fmt: skip
+    assistant: Annotated[
+        list[str] | None, Option(help="A speaker who is the assistant; may be repeated.")
+    ] = None
+    speaker: Annotated[
+        list[str] | None, Option(help="A speaker of a plain transcript; name all or none.")
+    ] = None
+    timezone: Annotated[
+        str | None,
+        Option(help="The zone of times that name none, such as Europe/Berlin; UTC by default."),
+    ] = None
 
-
-class Dates(StrEnum):
-    """The order of day, month and year."""
-
-    dmy = "dmy"
-    mdy = "mdy"
-    ymd = "ymd"
-
-
-File = Annotated[Path, typer.Argument(help="The file, folder or zip archive.", exists=True)]
-Assistant = Annotated[
-    list[str] | None,
-    typer.Option("--assistant", help="A speaker who is the assistant; may be repeated."),
-]
-Speaker = Annotated[
-    list[str] | None,
-    typer.Option("--speaker", help="A speaker of a plain transcript; name all or none."),
-]
-NamedFormat = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        callback=_known,
-        help=f"The file's format, recognised by default: {_FORMATS}.",
-    ),
-]
-Timezone = Annotated[
-    str | None,
-    typer.Option(help="The zone of times that name none, such as Europe/Berlin; UTC by default."),
-]
-
-
-@app.command(name="import")
-def import_command(
-    file: File,
-    *,
-    db: Db = DB,
-    tenant: Tenant = "default",
-    form: NamedFormat = None,
-    branches: Annotated[
-        Branches, typer.Option(help="Make forks of branches that are not current, or skip them.")
-    ] = Branches.forks,
-    assistant: Assistant = None,
-    speaker: Speaker = None,
-    timezone: Timezone = None,
-    dates: Annotated[
-        Dates | None,
-        typer.Option(help="The order of day and month in a WhatsApp chat; guessed by default."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the file holds; write nothing.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Import chats: a session for each conversation. A newer export adds what is new."""
-
-    def read() -> Iterator[Conversation]:
+    def read(
+        self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None
+    ) -> Iterator[Conversation]:
+        """Read the conversations of the file."""
         return read_chats(
-            file,
-            form,
-            branches=branches.value,
-            assistants=assistant or (),
-            speakers=speaker or (),
-            timezone=timezone,
-            dates=None if dates is None else dates.value,
+            self.file,
+            self.form,
+            branches=branches,
+            assistants=self.assistant or (),
+            speakers=self.speaker or (),
+            timezone=self.timezone,
+            dates=dates,
         )
 
-    found = _surveyed(read, file)
-    if not as_json:
+
+def import_chats(
+    source: File,
+    place: Place,
+    *,
+    branches: Annotated[
+        Literal["forks", "skip"],
+        Option(help="Make forks of branches that are not current, or skip them."),
+    ] = "forks",
+    dates: Annotated[
+        Literal["dmy", "mdy", "ymd"] | None,
+        Option(help="The order of day and month in a WhatsApp chat; guessed by default."),
+    ] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Say what the file holds; write nothing.")
+    ] = False,
+) -> None:
+    """Import chats: a session for each conversation. A newer export adds what is new."""
+    read = partial(source.read, branches, dates)
+    found = _surveyed(read, source.file)
+    if not wants_json():
         _print_survey(found)
     if dry_run:
-        if as_json:
-            print_json({"found": asdict(found), "imported": None})
+        result({"found": found, "imported": None}, lambda: None)
         return
-    with Memory.open(db, tenant=tenant) as memory:
-        report = _imported(memory, read(), found, file)
+    with place.made() as memory:
+        report = _imported(memory, read(), found, source.file)
         names = [record.id for record in memory.sessions(limit=2)]
-    if as_json:
-        print_json({"found": asdict(found), "imported": asdict(report)})
-        return
-    _print_report(report)
+    result({"found": found, "imported": report}, lambda: _print_report(report))
     if report.new:
-        _suggest(db, tenant, names)
+        _suggest(place, names)
 
 
-def _suggest(db: str, tenant: str, sessions: list[str]) -> None:
+def _suggest(place: Place, sessions: list[str]) -> None:
     """Print the commands that come next; ``sessions`` are the first two of the memory."""
-    of = f"--db {shown(db)}" + (
-        "" if tenant == "default" else f" --tenant {shlex.quote(clean(tenant))}"
-    )
+    of = f"--db {shown(place.db)}"
+    if place.tenant != "default":
+        of += f" --tenant {shlex.quote(clean(place.tenant))}"
     many = len(sessions) > 1
     chosen = " --session ID" if many else ""
     hint("Next:")
@@ -140,55 +119,44 @@ def _suggest(db: str, tenant: str, sessions: list[str]) -> None:
     hint(f"  hiermem context {of}{chosen}")
 
 
-@app.command()
 def ingest(
-    file: File,
+    source: File,
+    place: Place,
     *,
-    db: Db = DB,
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="The session; the file's name by default.")
+        str | None, Option("--session", "-s", help="The session; the file's name by default.")
     ] = None,
-    tenant: Tenant = "default",
-    title: Annotated[str | None, typer.Option(help="The title of the conversation.")] = None,
-    assistant: Assistant = None,
-    speaker: Speaker = None,
-    form: NamedFormat = None,
-    timezone: Timezone = None,
-    as_json: Json = False,
+    title: Annotated[str | None, Option(help="The title of the conversation.")] = None,
 ) -> None:
     """Append one conversation to a session. A repeated call appends only new messages."""
+    file, name = source.file, session or source.file.stem
 
     def read() -> Iterator[Conversation]:
-        found = read_chats(
-            file,
-            form,
-            branches="skip",
-            assistants=assistant or (),
-            speakers=speaker or (),
-            timezone=timezone,
-        )
-        for number, each in enumerate(found):
+        for number, each in enumerate(source.read("skip")):
             if number:
                 raise UsageError(
                     f"{file.name} holds several conversations; 'hiermem import' makes a session of "
                     "each"
                 )
-            yield replace(each, id=session or file.stem, title=title or each.title, branching=False)
+            yield replace(each, id=name, title=title or each.title, branching=False)
 
     found = _surveyed(read, file)
-    with Memory.open(db, tenant=tenant) as memory:
+    with place.made() as memory:
         report = _imported(memory, read(), found, file)
-        status = memory.session(session or file.stem).status()
-    if as_json:
-        data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
-        print_json({**data, "found": asdict(found), "imported": asdict(report)})
-        return
+        status = memory.session(name).status()
     sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
-    _line(
+    data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
+    result(
+        {**data, "found": found, "imported": report},
         f"{plural(found.messages, 'message')} read, {report.new:,} new; session "
-        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}."
+        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}.",
     )
-    _print_notes(found, report)
+    for text in _differences(report):
+        hint(text)
+    if found.undated:
+        hint("Note: no times in the file; its messages get the time of their import.")
+    for what, count in found.notes.items():
+        hint(f"Note: {clean(what)}: {count:,}.")
 
 
 def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:
@@ -217,9 +185,9 @@ def _imported(
 
 
 def _print_survey(found: Survey) -> None:
-    branches = f" and {plural(found.branches, 'further branch', 'further branches')}" if (
-        found.branches
-    ) else ""  # fmt: skip
+    branches = ""
+    if found.branches:
+        branches = f" and {plural(found.branches, 'further branch', 'further branches')}"
     _line(
         f"{', '.join(found.formats)}: {plural(found.conversations, 'conversation')}{branches}, "
         f"{plural(found.messages, 'message')}, {_span(found.since, found.until)}."
@@ -262,16 +230,6 @@ def _differences(report: ImportReport) -> Iterator[str]:
             f"Note: session {clean(name)!r} held messages before, none of which are in the file; "
             "the new ones follow them."
         )
-
-
-def _print_notes(found: Survey, report: ImportReport) -> None:
-    """Print on standard error what ``ingest`` has to say beside its result."""
-    for text in _differences(report):
-        hint(text)
-    if found.undated:
-        hint("Note: no times in the file; its messages get the time of their import.")
-    for what, count in found.notes.items():
-        hint(f"Note: {clean(what)}: {count:,}.")
 
 
 def _line(text: str) -> None:

@@ -14,28 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from datetime import datetime
 from enum import IntEnum
 from types import FrameType
-from typing import Annotated, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import typer
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typer.core import TyperGroup
 
 import hiermem
-from hiermem import (
-    BatchReport,
-    BudgetTooSmallError,
-    HiermemError,
-    UpdateReport,
-    UsageError,
-    WorkerStatus,
-)
 from hiermem.cli.screen import clean, out, silence
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program.")]
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
 #: Seconds between two lines of progress.
@@ -53,7 +45,7 @@ class Code(IntEnum):
     INCOMPLETE = 3
 
 
-def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
+def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus) -> Code:
     """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
 
     Where all that it tried failed, it says what a stop says: try again.
@@ -61,18 +53,28 @@ def exit_code(report: UpdateReport | BatchReport | WorkerStatus) -> Code:
     made = report.made + report.reused
     if report.stopped is not None or (report.failed and not made + report.degraded):
         return Code.INCOMPLETE
-    if isinstance(report, WorkerStatus):
+    if isinstance(report, hiermem.WorkerStatus):
         broken = report.resting > 0 and report.last_error is not None  # of a session's turn
     else:
-        broken = isinstance(report, BatchReport) and bool(report.failures)
+        broken = isinstance(report, hiermem.BatchReport) and bool(report.failures)
     failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
     return Code.ERROR if failed else Code.DONE
 
 
-class _Stderr:
-    """How standard error is written: ``json`` is set by each command line."""
+class _Written:
+    """How the output is written: ``json`` is set by each command line."""
 
     json = False
+
+
+def choose(*, as_json: bool) -> None:
+    """Say whether results, progress and errors are JSON from now on."""
+    _Written.json = as_json
+
+
+def wants_json() -> bool:
+    """Return whether the result is wanted as JSON."""
+    return _Written.json
 
 
 class Commands(TyperGroup):
@@ -80,7 +82,7 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look for --json in the whole line, because an error in it is to be JSON already."""
-        _Stderr.json = "--json" in (args[: args.index("--")] if "--" in args else args)
+        _Written.json = "--json" in (args[: args.index("--")] if "--" in args else args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -91,6 +93,19 @@ class Commands(TyperGroup):
 
 # ---------------------------------------------------------------------------------------------
 # Results and hints
+
+
+def result(data: object, text: RenderableType | Callable[[], None], *, whole: bool = False) -> None:
+    """Print the result of a command: ``data`` as JSON with --json, and ``text`` otherwise.
+
+    ``text`` may be a function that prints. With ``whole``, no line of a table is wrapped in a file.
+    """
+    if _Written.json:
+        print_json(data)
+    elif callable(text):
+        text()
+    else:
+        out(whole=whole).print(text, soft_wrap=isinstance(text, str))
 
 
 def print_json(value: object) -> None:
@@ -115,21 +130,22 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     >>> to_json({"red": "\x1b[31m"})
     '{"red": "\\u001b[31m"}'
     """
-    data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     plain = not (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
-    text = json.dumps(data, ensure_ascii=plain, indent=indent, default=_plain)
+    text = json.dumps(value, ensure_ascii=plain, indent=indent, default=_plain)
     for char in {char for char in set(text) if clean(char) != char}:
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else asdict(value)
 
 
 def hint(text: str) -> None:
     """Print a line on standard error that is no part of the result; nothing with --json."""
-    if not _Stderr.json:
+    if not _Written.json:
         out(error=True).print(text, soft_wrap=True)
 
 
@@ -141,7 +157,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Pass --yes to confirm; there is no terminal to ask on")
+        raise hiermem.UsageError(
+            f"{question} Pass --yes to confirm; there is no terminal to ask on"
+        )
     if not typer.confirm(question, err=True):
         hint("nothing was done")
         raise typer.Exit(Code.ERROR)
@@ -180,7 +198,7 @@ def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowPr
         if console.is_terminal or time.monotonic() < due or not (sum(totals) or done):
             return
         due = time.monotonic() + _QUIET
-        if _Stderr.json:
+        if _Written.json:
             state = {"subject": subject, "unit": unit, "done": done, "total": sum(totals) or None}
             echo(to_json({"progress": state}) + "\n", error=True)
         else:
@@ -222,7 +240,7 @@ def _termination() -> Generator[None]:
 def _quiet_log() -> Generator[None]:
     """With --json, keep the log's warnings from standard error, where each line is JSON."""
     log, handler = logging.getLogger(hiermem.__name__), logging.NullHandler()
-    if _Stderr.json:
+    if _Written.json:
         log.addHandler(handler)
     try:
         yield
@@ -240,27 +258,27 @@ def _reported_errors() -> Generator[None]:
         number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
         again = "what was made is kept, and the same command continues"
         _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
-    except BudgetTooSmallError as error:
+    except hiermem.BudgetTooSmallError as error:
         text = (
             f"{error.budget:,} tokens are too few for this session; it needs at least "
             f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
         )
         _fail(type(error).__name__, text, Code.ERROR)
-    except (HiermemError, OSError) as error:
+    except (hiermem.HiermemError, OSError) as error:
         # Subclasses of UsageError are about what a file or a session holds.
-        code = Code.USAGE if type(error) is UsageError else Code.ERROR
+        code = Code.USAGE if type(error) is hiermem.UsageError else Code.ERROR
         retryable = getattr(error, "retryable", False)
         again = " Trying again may help." if retryable else ""
         _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
     except _Misuse as error:
-        if not _Stderr.json:
+        if not _Written.json:
             raise
         _fail("UsageError", error.format_message(), Code.USAGE)
 
 
 def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:
     flat = " ".join(clean(text).split())
-    if _Stderr.json:
+    if _Written.json:
         error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
         echo(to_json({"error": error}) + "\n", error=True)
     elif code > Code.INCOMPLETE:

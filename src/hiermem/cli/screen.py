@@ -10,10 +10,12 @@ import io
 import os
 import sys
 import unicodedata
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import IO
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 #: What becomes of degraded summaries.
@@ -124,6 +126,42 @@ def print_indented(console: Console, text: Text, indent: int) -> None:
     for line in text.wrap(console, console.width - indent):
         line.rstrip()
         console.print(Text(" " * indent).append(line), soft_wrap=True)
+
+
+def table(
+    rows: Iterable[Mapping[str, str | int | Text]],
+    *,
+    left: Container[str] | None = None,
+    title: str | None = None,
+    boxed: bool = False,
+) -> Table:
+    """Return a table of rows, each of which has its cells by the names of the columns.
+
+    Texts are cleaned. Columns are justified right that are not in ``left``, by default none. In a
+    table without a box, the first column is never wrapped, so that ids can be copied.
+    """
+
+    def shown(cell: str | int | Text) -> str | Text:
+        if isinstance(cell, Text):
+            return cell
+        return f"{cell:,}" if isinstance(cell, int) else clean(cell)
+
+    found = [{name: shown(cell) for name, cell in row.items()} for row in rows]
+    made = Table(title=title, title_justify="left")
+    if not boxed:
+        made.box, made.pad_edge, made.header_style = None, False, "bright_black"
+    for number, name in enumerate(found[0] if found else ()):
+        whole = not boxed and not number
+        made.add_column(
+            name,
+            justify="left" if left is None or name in left else "right",
+            overflow="fold",
+            no_wrap=whole,
+            min_width=max(len(row[name]) for row in found) if whole else None,
+        )
+    for row in found:
+        made.add_row(*row.values())
+    return made
 
 
 def replace_unencodable() -> None:

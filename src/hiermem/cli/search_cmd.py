@@ -9,49 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.options import DB, Db, SessionId, Tenant, open_existing, session_of
-from hiermem.cli.output import Json, echo, hint, print_json
+from hiermem.cli.options import OneSession, session_of
+from hiermem.cli.output import echo, hint, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.tree_view import level_style
-
-app = typer.Typer()
 
 _MATCH = "bold reverse"
 #: The number of characters of a hit that are shown, and how many of them precede the first match.
 _SHOWN, _BEFORE = 280, 60
 _INDENT = 2
-
-
-class Format(StrEnum):
-    """The format of a context."""
-
-    text = "text"
-    openai = "openai"
-    anthropic = "anthropic"
-
-
-class Recipe(StrEnum):
-    """The strategy that selects a context."""
-
-    cut = "cut"
-    layered = "layered"
-
-
-class Mix(StrEnum):
-    """The profiles that the library ships."""
-
-    code_reviewer = "code-reviewer"
-    documentation = "documentation"
+#: The profiles that the library ships.
+_PROFILES = {
+    "code-reviewer": ContextProfile.code_reviewer,
+    "documentation": ContextProfile.documentation,
+}
 
 
 class Role(StrEnum):
-    """The role of a message."""
+    """The role of a message; of a ``Literal``, an option takes only one."""
 
     user = "user"
     assistant = "assistant"
@@ -59,70 +41,65 @@ class Role(StrEnum):
     tool = "tool"
 
 
-@app.command()
 def context(
+    one: OneSession,
     *,
-    db: Db = DB,
-    session: SessionId = None,
-    tenant: Tenant = "default",
-    max_tokens: Annotated[int, typer.Option(min=1, help="The budget.")] = 8_000,
+    max_tokens: Annotated[int, Option(min=1, help="The budget.")] = 8_000,
     query: Annotated[
-        str | None, typer.Option("--query", "-q", help="Append what answers this question.")
+        str | None, Option("--query", "-q", help="Append what answers this question.")
     ] = None,
     recall_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens for the answer; 0.4 of the budget by default.")
+        int | None, Option(min=0, help="Tokens for the answer; 0.4 of the budget by default.")
     ] = None,
     profile: Annotated[
-        Mix | None, typer.Option(help="The kind of agent that the context is for.")
+        Literal["code-reviewer", "documentation"] | None,
+        Option(help="The kind of agent that the context is for."),
     ] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="Plain text, or a provider's JSON.")
-    ] = Format.text,
-    strategy: Annotated[Recipe, typer.Option(help="How the context is selected.")] = Recipe.cut,
-    system: Annotated[
-        str | None, typer.Option(help="A system prompt that precedes the context.")
-    ] = None,
+        Literal["text", "openai", "anthropic"],
+        Option("--format", help="Plain text, or a provider's JSON."),
+    ] = "text",
+    strategy: Annotated[
+        Literal["cut", "layered"], Option(help="How the context is selected.")
+    ] = "cut",
+    system: Annotated[str | None, Option(help="A system prompt that precedes the context.")] = None,
     allow_omission: Annotated[
-        bool, typer.Option("--allow-omission", help="List what does not fit instead of failing.")
+        bool, Option("--allow-omission", help="List what does not fit instead of failing.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Describe the context instead of printing it.")
+        bool, Option("--explain", help="Describe the context instead of printing it.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Print a context of the whole session that fits a token budget."""
-    with open_existing(db, tenant) as memory:
-        selection = session_of(memory, session).context(
+    with one.opened() as session:
+        selection = session.context(
             max_tokens,
             query=query,
             recall_tokens=recall_tokens,
             system=system,
-            profile=None if profile is None else _profile(profile),
-            strategy=strategy.value,
+            profile=None if profile is None else _PROFILES[profile](),
+            strategy=strategy,
             allow_omission=allow_omission,
         )
-        if as_json:
-            print_json(_context_data(selection, form))
-        elif explain:
-            echo(clean(selection.explain()) + "\n")
-            _print_recalled(selection, query or "")
-        elif form is not Format.text:
-            print_json(_prompt(selection, form))
-        elif query is not None and out().is_terminal:
-            _print_marked(selection, query)
-        else:
-            echo(clean(selection.to_text()) + "\n")
+    prompt: Any = selection.to_text()
+    if form != "text":
+        prompt = selection.to_openai() if form == "openai" else selection.to_anthropic()
+    if wants_json():
+        print_json({**_context_data(selection), "prompt": prompt})
+    elif explain:
+        echo(clean(selection.explain()) + "\n")
+        for hit in selection.evidence or ():
+            print_hit(hit, query or "")
+    elif form != "text":
+        print_json(prompt)
+    elif query is not None and out().is_terminal:
+        _print_marked(selection, query)
+    else:
+        echo(clean(prompt) + "\n")
 
 
-def _prompt(selection: ContextSelection, form: Format) -> object:
-    """Return a context in one of the formats."""
-    if form is Format.text:
-        return selection.to_text()
-    return selection.to_openai() if form is Format.openai else selection.to_anthropic()
-
-
-def _context_data(selection: ContextSelection, form: Format) -> dict[str, Any]:
-    """Return what is printed of a context as JSON: its figures and its blocks, and the prompt."""
+def _context_data(selection: ContextSelection) -> dict[str, Any]:
+    """Return what is printed of a context as JSON beside the prompt: its figures and its blocks."""
     return {
         "session_id": selection.session_id,
         "max_tokens": selection.max_tokens,
@@ -141,20 +118,7 @@ def _context_data(selection: ContextSelection, form: Format) -> dict[str, Any]:
             }
             for each in selection.blocks
         ],
-        "prompt": _prompt(selection, form),
     }
-
-
-def _profile(mix: Mix) -> ContextProfile:
-    if mix is Mix.code_reviewer:
-        return ContextProfile.code_reviewer()
-    return ContextProfile.documentation()
-
-
-def _print_recalled(selection: ContextSelection, query: str) -> None:
-    """List the recalled hits, with the matched words marked."""
-    for hit in selection.evidence or ():
-        print_hit(hit, query)
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:
@@ -168,90 +132,74 @@ def _print_marked(selection: ContextSelection, query: str) -> None:
     console.print(_styled(tail, query), soft_wrap=True)
 
 
-@app.command()
 def search(
-    query: Annotated[str, typer.Argument(help="The question, in plain words.")],
+    query: Annotated[str, Argument(help="The question, in plain words.")],
+    one: OneSession,
     *,
-    db: Db = DB,
-    session: SessionId = None,
-    tenant: Tenant = "default",
     everywhere: Annotated[
-        bool, typer.Option("--all", "-a", help="Search the messages of all sessions.")
+        bool, Option("--all", "-a", help="Search the messages of all sessions.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
     level: Annotated[
-        list[int] | None,
-        typer.Option(min=0, help="Only this level, 0 for messages; may be repeated."),
+        list[int] | None, Option(min=0, help="Only this level, 0 for messages; may be repeated.")
     ] = None,
     role: Annotated[
-        list[Role] | None, typer.Option(help="Only messages of this role; may be repeated.")
+        list[Role] | None, Option(help="Only messages of this role; may be repeated.")
     ] = None,
-    thread: Annotated[
-        list[str] | None, typer.Option(help="Only this thread; may be repeated.")
-    ] = None,
+    thread: Annotated[list[str] | None, Option(help="Only this thread; may be repeated.")] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only what has this tag; may be repeated.")
+        list[str] | None, Option(help="Only what has this tag; may be repeated.")
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option(help="Only what names this entity; may be repeated.")
+        list[str] | None, Option(help="Only what names this entity; may be repeated.")
     ] = None,
-    since: Annotated[
-        datetime | None, typer.Option(help="Only from this day or time, in UTC.")
-    ] = None,
-    until: Annotated[
-        datetime | None, typer.Option(help="Only before this day or time, in UTC.")
-    ] = None,
+    since: Annotated[datetime | None, Option(help="Only from this day or time, in UTC.")] = None,
+    until: Annotated[datetime | None, Option(help="Only before this day or time, in UTC.")] = None,
     tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Print verbatim messages that fit this many tokens instead."),
+        int | None, Option(min=1, help="Print verbatim messages that fit this many tokens instead.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Find messages and summaries that answer a question, best first."""
-    if everywhere and (session or level or tag):
+    if everywhere and (one.session or level or tag):
         raise typer.BadParameter(
             "--all searches messages of all sessions; omit --session, --level and --tag"
         )
-    with open_existing(db, tenant) as memory:
-        one = None if everywhere else session_of(memory, session)
-        target = one or memory
-        # An omitted option is an empty list, which as a filter would match nothing.
-        filters: dict[str, Any] = {
-            "roles": [each.value for each in role] if role else None,
-            "threads": thread or None,
-            "entities": entity or None,
-            "since": since and since.replace(tzinfo=UTC),
-            "until": until and until.replace(tzinfo=UTC),
-        }
-        if one:
-            filters["tags"] = tag or None
-        more: dict[str, Any] = {}
+    if tokens is not None and level:
+        raise typer.BadParameter("--tokens returns messages only; omit --level")
+    # An omitted option is an empty list, which as a filter would match nothing.
+    filters: dict[str, Any] = {
+        "roles": [each.value for each in role or ()],
+        "threads": thread,
+        "entities": entity,
+        "since": since and since.replace(tzinfo=UTC),
+        "until": until and until.replace(tzinfo=UTC),
+        "tags": tag,
+        "levels": level,
+    }
+    given = {name: value for name, value in filters.items() if value}
+    more: dict[str, Any] = {}
+    with one.open() as memory:
+        session = None if everywhere else session_of(memory, one.session)
+        target = session or memory
         if tokens is not None:
-            if level:
-                raise typer.BadParameter("--tokens returns messages only; omit --level")
-            found = target.recall(query, tokens, **filters)
-            if not as_json:
-                _print_text(found.text, query)
+            found = target.recall(query, tokens, **given)
+            if not wants_json():
+                console = out()
+                text = _styled(clean(found.text), query)
+                console.print(text, soft_wrap=not console.is_terminal)
                 return
             more = {"total_tokens": found.total_tokens, "text": found.text}
             hits: Sequence[Hit] = found.hits
         else:
-            if one:
-                filters["levels"] = level or None
-            hits = target.search(query, limit, **filters)
-        if as_json:
-            data = [_as_data(hit, query) for hit in hits]
-            print_json({"session_id": one and one.id, "hits": data, **more})
-            return
-        for hit in hits:
-            print_hit(hit, query, of_session=everywhere)
-        if not hits:
-            hint("Nothing found.")
-
-
-def _print_text(text: str, query: str) -> None:
-    console = out()
-    console.print(_styled(clean(text), query), soft_wrap=not console.is_terminal)
+            hits = target.search(query, limit, **given)
+    if wants_json():
+        data = [_as_data(hit, query) for hit in hits]
+        print_json({"session_id": session and session.id, "hits": data, **more})
+        return
+    for hit in hits:
+        print_hit(hit, query, of_session=everywhere)
+    if not hits:
+        hint("Nothing found.")
 
 
 def print_hit(hit: Hit, query: str, *, of_session: bool = False) -> None:

@@ -6,86 +6,56 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime
-from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
+from typer import Argument, Option
 
-from hiermem import (
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Memory,
-    Message,
-    Session,
-    SessionRecord,
-    StoredMessage,
-    TextPart,
-    UsageError,
+import hiermem
+from hiermem.cli.options import Forks, OneSession, Place, Yes, named_session, sessions_of
+from hiermem.cli.output import (
+    confirm,
+    echo,
+    hint,
+    print_json,
+    progress,
+    result,
+    to_json,
+    wants_json,
 )
-from hiermem.cli.options import (
-    DB,
-    Db,
-    Forks,
-    SessionId,
-    Tenant,
-    Yes,
-    named_session,
-    open_existing,
-    session_of,
-)
-from hiermem.cli.output import Json, confirm, echo, hint, print_json, progress, to_json
 from hiermem.cli.screen import clean, date_range, out, plural
 from hiermem.cli.tables import print_receipt
 
-app = typer.Typer()
-
-#: The number of messages, or of sessions, that are read at once.
+#: The number of messages that are read at once.
 _PAGE = 1_000
 
-
-class Order(StrEnum):
-    """The order of a list of sessions."""
-
-    created = "created"
-    last_activity = "last_activity"
+SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
 
-class Notation(StrEnum):
-    """The format of an export."""
-
-    jsonl = "jsonl"
-    markdown = "markdown"
-
-
-@app.command()
 def sessions(
+    place: Place,
     *,
-    db: Db = DB,
-    tenant: Tenant = "default",
     metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", metavar="KEY=VALUE", help="Only sessions labelled so."),
+        list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
     ] = None,
     order: Annotated[
-        Order, typer.Option("--order", help="Oldest first, or the last appended to first.")
-    ] = Order.created,
+        Literal["created", "last_activity"],
+        Option(help="Oldest first, or the last appended to first."),
+    ] = "created",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="The number of sessions; all by default.")
+        int | None, Option(min=1, help="The number of sessions; all by default.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """List the sessions, one per line."""
     labels = _labels(metadata or [])
-    with open_existing(db, tenant) as memory:
-        found = _listed(memory, labels, order=order, limit=limit)
-        if as_json:
+    with place.open() as memory:
+        found = islice(sessions_of(memory, metadata=labels or None, order_by=order), limit)
+        if wants_json():
             print_json({"sessions": [_data(record) for record in found]})
             return
-        console = out()
         empty = True
         for record in found:
             empty = False
@@ -93,7 +63,7 @@ def sessions(
             days = f", {date_range(*_times(memory, record))}" if record.messages else ""
             forked = f", a fork of {clean(record.forked_from)}" if record.forked_from else ""
             state = ", closed" if record.closed else ""
-            console.print(
+            out().print(
                 f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{days}"
                 f"{forked}{state}",
                 soft_wrap=True,
@@ -102,7 +72,7 @@ def sessions(
             hint("no session is labelled so" if labels else "no sessions yet")
 
 
-def _times(memory: Memory, record: SessionRecord) -> list[datetime]:
+def _times(memory: hiermem.Memory, record: hiermem.SessionRecord) -> list[datetime]:
     """Return the times of a session's first and last message; it may have been made later."""
     session, last = memory.session(record.id), record.messages - 1
     return [session.messages(at, at + 1)[0].created_at for at in (0, last)]
@@ -119,25 +89,7 @@ def _labels(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _listed(
-    memory: Memory, labels: dict[str, str], *, order: Order, limit: int | None
-) -> Iterator[SessionRecord]:
-    """Yield the records of sessions, read page by page."""
-    last, left = None, limit
-    while left is None or left:
-        page = memory.sessions(
-            after=last,
-            limit=_PAGE if left is None else min(left, _PAGE),
-            metadata=labels or None,
-            order_by=order.value,
-        )
-        if not page:
-            return
-        yield from page
-        last, left = page[-1].id, None if left is None else left - len(page)
-
-
-def _data(record: SessionRecord) -> dict[str, Any]:
+def _data(record: hiermem.SessionRecord) -> dict[str, Any]:
     """Return what is printed of a session as JSON."""
     return {
         "id": record.id,
@@ -152,91 +104,75 @@ def _data(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-@app.command()
 def instructions(
+    one: OneSession,
     *,
-    db: Db = DB,
-    session: SessionId = None,
-    tenant: Tenant = "default",
-    drop: Annotated[
-        str | None, typer.Option("--drop", metavar="ID", help="Withdraw this one.")
-    ] = None,
-    as_json: Json = False,
+    drop: Annotated[str | None, Option(metavar="ID", help="Withdraw this one.")] = None,
 ) -> None:
     """List the standing instructions and preferences of a session's users, or withdraw one."""
-    with open_existing(db, tenant) as memory:
-        opened = session_of(memory, session)
-        found = opened.instructions() if drop is None else (opened.drop_instruction(drop),)
-    if as_json:
-        print_json({"instructions": [asdict(one) for one in found]})
-        return
-    for one in found:
-        newer = f" (now {one.superseded_by})" if one.superseded_by else ""
-        gone = " (dropped)" if drop is not None else ""
-        out().print(
-            f"{one.id}: {date_range(one.since, one.since)}, {clean(one.speaker)}: "
-            f"{clean(one.text)}{newer}{gone}",
-            soft_wrap=True,
-        )
-    if not found:
+    with one.opened() as session:
+        found = session.instructions() if drop is None else (session.drop_instruction(drop),)
+    gone = " (dropped)" if drop is not None else ""
+    lines = [
+        f"{each.id}: {date_range(each.since, each.since)}, {clean(each.speaker)}: "
+        f"{clean(each.text)}{f' (now {each.superseded_by})' if each.superseded_by else ''}{gone}"
+        for each in found
+    ]
+    if wants_json() or lines:
+        result({"instructions": found}, "\n".join(lines))
+    else:
         hint("no standing instructions")
 
 
-@app.command()
 def rename(
-    name: Annotated[str, typer.Argument(metavar="SESSION", help="The session.")],
-    title: Annotated[str, typer.Argument(help="Its new title; an empty one removes it.")],
-    *,
-    db: Db = DB,
-    tenant: Tenant = "default",
-    as_json: Json = False,
+    name: SessionName,
+    title: Annotated[str, Argument(help="Its new title; an empty one removes it.")],
+    place: Place,
 ) -> None:
     """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
-    with open_existing(db, tenant) as memory:
+    with place.open() as memory:
         session = named_session(memory, name)
         before = session.status().title
         session.set_title(title or None)
-        if as_json:
-            print_json({"session_id": session.id, "title": title or None, "before": before})
-        else:
-            now = f"is called {clean(title)!r}" if title else "has no title"
-            out().print(f"session {clean(session.id)!r} {now} now", soft_wrap=True)
+        now = f"is called {clean(title)!r}" if title else "has no title"
+        result(
+            {"session_id": session.id, "title": title or None, "before": before},
+            f"session {clean(session.id)!r} {now} now",
+        )
 
 
-@app.command()
 def export(
-    target: Annotated[
-        Path | None, typer.Argument(help="The new file; without it, the export is printed.")
-    ] = None,
+    one: OneSession,
     *,
-    db: Db = DB,
-    session: SessionId = None,
-    tenant: Tenant = "default",
+    target: Annotated[
+        Path | None, Argument(help="The new file; without it, the export is printed.")
+    ] = None,
     form: Annotated[
-        Notation, typer.Option("--format", help="Messages as JSON lines, or text to be read.")
-    ] = Notation.jsonl,
-    as_json: Json = False,
+        Literal["jsonl", "markdown"],
+        Option("--format", help="Messages as JSON lines, or text to be read."),
+    ] = "jsonl",
 ) -> None:
     """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
-    if as_json and target is None:
-        raise UsageError("--json says what was written to a file; name one, or leave --json out")
-    with open_existing(db, tenant) as memory:
-        chosen = session_of(memory, session)
-        count = 0
+    if wants_json() and target is None:
+        raise hiermem.UsageError(
+            "--json says what was written to a file; name one, or leave --json out"
+        )
+    with one.opened() as session:
         if target is None:
-            for text in _exported(chosen, form):
+            for text in _exported(session, form):
                 echo(text)
             return
-        with _new_file(target) as file, progress(chosen.id, "messages") as show:
-            total = chosen.count()
-            for text in _exported(chosen, form):
+        count = 0
+        with _new_file(target) as file, progress(session.id, "messages") as show:
+            total = session.count()
+            for text in _exported(session, form):
                 file.write(text)
                 count += 1
                 show({"messages": (count, total)})
-        if as_json:
-            print_json({"session_id": chosen.id, "file": str(target), "messages": count})
-        else:
-            hint(f"wrote {plural(count, 'message')} to {clean(str(target))}")
+        result(
+            {"session_id": session.id, "file": str(target), "messages": count},
+            lambda: hint(f"wrote {plural(count, 'message')} to {clean(str(target))}"),
+        )
 
 
 @contextmanager
@@ -246,11 +182,11 @@ def _new_file(target: Path) -> Iterator[TextIO]:
     Raises UsageError where there is one of that name, or none can be made.
     """
     if target.exists():
-        raise UsageError(f"{target} exists; name a new file")
+        raise hiermem.UsageError(f"{target} exists; name a new file")
     try:
         number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+        raise hiermem.UsageError(f"{target} cannot be written: {error.strerror}") from None
     unfinished = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
@@ -260,17 +196,17 @@ def _new_file(target: Path) -> Iterator[TextIO]:
         unfinished.unlink(missing_ok=True)
 
 
-def _exported(session: Session, form: Notation) -> Iterator[str]:
+def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
     """Yield a session's live messages in a format, read a page at a time."""
     heading = ""
-    if form is Notation.markdown:
+    if form == "markdown":
         heading = f"# {clean(session.status().title or session.id)}\n"
     day, stop = "", session.count()
     for start in range(0, stop, _PAGE):
         for stored in session.messages(start, min(stop, start + _PAGE)):
             if stored.state != "live":
                 continue
-            if form is Notation.jsonl:
+            if form == "jsonl":
                 yield to_json(_line(stored)) + "\n"
                 continue
             said = stored.message.created_at
@@ -281,7 +217,7 @@ def _exported(session: Session, form: Notation) -> Iterator[str]:
             heading = ""
 
 
-def _line(stored: StoredMessage) -> dict[str, Any]:
+def _line(stored: hiermem.StoredMessage) -> dict[str, Any]:
     """Return a message as a line of JSON holds it."""
     message = stored.message
     fields: dict[str, Any] = message.to_openai()
@@ -294,7 +230,7 @@ def _line(stored: StoredMessage) -> dict[str, Any]:
     return fields
 
 
-def _paragraph(stored: StoredMessage) -> str:
+def _paragraph(stored: hiermem.StoredMessage) -> str:
     """Return a message as Markdown: who said it, in bold, then the text as it is."""
     message = stored.message
     speaker = clean(message.name or message.role.capitalize())
@@ -305,38 +241,35 @@ def _paragraph(stored: StoredMessage) -> str:
     return f"\n**{speaker}**{thread}: {clean(_text(message))}{called}\n"
 
 
-def _text(message: Message) -> str:
+def _text(message: hiermem.Message) -> str:
     """Return the text of a message; what is no text is named in brackets."""
     if isinstance(message.content, str):
         return message.content
     texts: list[str] = []
     for part in message.content:
         match part:
-            case TextPart(text):
+            case hiermem.TextPart(text):
                 texts.append(text)
-            case ImagePart():
+            case hiermem.ImagePart():
                 texts.append("[image]")
-            case FilePart():
+            case hiermem.FilePart():
                 texts.append(f"[file: {part.name or part.reference}]")
-            case JsonPart():
+            case hiermem.JsonPart():
                 texts.append("[data]")
     return "\n".join(texts)
 
 
-@app.command()
 def delete(
-    name: Annotated[str, typer.Argument(metavar="SESSION", help="The session.")],
+    name: SessionName,
+    place: Place,
     *,
-    db: Db = DB,
-    tenant: Tenant = "default",
     forks: Annotated[
-        Forks, typer.Option(help="Delete in all forks as well, or keep the messages there.")
-    ] = Forks.all,
+        Forks, Option(help="Delete in all forks as well, or keep the messages there.")
+    ] = "all",
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Erase a session with everything that is kept of it. This cannot be undone."""
-    with open_existing(db, tenant) as memory:
+    with place.open() as memory:
         session = named_session(memory, name)
         confirm(f"erase session {clean(name)!r}?", yes=yes)
-        print_receipt(session.delete(forks=forks.value), as_json=as_json)
+        print_receipt(session.delete(forks=forks))

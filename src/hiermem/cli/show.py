@@ -1,4 +1,4 @@
-"""Prints a session: its tree as rows, its summaries as an outline, or one summary in full.
+"""The command ``show``: a session's tree as rows, its summaries as an outline, or one in full.
 
 It reads only what it prints: a long session is shown from its top levels down.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console, Group
 from rich.text import Text
 from rich.tree import Tree
+from typer import Option
 
 from hiermem import NotFoundError, Session, SessionStatus, Summary
+from hiermem.cli.options import OneSession
+from hiermem.cli.output import print_json, result, wants_json
 from hiermem.cli.screen import RETRIED, clean, date_range, one_line, out, plural, share
 from hiermem.cli.tree_view import GUTTER, Glyphs, Strip, bars_of, level_style
 
@@ -26,6 +29,27 @@ _SIZED = 20_000
 _PAGE = 1_000
 #: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
+
+
+def show(
+    one: OneSession,
+    *,
+    level: Annotated[
+        int | None, Option(min=1, help="List the summaries from this level up.")
+    ] = None,
+    node: Annotated[
+        str | None, Option("--node", "-n", help="Print one summary, such as L2.3.")
+    ] = None,
+) -> None:
+    """Show the tree of a session: levels as rows, then the summaries."""
+    with one.opened() as session:
+        if node is not None:
+            found = find(session, node)
+            result(summary_data(found), lambda: summary(found))
+        elif wants_json():
+            print_json(tree_data(session, lowest=level))
+        else:
+            tree(session, lowest=level)
 
 
 def strip_for(console: Console, messages: int) -> Strip:

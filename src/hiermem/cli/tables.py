@@ -7,26 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from hiermem import (
-    CheckReport,
-    CopyReport,
-    Finding,
-    Metrics,
-    Receipt,
-    RunRecord,
-    RunReport,
-    Scrubbed,
-)
-from hiermem.cli.output import Code, print_json
-from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share
+import hiermem
+from hiermem.cli.output import Code, result
+from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share, table
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -68,36 +57,29 @@ _PROMISES = {
 }
 #: The width of the state of a promise.
 _STATE = 8
+#: How a point in time is written.
+_MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
-def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
-    """Return a table of runs, one per row; ids are never wrapped, so that they can be copied."""
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    longest = max((len(each.id[:ids]) for each in found), default=0)
-    table.add_column("run", no_wrap=True, min_width=longest)
-    for name in ("kind", "subject", "began", "outcome", "result"):
-        table.add_column(name, overflow="fold")
-    for each in found:
-        table.add_row(
-            clean(each.id[:ids]),
-            each.kind,
-            _subject(each),
-            _moment(each.started_at),
-            Text(each.outcome, style="" if each.outcome == "ok" else "yellow"),
-            clean(_result_of(each)),
-        )
-    return table
-
-
-def short(found: list[RunRecord]) -> int:
-    """Return how many characters of an id distinguish these runs."""
-    length = _SHORT
-    while len({each.id[:length] for each in found}) < len(found):
+def all_runs(found: list[hiermem.RunRecord]) -> RenderableType:
+    """Return a table of runs, one per row; on a terminal, ids are as short as they may be."""
+    length = _SHORT if out().is_terminal else None
+    while length and len({each.id[:length] for each in found}) < len(found):
         length += 1
-    return length
+    return table(
+        {
+            "run": each.id[:length],
+            "kind": each.kind,
+            "subject": each.subject or "all sessions",
+            "began": f"{each.started_at:{_MOMENT}}",
+            "outcome": Text(each.outcome, style="" if each.outcome == "ok" else "yellow"),
+            "result": _result_of(each),
+        }
+        for each in found
+    )
 
 
-def _result_of(run: RunRecord) -> str:
+def _result_of(run: hiermem.RunRecord) -> str:
     """Return the result of a run in a few words."""
     if run.kind == "erasure":
         return ", ".join([_erasure_kind(run), *_counts(run.detail.get("removed"))])
@@ -122,11 +104,7 @@ def _result_of(run: RunRecord) -> str:
     return ", ".join(parts)
 
 
-def _subject(run: RunRecord) -> str:
-    return clean(run.subject) or "all sessions"
-
-
-def _erasure_kind(run: RunRecord) -> str:
+def _erasure_kind(run: hiermem.RunRecord) -> str:
     deed = run.detail.get("kind")
     return str(deed).replace("_", " ") if isinstance(deed, str) else run.kind
 
@@ -143,7 +121,7 @@ def _counts(removed: Any) -> list[str]:
     ]
 
 
-def _places(run: RunRecord) -> list[str]:
+def _places(run: hiermem.RunRecord) -> list[str]:
     """Return which messages of which sessions an erasure removed."""
     sessions = run.detail.get("sessions")
     if run.kind != "erasure" or not isinstance(sessions, Mapping):
@@ -167,13 +145,13 @@ def _stretches(indices: list[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
 
 
-def one_run(report: RunReport) -> RenderableType:
+def one_run(report: hiermem.RunReport) -> RenderableType:
     """Return one run and its items."""
     record = report.record
+    took = "" if report.seconds is None else f", took {report.seconds:.1f} s"
     lines = [
-        f"{record.kind} of {_subject(record)}: {report.outcome}",
-        f"began {_moment(record.started_at)}"
-        + ("" if report.seconds is None else f", took {report.seconds:.1f} s"),
+        f"{record.kind} of {clean(record.subject) or 'all sessions'}: {report.outcome}",
+        f"began {record.started_at:{_MOMENT}}{took}",
     ]
     if parts := _result_of(record):
         lines.append(clean(parts))
@@ -185,38 +163,27 @@ def one_run(report: RunReport) -> RenderableType:
         lines.append(f"{plural(report.calls, 'call')}, {report.latency:.2f} s each")
     if not report.items:
         return Text("\n".join(lines))
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
     priced = report.cost is not None
-    for name in (
-        "item",
-        "state",
-        "calls",
-        "in",
-        "out",
-        *(["cost"] if priced else []),
-        "seconds",
-        "asked again because",
-    ):
-        table.add_column(
-            name,
-            justify="left" if name in ("item", "state", "asked again because") else "right",
-            no_wrap=name == "item",
-        )
-    for item in report.items:
-        table.add_row(
-            clean(item.id),
-            item.state,
-            f"{item.attempts}",
-            f"{item.tokens_in:,}",
-            f"{item.tokens_out:,}",
-            *([] if not priced else ["" if item.cost is None else f"{item.cost:,.4f}"]),
-            f"{item.seconds:.1f}",
-            clean(", ".join(item.reasons)),
-        )
-    return Group(Text("\n".join(lines)), Text(), table)
+    items = table(
+        (
+            {
+                "item": item.id,
+                "state": item.state,
+                "calls": item.attempts,
+                "in": item.tokens_in,
+                "out": item.tokens_out,
+                **({"cost": "" if item.cost is None else f"{item.cost:,.4f}"} if priced else {}),
+                "seconds": f"{item.seconds:.1f}",
+                "asked again because": ", ".join(item.reasons),
+            }
+            for item in report.items
+        ),
+        left=("item", "state", "asked again because"),
+    )
+    return Group(Text("\n".join(lines)), Text(), items)
 
 
-def metrics_data(found: Metrics) -> dict[str, Any]:
+def metrics_data(found: hiermem.Metrics) -> dict[str, Any]:
     """Return the fields, and the figures computed from them."""
     return {
         **asdict(found),
@@ -228,29 +195,27 @@ def metrics_data(found: Metrics) -> dict[str, Any]:
     }
 
 
-def metrics_table(found: Metrics) -> RenderableType:
+def metrics_table(found: hiermem.Metrics) -> RenderableType:
     """Return a session's metrics: the totals, then the levels."""
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    table.add_column("level")
-    for name in (
-        "summaries", "made", "degraded", "to be made", "stale", "tokens in", "tokens out", "saved",
-        "anchors kept", "seconds each",
-    ):  # fmt: skip
-        table.add_column(name, justify="right")
-    for level in found.levels:
-        table.add_row(
-            f"L{level.level}",
-            f"{level.nodes:,}",
-            f"{level.made:,}",
-            f"{level.degraded:,}",
-            f"{level.queue:,}",
-            f"{level.dirty + level.stale:,}",
-            f"{level.input_tokens:,}",
-            f"{level.output_tokens:,}",
-            _percent(level.compression),
-            _percent(level.fidelity),
-            "" if level.seconds is None else f"{level.seconds:.2f}",
-        )
+    levels = table(
+        (
+            {
+                "level": f"L{level.level}",
+                "summaries": level.nodes,
+                "made": level.made,
+                "degraded": level.degraded,
+                "to be made": level.queue,
+                "stale": level.dirty + level.stale,
+                "tokens in": level.input_tokens,
+                "tokens out": level.output_tokens,
+                "saved": _percent(level.compression),
+                "anchors kept": _percent(level.fidelity),
+                "seconds each": "" if level.seconds is None else f"{level.seconds:.2f}",
+            }
+            for level in found.levels
+        ),
+        left=("level",),
+    )
     spent = found.spent
     unknown = f", {spent.unknown:,} of unknown outcome" if spent.unknown else ""
     size = f"{plural(found.messages, 'message')}, {plural(found.tokens, 'token')}"
@@ -282,23 +247,20 @@ def metrics_table(found: Metrics) -> RenderableType:
     if found.queue or found.dirty_share:
         missing = plural(found.queue, "summary", "summaries")
         lines.append(f"{missing} to be made, {_percent(found.dirty_share)} outdated")
-    return Group(Text("\n".join(lines)), Text(), table)
+    return Group(Text("\n".join(lines)), Text(), levels)
 
 
-def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
+def print_receipt(receipt: hiermem.Receipt) -> None:
     """Print what was removed, where it was found, and what is left to do.
 
     Ends with the code for incomplete work where the file may still hold bytes of it.
     """
-    if as_json:
-        print_json(receipt)
-    else:
-        _print_lines(_receipt_lines(receipt))
+    result(receipt, "\n".join(_receipt_lines(receipt)))
     if not receipt.scrubbed and receipt.scrub_reason and receipt.kind != "quarantine":
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def _receipt_lines(receipt: Receipt) -> list[str]:
+def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
@@ -340,26 +302,19 @@ def _receipt_lines(receipt: Receipt) -> list[str]:
     return lines
 
 
-def _print_lines(lines: list[str]) -> None:
-    out().print("\n".join(lines), soft_wrap=True)
-
-
-def print_scrubbed(found: Scrubbed, *, as_json: bool) -> None:
+def print_scrubbed(found: hiermem.Scrubbed) -> None:
     """Print whether the file's bytes are clean, or why not, and end with the code for that."""
     lines = ["the store holds no bytes of what was erased"]
     if not found.done:
         lines = [f"the store may still hold bytes of what was erased: {clean(found.reason)}"]
     if found.removed:
         lines.append(f"removed: {plural(len(found.removed), 'backup')}")
-    if as_json:
-        print_json(found)
-    else:
-        _print_lines(lines)
+    result(found, "\n".join(lines))
     if not found.done:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def print_copy(report: CopyReport) -> None:
+def print_copy(report: hiermem.CopyReport) -> None:
     """Print what a copy did, and what is wrong at the target."""
     console = out()
     what = (
@@ -380,7 +335,7 @@ def print_copy(report: CopyReport) -> None:
     _print_findings(console, report.findings)
 
 
-def print_check(report: CheckReport) -> None:
+def print_check(report: hiermem.CheckReport) -> None:
     """Print each promise with its state, then the findings."""
     console = out()
     console.print(
@@ -406,7 +361,7 @@ def print_check(report: CheckReport) -> None:
     _print_findings(console, report.findings)
 
 
-def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def _print_findings(console: Console, findings: Sequence[hiermem.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
         said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
         console.print(Text(clean(f"{said}: {finding.what}"), style="red"), soft_wrap=True)
@@ -418,10 +373,6 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
 def _promise(name: str) -> str:
     """Return the name of a promise in words."""
     return _PROMISES.get(name, name)
-
-
-def _moment(when: datetime) -> str:
-    return f"{when:%Y-%m-%d %H:%M:%S}"
 
 
 def _percent(value: float | None) -> str:

@@ -13,14 +13,9 @@ be neither counted nor needed. Items of the Responses interface keep it, except 
 
 from __future__ import annotations
 
-from hiermem.convert.anthropic import (
-    context_to_anthropic,
-    from_anthropic,
-    to_anthropic,
-)
-from hiermem.convert.openai import from_openai, to_openai
+from hiermem.convert.anthropic import context_to_anthropic, from_anthropic, to_anthropic
 from hiermem.convert.responses import context_to_responses, from_responses, to_responses
-from hiermem.convert.shapes import from_any, shape_of
+from hiermem.convert.shapes import from_any, from_openai, shape_of, to_openai
 
 __all__ = [
     "context_to_anthropic",

@@ -1,4 +1,7 @@
-"""Messages in any of the three shapes; which one is seen from each message."""
+"""Messages in any of the three shapes; which one is seen from each message.
+
+OpenAI's chat shape is read and written here, message by message.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from itertools import groupby
 from typing import Any, Literal
 
 from hiermem.convert.anthropic import from_anthropic
-from hiermem.convert.openai import from_openai
 from hiermem.convert.responses import from_responses
 from hiermem.types import Message
+from hiermem.types.openai_format import fields_from_openai
 from hiermem.types.reading import as_list, as_mapping
 
 Shape = Literal["anthropic", "openai", "responses"]
@@ -31,6 +34,23 @@ _BLOCKS: Mapping[str, Shape] = {
     "search_result": "anthropic",
     "container_upload": "anthropic",
 }
+
+
+def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """Read messages of the OpenAI chat shape. Raises InvalidMessageError for another shape.
+
+    >>> from_openai([{"role": "user", "content": "Hi"}])[0].content
+    'Hi'
+    """
+    return [
+        Message(**fields_from_openai(data, where=f"messages[{number}]"))
+        for number, data in enumerate(as_list(messages, where="messages"))
+    ]
+
+
+def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Write messages in the OpenAI chat shape."""
+    return [message.to_openai() for message in messages]
 
 
 def shape_of(data: Mapping[str, Any]) -> Shape:

@@ -70,8 +70,12 @@ def stretch(value: Any, what: str) -> tuple[int, int]:
     return start, whole(pair[1], f"the stop of {what}", least=start)
 
 
-def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:
-    """Refuse caps of a run that make no sense. Raises UsageError."""
+def run(
+    *, max_calls: Any = None, max_tokens: Any = None, deadline: Any = None, on_progress: Any = None
+) -> None:
+    """Refuse caps of a run that make no sense, and what cannot be told its progress."""
+    if on_progress is not None:
+        function(on_progress, "on_progress")
     if max_calls is not None:
         whole(max_calls, "max_calls")
     if max_tokens is not None:
@@ -112,10 +116,10 @@ def one_of(value: Any, what: str, allowed: tuple[str, ...]) -> None:
         raise UsageError(f"{what} must be one of {', '.join(map(repr, allowed))}")
 
 
-def optional(value: Any, what: str, kind: type[T], default: Callable[[], T]) -> T:
-    """Return an object of the right class, or what ``default`` makes if it is None."""
+def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | None = None) -> T:
+    """Return an object of the right class; for None, what ``default`` or else the class makes."""
     if value is None:
-        return default()
+        return kind() if default is None else default()
     if not isinstance(value, kind):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a {kind.__name__}, or None")
     return value

@@ -1,12 +1,10 @@
 """The context window manager: the interface that applications call directly, over any store.
 
-The manager makes no decisions. Each call checks its arguments and passes them to ``select`` or
-``zoom``.
+The manager makes no decisions. Each call hands its checked arguments to ``select`` or ``zoom``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Unpack
 
 from hiermem.config import HierarchyConfig, SearchPolicy
@@ -16,13 +14,12 @@ from hiermem.core.context.selection import AsyncContextSelection, ContextBudget,
 from hiermem.core.search.filters import SearchFilters, read_filters
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
-from hiermem.engine.context.select import Decided, Request, Strategy, select
+from hiermem.engine.context.select import Request, Strategy, context
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
-from hiermem.tracing import span
 from hiermem.types import StoredMessage, Summary
 
 
@@ -48,9 +45,7 @@ class ContextWindowManager:
             config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
             configured=config is not None,
             embedder=arguments.embedder_of(embedder),
-            search_policy=arguments.optional(
-                search_policy, "search_policy", SearchPolicy, SearchPolicy
-            ),
+            search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
 
     @classmethod
@@ -89,46 +84,18 @@ class ContextWindowManager:
 
         Raises BudgetTooSmallError, NotFoundError, UsageError.
         """
-        arguments.one_of(strategy, "strategy", ("cut", "layered"))
-        budget = arguments.optional(budget, "budget", ContextBudget, ContextBudget)
         request = Request(
-            replace(
-                budget,
-                system=arguments.system_prompt(budget.system),
-                tools=arguments.tool_schemas(budget.tools),
-            ),
-            strategy,
-            check_name(view, what="view"),
-            arguments.switch(sticky, "sticky"),
-            arguments.switch(cache_cold, "cache_cold"),
-            arguments.switch(allow_omission, "allow_omission"),
-            _question(query),
-            None if recall_tokens is None else arguments.whole(recall_tokens, "recall_tokens"),
-            _profile(profile, strategy),
+            arguments.optional(budget, "budget", ContextBudget),
+            strategy=strategy,
+            view=view,
+            sticky=sticky,
+            cache_cold=cache_cold,
+            allow_omission=allow_omission,
+            query=query,
+            recall_tokens=recall_tokens,
+            profile=profile,
         )
-        name = check_name(session_id, what="session id")
-        with span("context", subject=name, max_tokens=budget.max_tokens, view=view) as note:
-            decided, found = await select(self._handle, name, request)
-            note(
-                messages=found.messages,
-                tokens=found.total_tokens,
-                shared_prefix_tokens=found.shared_prefix_tokens,
-                blocks=len(found.blocks),
-                coverage=found.coverage,
-            )
-        return self._zoomable(request, decided, found)
-
-    def _zoomable(
-        self, request: Request, decided: Decided, selection: AsyncContextSelection
-    ) -> AsyncContextSelection:
-        async def zoom(query: str) -> AsyncContextSelection:
-            from hiermem.engine.context.zoom import zoomed
-
-            found = await zoomed(self._handle, request, decided, query)
-            return bound if found is None else self._zoomable(request, decided, found)
-
-        bound = replace(selection, _zoom=zoom)
-        return bound
+        return await context(self._handle, check_name(session_id, what="session id"), request)
 
     async def semantic_search(
         self,
@@ -178,26 +145,8 @@ class ContextWindowManager:
         return await expand(self._handle, name, node, depth)
 
 
-def _question(query: object) -> str | None:
-    if query is not None and not isinstance(query, str):
-        raise UsageError(f"query is {type(query).__name__}; it must be text, or None")
-    return query
-
-
-def _profile(profile: Any, strategy: Strategy) -> ContextProfile | None:
-    if profile is None:
-        return None
-    if not isinstance(profile, ContextProfile):
-        raise UsageError(
-            f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
-        )
-    if strategy != "cut":
-        raise UsageError("profile goes with strategy='cut'; 'layered' has a recipe of its own")
-    return profile
-
-
 def _budget(budget: Any) -> ContextBudget:
     """Return the budget itself, or a budget of the given number of tokens."""
     if isinstance(budget, int) and not isinstance(budget, bool):
         return ContextBudget(budget, reserve_for_messages=None)
-    return arguments.optional(budget, "budget", ContextBudget, ContextBudget)
+    return arguments.optional(budget, "budget", ContextBudget)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from hiermem import errors
+from hiermem.core import arguments
 from hiermem.core.context import cut, layered, profiled, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
@@ -30,28 +32,14 @@ from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.instructions import known
-from hiermem.errors import (
-    BudgetTooSmallError,
-    ReadOnlyError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
-)
 from hiermem.protocols import TokenCounter
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    LogEvent,
-    Need,
-    NeedEvents,
-    NeedFlagged,
-    NeedSession,
-    NeedViews,
-    ViewRecord,
-)
+from hiermem.tracing import span
+from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 
 if TYPE_CHECKING:
     from hiermem.engine.search.search import Smaller
@@ -67,9 +55,13 @@ SEEN: Final = "/seen"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One context request."""
+    """One context request: what ``session.context`` was asked for, checked once for all below it.
+
+    ``select_optimal_context`` says what each field means. Raises UsageError where one is no such.
+    """
 
     budget: ContextBudget
+    _: KW_ONLY
     strategy: Strategy = "cut"
     view: str = "default"
     sticky: bool = True
@@ -80,8 +72,30 @@ class Request:
     profile: ContextProfile | None = None
     #: The tokens of the system prompt and of the tools by counter name, a cache.
     _weights: dict[str, tuple[int, int]] = field(
-        default_factory=dict[str, tuple[int, int]], compare=False, repr=False
+        default_factory=dict[str, tuple[int, int]], init=False, compare=False, repr=False
     )
+
+    def __post_init__(self) -> None:
+        arguments.one_of(self.strategy, "strategy", ("cut", "layered"))
+        system = arguments.system_prompt(self.budget.system)
+        object.__setattr__(self, "budget", replace(self.budget, system=system))
+        object.__setattr__(self, "view", check_name(self.view, what="view"))
+        for name in ("sticky", "cache_cold", "allow_omission"):
+            arguments.switch(getattr(self, name), name)
+        query: object = self.query
+        if query is not None and not isinstance(query, str):
+            raise errors.UsageError(f"query is {type(query).__name__}; it must be text, or None")
+        if self.recall_tokens is not None:
+            arguments.whole(self.recall_tokens, "recall_tokens")
+        profile: object = self.profile
+        if profile is not None and not isinstance(profile, ContextProfile):
+            raise errors.UsageError(
+                f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
+            )
+        if profile is not None and self.strategy != "cut":
+            raise errors.UsageError(
+                "profile goes with strategy='cut'; 'layered' has a recipe of its own"
+            )
 
     @property
     def family(self) -> str:
@@ -123,6 +137,37 @@ class Request:
         return int(handle.context_policy.recall_share(budget) * budget)
 
 
+async def context(handle: Handle, session_id: str, request: Request) -> AsyncContextSelection:
+    """Return the selection for a context request; it can be zoomed.
+
+    Raises BudgetTooSmallError, NotFoundError.
+    """
+    limit = request.budget.max_tokens
+    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
+        decided, found = await select(handle, session_id, request)
+        note(
+            messages=found.messages,
+            tokens=found.total_tokens,
+            shared_prefix_tokens=found.shared_prefix_tokens,
+            blocks=len(found.blocks),
+            coverage=found.coverage,
+        )
+    return _zoomable(handle, request, decided, found)
+
+
+def _zoomable(
+    handle: Handle, request: Request, decided: Decided, selection: AsyncContextSelection
+) -> AsyncContextSelection:
+    async def zoom(query: str) -> AsyncContextSelection:
+        from hiermem.engine.context.zoom import zoomed
+
+        found = await zoomed(handle, request, decided, query)
+        return bound if found is None else _zoomable(handle, request, decided, found)
+
+    bound = replace(selection, _zoom=zoom)
+    return bound
+
+
 async def select(
     handle: Handle, session_id: str, request: Request
 ) -> tuple[Decided, AsyncContextSelection]:
@@ -133,7 +178,7 @@ async def select(
     room = request.room_for_recall(handle)
     try:
         return await _select_beside(handle, session_id, request, room)
-    except BudgetTooSmallError as error:
+    except errors.BudgetTooSmallError as error:
         if request.recall_tokens is not None or not room:
             raise
         # The caller did not ask for this room, so recall yields it to the required messages.
@@ -176,7 +221,7 @@ async def situation_of(
     """
     overhead, spendable = await _room_of(handle, request, room)
     if spendable < 0:
-        raise BudgetTooSmallError(
+        raise errors.BudgetTooSmallError(
             budget=request.budget.max_tokens,
             minimum=overhead,
             why="the system prompt, the tools, recall and the output reserve alone exceed it",
@@ -220,7 +265,7 @@ async def taken_back(handle: Handle, session_id: str) -> Runs:
     return _taken_back(await handle.store.events(session_id))
 
 
-def _taken_back(events: Sequence[LogEvent]) -> Runs:
+def _taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     return runs_of(
         shift.index
         for event in events
@@ -245,7 +290,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         situation = replace(situation, gone=before.gone)
     else:
         levels = [(session_id, need) for need in cut.ahead(situation.state)]
-        events, *nodes = await handle.store.read([(session_id, NeedEvents()), *levels])
+        events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         ahead = [node for level in nodes for node in level]
         situation = replace(situation, gone=_taken_back(events))
     deciding = cut_for(situation, request, session_id, before)
@@ -254,16 +299,20 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
+        kept: list[tuple[str, View | Seen]] = []
         if found.view != before:
-            await _keep(handle, ViewRecord(session_id, name, found.view.to_json()), record.epoch)
+            kept.append((name, found.view))
         if now_seen != seen:
             counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
-            seen_record = ViewRecord(session_id, name + SEEN, counted.to_json())
-            await _keep(handle, seen_record, record.epoch)
+            kept.append((name + SEEN, counted))
+        for view, state in kept:
+            await _keep(
+                handle, transaction.ViewRecord(session_id, view, state.to_json()), record.epoch
+            )
     return Decided(record, situation, found, shared)
 
 
-async def _keep(handle: Handle, view: ViewRecord, epoch: int) -> None:
+async def _keep(handle: Handle, view: transaction.ViewRecord, epoch: int) -> None:
     """Store a view, if the store takes it: without it, the next context may miss a cache once.
 
     A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
@@ -271,11 +320,11 @@ async def _keep(handle: Handle, view: ViewRecord, epoch: int) -> None:
     """
     try:
         await handle.store.put_view(view, epoch=epoch)
-    except (StoreCorruptError, StoreNewerError):
+    except (errors.StoreCorruptError, errors.StoreNewerError):
         raise
-    except ReadOnlyError:
+    except errors.ReadOnlyError:
         return
-    except StoreError as error:
+    except errors.StoreError as error:
         _log.warning("session %s: its view was not kept: %s", view.session_id, error)
 
 
@@ -342,11 +391,11 @@ async def _known(
 
     So no view is stored under an epoch that is newer than the instructions in it.
     """
-    needs: list[Need] = [NeedSession()]
+    needs: list[transaction.Need] = [transaction.NeedSession()]
     if handle.context_policy.instructions:
-        needs.append(NeedFlagged(FLAG, MOST_MESSAGES))
+        needs.append(transaction.NeedFlagged(FLAG, MOST_MESSAGES))
     if request.sticky and request.strategy == "cut":
-        needs.append(NeedViews((name, name + SEEN)))
+        needs.append(transaction.NeedViews((name, name + SEEN)))
     found = await handle.store.read([(session_id, need) for need in needs])
     record = found.pop(0)
     flagged = found.pop(0) if handle.context_policy.instructions else []

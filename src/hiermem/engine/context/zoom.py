@@ -14,20 +14,9 @@ from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
 from hiermem.core.search.hits import Evidence, Hit
-from hiermem.engine.context.select import (
-    Decided,
-    Request,
-    by_level,
-    chosen,
-    cut_for,
-    in_record,
-    lines_of,
-    situation_of,
-    taken_back,
-)
+from hiermem.engine.context import select
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import search
-from hiermem.engine.search.search import Question, Smaller
 from hiermem.types import Position, SessionRecord
 
 #: The best messages that fit this many tokens determine which stretches a question is about.
@@ -39,7 +28,7 @@ _LABEL: Final = 8
 
 
 async def zoomed(
-    handle: Handle, request: Request, decided: Decided, query: str
+    handle: Handle, request: select.Request, decided: select.Decided, query: str
 ) -> AsyncContextSelection | None:
     """Return the ``decided`` selection with the stretch that ``query`` is about in full.
 
@@ -49,30 +38,32 @@ async def zoomed(
     if made is None:
         return None
     now, near = made
-    found = chosen(handle, request, now, None, None)
+    found = select.chosen(handle, request, now, None, None)
     spans = (*found.verbatim, *recalled.shown_spans(near.shown))
     return replace(found, recall=near.messages, verbatim=spans)
 
 
 async def refined(
-    handle: Handle, request: Request, decided: Decided, query: str
-) -> tuple[Decided, zoom.Zoomed] | None:
+    handle: Handle, request: select.Request, decided: select.Decided, query: str
+) -> tuple[select.Decided, zoom.Zoomed] | None:
     """Return the decision for a zoom and the zoomed cut; None if there is nothing to show."""
     record = await handle.record_or_new(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
-    situation = replace(await situation_of(handle, record, request), cache_cold=False, sticky=True)
+    situation = replace(
+        await select.situation_of(handle, record, request), cache_cold=False, sticky=True
+    )
     situation = replace(situation, gone=decided.situation.gone)
-    base = await handle.answer(record.id, cut_for(situation, request, record.id, before))
+    base = await handle.answer(record.id, select.cut_for(situation, request, record.id, before))
     spans = recalled.shown_spans([*base.shown, *base.pinned])
-    near = await search.recall(handle, Question(record.id, query), _LOOKED_AT, shown=spans)
+    near = await search.recall(handle, search.Question(record.id, query), _LOOKED_AT, shown=spans)
     hits = sorted(near.hits, key=lambda hit: -hit.score)
     wanted: list[zoom.Wanted] = []
     for hit in hits:
         if hit.score >= _ABOUT * hits[0].score:
             wanted += await _stretch(handle, record, base.view, hit)
     made = await handle.answer(record.id, zoom.zoom(situation, base, wanted))
-    return (Decided(record, situation, made.cut), made) if made else None
+    return (select.Decided(record, situation, made.cut), made) if made else None
 
 
 async def _stretch(
@@ -90,7 +81,9 @@ async def _stretch(
     return list(holding)
 
 
-async def found(handle: Handle, question: Question, budget: ContextBudget) -> AsyncContextSelection:
+async def found(
+    handle: Handle, question: search.Question, budget: ContextBudget
+) -> AsyncContextSelection:
     """Fill a selection with search results: summaries whole, messages verbatim.
 
     The best hits are taken first. The best summary of each level is taken whatever else is; another
@@ -98,17 +91,17 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
     first. Other messages are neither shown nor listed.
     """
     record = await handle.record_or_new(question.session_id)
-    request = Request(budget)
-    room = (await situation_of(handle, record, request)).budget
+    request = select.Request(budget)
+    room = (await select.situation_of(handle, record, request)).budget
     pieces, passages = await _taken(handle, record, question, room)
     room -= sum(piece.tokens for piece in pieces)
 
-    async def find(tokens: int, smaller: Smaller) -> Evidence:
+    async def find(tokens: int, smaller: search.Smaller) -> Evidence:
         return await search.fill_budget(
             handle, record.id, passages, tokens, neighbours=0, smaller=smaller
         )
 
-    block, evidence = await in_record(handle, find, room, messages=record.messages)
+    block, evidence = await select.in_record(handle, find, room, messages=record.messages)
     blocks = [piece.block() for piece in pieces] + ([block] if block else [])
     return AsyncContextSelection(
         session_id=record.id,
@@ -120,16 +113,16 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
         recall=evidence.sources if evidence else (),
         evidence=evidence,
         verbatim=recalled.spans_of(evidence),
-        summaries=by_level(pieces),
+        summaries=select.by_level(pieces),
         system=budget.system,
         tool_tokens=request.overhead(handle.counter)[1],
-        _lines=lines_of(pieces),
-        _gone=await taken_back(handle, record.id),
+        _lines=select.lines_of(pieces),
+        _gone=await select.taken_back(handle, record.id),
     )
 
 
 async def _taken(
-    handle: Handle, record: SessionRecord, question: Question, room: int
+    handle: Handle, record: SessionRecord, question: search.Question, room: int
 ) -> tuple[list[Piece], list[Hit]]:
     """Return the best hits that fit ``room`` together: summaries by place, messages by rank."""
     key, count = await handle.key(), handle.counter.count

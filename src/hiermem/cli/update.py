@@ -1,0 +1,284 @@
+"""The commands ``update`` and ``work``: they make the summaries that sessions lack.
+
+``update`` is one run over one session, all of them, or all tenants; ``work`` is a process that goes
+on until it is ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import typer
+from typer import Option
+
+import hiermem
+from hiermem.cli.options import DB, Caps, Db, Model, Place, open_existing, session_of, shown
+from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
+from hiermem.cli.screen import RETRIED, clean, duration, out, plural
+
+Strategy: TypeAlias = Literal["incremental", "full"]
+#: The errors that are printed of an update of many sessions.
+_ERRORS: Final = 5
+#: Seconds between two looks at whether a cap has stopped the worker.
+_LOOK: Final = 0.2
+#: A cap of the whole command.
+_CAPS: Final = ("max_calls", "max_tokens", "deadline")
+
+
+def update(
+    place: Place,
+    *,
+    session: Annotated[
+        str | None, Option("--session", "-s", help="The session; all sessions by default.")
+    ] = None,
+    all_tenants: Annotated[
+        bool, Option("--all-tenants", help="Update the sessions of every tenant.")
+    ] = False,
+    after: Annotated[
+        str | None, Option(help="With --all-tenants: begin after this tenant, to resume.")
+    ] = None,
+    level: Annotated[
+        int | None, Option(min=1, help="Make summaries of one session only up to this level.")
+    ] = None,
+    strategy: Annotated[
+        Strategy, Option(help="Make missing and outdated summaries, or re-pack everything.")
+    ] = "incremental",
+    caps: Caps,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what would be done; write nothing.")
+    ] = False,
+    model: Model,
+) -> None:
+    """Make missing and outdated summaries. Caps are those of the whole command."""
+    llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
+    slow = llm is not None
+    if all_tenants and (session is not None or level is not None or dry_run):
+        raise hiermem.UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
+    if after is not None and not all_tenants:
+        raise hiermem.UsageError("--after goes with --all-tenants")
+    with place.open(llm, update_policy=policy) as memory:
+        if all_tenants:
+            _update_tenants(memory, place.db, after, strategy, caps, slow=slow)
+            return
+        chosen = None
+        if session is not None or level is not None or len(memory.sessions(limit=2)) == 1:
+            chosen = session_of(memory, session)
+        name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
+        data = {"session_id": chosen and chosen.id}
+        if dry_run:
+            plan = (
+                chosen.update(level, strategy=strategy, dry_run=True)
+                if chosen
+                else memory.update_all(strategy=strategy, dry_run=True)
+            )
+            result({**data, **asdict(plan)}, _planned(name, plan))
+            return
+        report: hiermem.UpdateReport | hiermem.BatchReport
+        if chosen:
+            touched = [chosen.id]
+            report = _updated(chosen, level, strategy, caps, slow=slow)
+        else:
+            report, touched = _updated_all(memory, strategy, caps, slow=slow)
+        errors = _errors(memory, report, touched)
+        result({**data, **asdict(report), "errors": errors}, _made(name, report))
+        _hint_errors(errors)
+        if code := exit_code(report):
+            raise typer.Exit(code)
+
+
+def _updated(
+    session: hiermem.Session, level: int | None, strategy: Strategy, caps: Caps, *, slow: bool
+) -> hiermem.UpdateReport:
+    """Update one session, with the progress of each level that has work."""
+    with progress(session.id, "summaries", slow=slow) as show:
+
+        def draw(now: hiermem.UpdateProgress) -> None:
+            show({f"L{number}": part for number, part in sorted(now.by_level.items())})
+
+        return session.update(
+            level,
+            strategy=strategy,
+            on_progress=draw,
+            max_calls=caps.max_calls,
+            max_tokens=caps.max_tokens,
+        )
+
+
+def _updated_all(
+    memory: hiermem.Memory, strategy: Strategy, caps: Caps, *, slow: bool
+) -> tuple[hiermem.BatchReport, list[str]]:
+    """Update all sessions; return the report, and which of them were worked on."""
+    made: dict[str, int] = {}
+    with progress("all", "sessions", slow=slow) as show:
+
+        def draw(now: hiermem.BatchProgress) -> None:
+            made.setdefault(now.session_id, 0)
+            if now.nodes is not None:
+                made[now.session_id] = now.nodes.done
+            show({"sessions": (now.done, now.total)}, f", {sum(made.values()):,} summaries")
+
+        report = memory.update_all(
+            strategy=strategy,
+            on_progress=draw,
+            max_calls=caps.max_calls,
+            max_tokens=caps.max_tokens,
+        )
+    return report, list(made)
+
+
+def _update_tenants(
+    memory: hiermem.Memory,
+    db: str,
+    after: str | None,
+    strategy: Strategy,
+    caps: Caps,
+    *,
+    slow: bool,
+) -> None:
+    """Update all sessions of one tenant after the other, by name; each result is printed at once.
+
+    A cap is that of the whole command. What is printed at the end says where to resume.
+    """
+    code, reports = Code.DONE, list[dict[str, Any]]()
+    for tenant in _tenants(memory, after):
+        with memory.for_tenant(tenant) as one:
+            report, touched = _updated_all(one, strategy, caps, slow=slow)
+            errors = _errors(one, report, touched)
+        caps = caps.less(report.calls, report.tokens)
+        reports.append({"tenant": tenant, **asdict(report), "errors": errors})
+        code = max(code, exit_code(report))
+        if not wants_json():
+            out().print(_made(f"tenant {tenant}", report), soft_wrap=True)
+        _hint_errors(errors)
+        if report.stopped is not None:
+            begin = f" --after {shlex.quote(clean(after))}" if after is not None else ""
+            hint(f"resume with: hiermem update --all-tenants --db {shown(db)}{begin}")
+            break
+        after = tenant
+    result({"tenants": reports}, lambda: None)
+    if code:
+        raise typer.Exit(code)
+
+
+def _tenants(memory: hiermem.Memory, after: str | None) -> Iterator[str]:
+    """Yield the names of the tenants after ``after``, read page by page."""
+    while page := memory.tenants(after=after):
+        yield from page
+        after = page[-1]
+
+
+def _errors(
+    memory: hiermem.Memory,
+    report: hiermem.UpdateReport | hiermem.BatchReport,
+    touched: Iterable[str],
+) -> dict[str, str]:
+    """Return the errors by session, where not everything was made; a few of many."""
+    found: dict[str, str] = {}
+    if isinstance(report, hiermem.BatchReport):
+        found = dict(islice(report.failures.items(), _ERRORS))
+    if exit_code(report):
+        for each in touched:
+            if len(found) >= _ERRORS:
+                break
+            if each not in found and (error := memory.session(each).status().last_error):
+                found[each] = error
+    return found
+
+
+def _hint_errors(errors: dict[str, str]) -> None:
+    for session, error in errors.items():
+        hint(f"{clean(session)}: {clean(error)}")
+
+
+def _counts(
+    report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus, *, degraded: str
+) -> list[str]:
+    """Return what was not simply made, each count with its word."""
+    return [
+        f"{count:,} {what}"
+        for count, what in (
+            (report.reused, "reused"),
+            (report.degraded, degraded),
+            (report.failed, "failed"),
+            (report.unknown, "cut-off calls with unknown outcome"),
+        )
+        if count
+    ]
+
+
+def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> str:
+    """Say what an update did."""
+    if not (report.made or report.reused or report.degraded or report.failed or report.stopped):
+        return f"{clean(session)}: nothing to make."
+    done = [f"{report.made:,} made", *_counts(report, degraded=f"degraded, {RETRIED}")]
+    # The offline model reports no tokens, because nobody is paid.
+    cost = "" if report.cost is None else f", cost {report.cost:,.4f}"
+    tokens = f"{report.tokens:,} tokens"
+    spent = f" {plural(report.calls, 'call')}, {tokens}{cost}." if report.tokens else ""
+    stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
+    if report.retry_after is not None:
+        again = f"{report.retry_after:.0f} s"
+        stopped = f" The model's provider keeps failing; try again in {again}."
+    return f"{clean(session)}: {', '.join(done)}.{spent}{stopped}"
+
+
+def _planned(session: str, plan: hiermem.UpdatePlan) -> str:
+    """Say what an update would do."""
+    count = sum(plan.by_level.values())
+    if not count:
+        return f"{clean(session)}: nothing to make."
+    levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
+    reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
+    cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
+    retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
+    calls = plural(plan.calls, "call")
+    if plan.calls_if_unfit > plan.calls:
+        calls = f"{plan.calls:,} to {plan.calls_if_unfit:,} calls"
+    if plan.calls_max > plan.calls_if_unfit:
+        calls += f" ({plan.calls_max:,} if the provider fails)"
+    return (
+        f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
+        f"{calls}{retried}, {plan.tokens_in:,} tokens in, "
+        f"{plan.tokens_out:,} out{cost}, about {duration(plan.seconds)}."
+    )
+
+
+def work(
+    *,
+    db: Db = DB,
+    once: Annotated[
+        bool, Option("--once", help="End when nothing is left that can be made now.")
+    ] = False,
+    poll: Annotated[float, Option(min=0.05, help="Seconds between two looks.")] = 1.0,
+    caps: Caps,
+    model: Model,
+) -> None:
+    """Make the summaries of all tenants, as they come up, until it is interrupted.
+
+    Any number of these processes share the work, on any number of machines.
+    """
+    with open_existing(db, model.llm(), update_policy=model.policy(hiermem.UpdatePolicy)) as memory:
+        worker = memory.worker(poll=poll, all_tenants=True, **vars(caps))
+        try:
+            with worker:
+                if once:
+                    worker.drain()
+                else:
+                    hint(f"working for all tenants of {clean(shown(db))}; end it with Ctrl-C")
+                    while worker.status.stopped not in _CAPS:
+                        time.sleep(_LOOK)
+        except KeyboardInterrupt:  # SIGTERM raises it too; what was in flight is committed
+            if once:
+                raise
+        status = worker.status
+    made = f"made {plural(status.made, 'summary', 'summaries')}"
+    counts = ", ".join([made, *_counts(status, degraded="degraded")])
+    stopped = f" Stopped by {clean(status.stopped)}." if status.stopped else ""
+    result(status, f"{counts} in {plural(status.turns, 'turn')}.{stopped}")
+    if once or status.stopped is not None:
+        raise typer.Exit(exit_code(status))
