@@ -7,8 +7,10 @@ the fault from damaging the session.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import update_wrapper
 from typing import Any, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
@@ -24,11 +26,25 @@ from hiermem.types.transaction import (
 )
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 def system_time() -> datetime:
     """Return the present time; a store in the process of its callers has no other clock."""
     return datetime.now(UTC)
+
+
+def named_after(work: Callable[..., Any], method: M, *, given: int) -> M:
+    """Give ``method`` the name, docstring and signature of the function that does its work.
+
+    ``given`` is the number of the function's first arguments that the method fills in.
+    """
+    update_wrapper(method, work)
+    signature = inspect.signature(work)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    rest = list(signature.parameters.values())[given:]
+    method.__signature__ = signature.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
+    return method
 
 
 def refuse(session_id: str, what: str) -> UsageError:

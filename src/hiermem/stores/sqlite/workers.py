@@ -11,11 +11,11 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
@@ -23,10 +23,8 @@ from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import DueSession, Scrubbed
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
@@ -458,45 +456,3 @@ class Readers(_Worker):
             if connection is not None and connection.in_transaction:
                 with suppress(*FAILURES):
                     connection.execute("ROLLBACK")
-
-
-class Connections(Protocol):
-    """The operations of the store that the handles use."""
-
-    @property
-    def place(self) -> str:
-        """Return how the store is named to people."""
-        ...
-
-    async def read(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        """Run ``work`` on a connection for reading."""
-        ...
-
-    async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` on the writer and wait for its commit."""
-        ...
-
-    def pages(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
-        """Yield what ``work`` yields, all from one state."""
-        ...
-
-    async def time(self) -> datetime:
-        """Return the store's time."""
-        ...
-
-    async def claim(self, limit: int, lease: float, of: tuple[str, str] | None) -> list[DueSession]:
-        """Claim sessions that are due, or one."""
-        ...
-
-    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
-        ...
-
-    async def scrub(self) -> Scrubbed:
-        """Remove deleted data from the file's bytes."""
-        ...
