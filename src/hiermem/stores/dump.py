@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, 
 from hiermem.core.calls.lease import read_claim
 from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
+from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -35,17 +36,14 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = [
-    "Item", "Pages", "RowReader", "SessionDump", "check_secret", "held_items", "missing", "pages",
-    "read",
-]  # fmt: skip
-
 #: The number of this format; a later hiermem may write another one.
 _FORMAT: Final = 1
 #: The number of rows in a page.
 _PAGE: Final = 500
 #: One stored value: its kind, where it stands ("" for a kind that needs no more), and the value.
 Item: TypeAlias = tuple[str, "int | str", Any]
+#: A whole dump: its reader, its items, and the digest of its rows.
+Read: TypeAlias = tuple["RowReader", list[Item], str]
 
 #: The kinds of rows in the order of a dump, and the values that they hold.
 _KINDS: Final[Mapping[str, type]] = {
@@ -63,54 +61,8 @@ _KINDS: Final[Mapping[str, type]] = {
     "block": Block,
 }
 _ORDER: Final = {kind: place for place, kind in enumerate(_KINDS)}
-#: The fields by which the values of a kind differ; each is stored once.
-_NAME: Final[Mapping[str, tuple[str, ...]]] = {
-    "key": (),
-    "node": ("id",),
-    "revision": ("node_id", "number"),
-    "view": ("name",),
-    "record": ("kind", "key"),
-    "run": ("id",),
-    "attempt": ("id",),
-    "block": ("kind", "start"),
-}
-#: The kinds of what may belong to no session.
-_WITHOUT_SESSION: Final = frozenset({"view", "record", "run", "attempt"})
-#: The field that names the session to which a value belongs.
-_OWNER: Final = {
-    "view": "session_id", "record": "scope", "run": "subject", "attempt": "session_id",
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class SessionDump:
-    """Everything that a store keeps of one session, in the order in which it was written.
-
-    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
-    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
-    trees, each with the number of its tree. ``digest`` is that of the content.
-    """
-
-    tenant: str
-    secret: bytes
-    record: SessionRecord | None
-    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    keys: list[tuple[str, KeyEntry]] = field(default_factory=list[tuple[str, KeyEntry]])
-    events: list[LogEvent] = field(default_factory=list[LogEvent])
-    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
-    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
-    views: list[ViewRecord] = field(default_factory=list[ViewRecord])
-    records: list[Record] = field(default_factory=list[Record])
-    runs: list[RunRecord] = field(default_factory=list[RunRecord])
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
-    blocks: list[Block] = field(default_factory=list[Block])
-    digest: str = ""
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session, "" where it is of what belongs to none."""
-        return NO_SESSION if self.record is None else self.record.id
+#: The kinds of what may belong to no session, and the field that names the session of a value.
+OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -189,42 +141,22 @@ def _encoded(data: bytes) -> str:
 # Reading
 
 
-async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> SessionDump:
+async def read(pages: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> Read:
     """Read all pages of a dump of ``tenant``.
 
-    Raises UsageError if they are no complete dump of this format, or are of another tenant.
+    Raises UsageError if they are no complete dump of this format, or are of another tenant. A value
+    that comes twice is noticed by whoever writes the values.
     """
     reader, digest = RowReader(tenant), RowDigest()
-    dump: SessionDump | None = None
-    seen: set[tuple[Any, ...]] = set()
-    async for page in rows:
+    items: list[Item] = []
+    async for page in pages:
         for row in page:
             item = reader.take(row)
-            if item is None:
-                continue
-            digest.add(row)
-            kind, at, value = item
-            if dump is None:
-                dump = SessionDump(tenant, reader.secret, reader.record)
-            if kind in _NAME:
-                name = (kind, at, *_named(kind, value, whole=reader.record is None))
-                if name in seen:
-                    raise _refused("a row comes twice")
-                seen.add(name)
-            if kind != "session":
-                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
+            if item is not None:
+                digest.add(row)
+                items.append(item)
     reader.end()
-    found = dump or SessionDump(tenant, reader.secret, None)
-    found.digest = digest.text
-    return found
-
-
-def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
-    """Yield what names a value among those of its kind; with ``whole``, in all of a tenant."""
-    if whole and kind in _OWNER:
-        yield getattr(value, _OWNER[kind])
-    for part in _NAME[kind]:
-        yield getattr(value, part)
+    return reader, items, digest.text
 
 
 class RowReader:
@@ -247,7 +179,7 @@ class RowReader:
     def secret(self) -> bytes:
         """The secret of the store from which the rows are. Raises UsageError before it came."""
         if self._secret is None:
-            raise _refused("the first row is missing")
+            raise refused("the first row is missing")
         return self._secret
 
     @property
@@ -264,20 +196,20 @@ class RowReader:
         except (
             ValueError, TypeError, LookupError, ArithmeticError, RecursionError, HiermemError,
         ) as error:  # fmt: skip
-            raise _refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
+            raise refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
 
     def end(self) -> None:
         """Refuse rows that are not all there."""
         if not self._ended:
-            raise _refused("the last row is missing")
+            raise refused("the last row is missing")
         if self.record is not None and self._messages != self.record.messages:
-            raise _refused("messages are missing")
+            raise refused("messages are missing")
 
     def _begin(self, row: Any) -> None:
         if row["kind"] != "dump":
             raise ValueError
         if row["format"] != _FORMAT:
-            raise _refused(f"they are not of format {_FORMAT}, which this hiermem reads")
+            raise refused(f"they are not of format {_FORMAT}, which this hiermem reads")
         if row["tenant"] != self._tenant:
             raise UsageError("the rows are of another tenant; restore them under the same name")
         secret = base64.b64decode(row["secret"], validate=True)
@@ -294,14 +226,14 @@ class RowReader:
             return None
         if kind == "end":
             if row["rows"] != self._count:
-                raise _refused("rows are missing")
+                raise refused("rows are missing")
             self._ended = True
             return None
         value = _reader(_KINDS[kind])(row["value"])
         first = self._last is None
         if kind == "session" and not first:
             raise ValueError
-        if first and kind != "session" and kind not in _WITHOUT_SESSION:
+        if first and kind != "session" and kind not in OWNER:
             raise ValueError
         if self._last is not None and _ORDER[kind] < _ORDER[self._last]:
             raise ValueError
@@ -314,7 +246,7 @@ class RowReader:
 
     def _checked(self, kind: str, at: Any, value: Any) -> Any:
         """Return where the value stands; refuse one that belongs to something else."""
-        if self.record is None and kind not in _WITHOUT_SESSION:
+        if self.record is None and kind not in OWNER:
             raise ValueError
         if kind == "message":
             if value.index != self._messages:
@@ -322,8 +254,8 @@ class RowReader:
             self._messages += 1
         if kind == "version" and not 0 <= value.index < self._messages:
             raise ValueError
-        owned = self.record is not None and kind in _OWNER
-        if owned and getattr(value, _OWNER[kind]) != self.session_id:
+        owned = self.record is not None and kind in OWNER
+        if owned and getattr(value, OWNER[kind]) != self.session_id:
             raise ValueError
         return _PLACED[kind](at) if kind in _PLACED else ""
 
@@ -340,7 +272,7 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
-def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.
@@ -352,7 +284,8 @@ def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) 
         )
 
 
-def _refused(why: str) -> UsageError:
+def refused(why: str) -> UsageError:
+    """Return the error for rows that are no complete dump."""
     return UsageError(f"these rows are no complete dump of a session: {why}; nothing was written")
 
 
@@ -360,22 +293,16 @@ def _refused(why: str) -> UsageError:
 # Values from JSON, by the types of their fields
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError
-    return value
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def read_exactly(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return read_exactly
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError
-    return value
+_text, _whole = _exactly(str), _exactly(int)
 
 
 def _number(value: Any) -> float:
@@ -395,11 +322,6 @@ def _bytes(value: Any) -> bytes:
     return base64.b64decode(_text(value), validate=True)
 
 
-def _nothing(value: Any) -> None:
-    if value is not None:
-        raise TypeError
-
-
 #: What a row says besides its value: a key, or the number of a tree.
 _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "key": _text,
@@ -409,11 +331,11 @@ _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
 _SIMPLE: Final[Mapping[Any, Callable[[Any], Any]]] = {
     str: _text,
     int: _whole,
-    bool: _truth,
+    bool: _exactly(bool),
     float: _number,
     datetime: _time,
     bytes: _bytes,
-    type(None): _nothing,
+    type(None): _exactly(type(None)),
     Any: lambda value: value,
 }
 
