@@ -53,10 +53,7 @@ def refuse(session_id: str, what: str) -> UsageError:
 
 
 def check_changes(
-    session_id: str,
-    before: SessionRecord | None,
-    after: SessionRecord,
-    changes: Changes[Any],
+    session_id: str, before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
 ) -> None:
     """Check that ``changes`` may write the record ``after`` over ``before``.
 

@@ -75,10 +75,7 @@ def taken_over(session_id: str) -> StoreBusyError:
 
 
 async def receive(
-    rows: AsyncIterable[Sequence[StoredRow]],
-    receiver: Callable[[str], Receiver],
-    *,
-    tenant: str,
+    rows: AsyncIterable[Sequence[StoredRow]], receiver: Callable[[str], Receiver], *, tenant: str
 ) -> None:
     """Restore the rows of a dump; ``receiver`` makes that of a session, or of the empty id.
 

@@ -37,11 +37,4 @@ from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore  # noqa: E4
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM  # noqa: E402
 from hiermem.testing.stores import StoreConformance  # noqa: E402
 
-__all__ = [
-    "DiedError",
-    "FaultPlan",
-    "FaultyLLM",
-    "FaultyStore",
-    "ScriptedLLM",
-    "StoreConformance",
-]
+__all__ = ["DiedError", "FaultPlan", "FaultyLLM", "FaultyStore", "ScriptedLLM", "StoreConformance"]

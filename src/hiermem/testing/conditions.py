@@ -17,8 +17,6 @@ from hiermem.protocols import Store, TenantStore
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Conditions", "DecisionError", "condition", "store_condition"]
-
 
 class DecisionError(Exception):
     """The error of a decision under test; it must come out unchanged."""

@@ -21,8 +21,6 @@ from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
 from hiermem.types.transaction import DueSession, NodeWrite, StoredRow
 
-__all__ = ["DueConditions"]
-
 #: A state with an open window, and a configuration under which it is closed an hour later.
 _OPEN: Final = (
     '[2,1,false,[],[],{"main":[0,"[[1,false,0,[],[]],[[[0,0,1,4,4,0,0]],0,0,false,false]]"]}]'

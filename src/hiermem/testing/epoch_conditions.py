@@ -15,8 +15,6 @@ from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
 
-__all__ = ["EpochConditions"]
-
 
 class EpochConditions(Conditions):
     """Guarded writes, and blocks."""

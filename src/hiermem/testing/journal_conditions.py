@@ -13,8 +13,6 @@ from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, run
 from hiermem.types.transaction import ViewRecord
 
-__all__ = ["JournalConditions"]
-
 
 class JournalConditions(Conditions):
     """Runs, attempts and views."""

@@ -17,8 +17,6 @@ from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
 from hiermem.types.transaction import RecordWrite, ViewRecord
 
-__all__ = ["ListingConditions"]
-
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
 _LABELS: tuple[Mapping[str, str], ...] = (
     {"user": "ada"},

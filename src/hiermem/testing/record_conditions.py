@@ -16,8 +16,6 @@ from hiermem.testing.samples import NOW, attempt
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types.transaction import Record, RecordWrite
 
-__all__ = ["RecordConditions"]
-
 
 class RecordConditions(Conditions):
     """Small documents by kind, scope and key."""

@@ -23,7 +23,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
-from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.due_conditions import DueConditions
 from hiermem.testing.dump_conditions import DumpConditions
@@ -38,9 +37,12 @@ from hiermem.testing.samples import (
     attempt,
     contents,
     deciding,
+    keyed,
     node,
     remade,
+    rewriting,
     run,
+    said,
     stored,
     write,
     writing,

@@ -173,11 +173,7 @@ class MemoryTenant:
     forks = _of_tenant(reads.forks)
 
     async def mutate(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T:
         """Read the snapshot, call ``decide`` with it and commit its changes, atomically."""
         lock, kept = self.open()

@@ -337,11 +337,7 @@ def runs(kept: TenantData, *, subject: str | None = None, limit: int = 100) -> l
 
 
 def attempts(
-    kept: TenantData,
-    *,
-    run_id: str | None = None,
-    session_id: str | None = None,
-    limit: int = 1000,
+    kept: TenantData, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
 ) -> list[Attempt]:
     """Return the journalled attempts in the order they started, filtered if asked."""
     return [

@@ -197,13 +197,7 @@ def _check_expiry(expiry: timedelta) -> None:
 
 
 async def _prepared(
-    dsn: str,
-    name: str,
-    *,
-    create: bool,
-    migrate: bool,
-    confined: bool,
-    secret: bytes | None,
+    dsn: str, name: str, *, create: bool, migrate: bool, confined: bool, secret: bytes | None
 ) -> None:
     """Check that the store can be used, on a connection of its own, and create it if need be.
 

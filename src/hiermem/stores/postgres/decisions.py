@@ -192,10 +192,7 @@ async def transact(scope: Scope, decide: Callable[[], Deciding[T]]) -> T:
 
 
 async def mutate(
-    scope: Scope,
-    session_id: str,
-    decide: Callable[[Snapshot], Changes[T]],
-    keys: Sequence[str],
+    scope: Scope, session_id: str, decide: Callable[[Snapshot], Changes[T]], keys: Sequence[str]
 ) -> T:
     """Decide on the record that is remembered, if it still is the stored one; otherwise read it.
 

@@ -115,10 +115,7 @@ def put(
     blocks: Sequence[PlacedBlock], pages: Mapping[int, bytes], replaces: Sequence[int]
 ) -> Iterator[Statement]:
     """Yield the statements that dissolve ``replaces`` and put a segment; the first says whether."""
-    claims = (
-        [one.session.id for one in blocks],
-        [one.block.start for one in blocks],
-    )
+    claims = ([one.session.id for one in blocks], [one.block.start for one in blocks])
     yield Statement(
         _MAY_PUT,
         (

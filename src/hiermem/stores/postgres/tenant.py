@@ -103,11 +103,7 @@ class PostgresTenant:
     forks = _reading(reads.forks)
 
     async def mutate(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T:
         """Call ``decide`` with the snapshot and commit its changes, under the session's lock."""
         return await decisions.mutate(self._scope, session_id, decide, keys)

@@ -108,11 +108,7 @@ class SQLiteTenant(_Handle[str]):
     forks = _reading(reads.forks)
 
     async def mutate(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T:
         """Read the snapshot, call ``decide`` with it and commit its changes atomically.
 
@@ -124,11 +120,7 @@ class SQLiteTenant(_Handle[str]):
         )
 
     def mutate_here(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T | None:
         """Do the same as ``mutate`` on this thread, which blocks; return None if other writes wait.
 

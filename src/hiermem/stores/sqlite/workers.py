@@ -40,9 +40,14 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, now: Callable[[], datetime] = system_time
+        self,
+        connection: sqlite3.Connection,
+        now: Callable[[], datetime] = system_time,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.connection = connection
+        self._read_only = read_only
         self.now = now
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
         #: True while a decision runs: an error that the decision raises is not translated.
@@ -58,7 +63,12 @@ class Transaction:
         self._seen = None
 
     def writing(self) -> None:
-        """Mark the point to return to if this write fails; call this before the first change."""
+        """Mark the point to return to if this write fails; call this before the first change.
+
+        Raises ReadOnlyError where the store is only read: a decision may read and change nothing.
+        """
+        if self._read_only:
+            raise ReadOnlyError
         if self._grouped and not self._marked:
             self.connection.execute("SAVEPOINT one")
         self._marked = True
@@ -103,14 +113,6 @@ class Transaction:
             # If even this fails, the next BEGIN fails too and reports it to the next caller.
             with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
-
-
-class ReadTransaction(Transaction):
-    """A transaction of a store that is only read: a decision may read in it and change nothing."""
-
-    def writing(self) -> None:
-        """Refuse the first change. Raises ReadOnlyError."""
-        raise ReadOnlyError
 
 
 class Busy:
