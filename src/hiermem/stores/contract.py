@@ -8,10 +8,11 @@ the fault from damaging the session.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import update_wrapper
-from typing import Any, TypeGuard, TypeVar, cast
+from types import CoroutineType
+from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
@@ -26,7 +27,7 @@ from hiermem.types.transaction import (
 )
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Callable[..., Any])
+P = ParamSpec("P")
 
 
 def system_time() -> datetime:
@@ -34,8 +35,10 @@ def system_time() -> datetime:
     return datetime.now(UTC)
 
 
-def named_after(work: Callable[..., Any], method: M, *, given: int) -> M:
-    """Give ``method`` the name, docstring and signature of the function that does its work.
+def named_after(
+    work: Callable[..., Any], method: Callable[P, Coroutine[Any, Any, T]], *, given: int
+) -> Callable[P, CoroutineType[Any, Any, T]]:
+    """Return ``method`` with the name, docstring and signature of the function that does its work.
 
     ``given`` is the number of the function's first arguments that the method fills in.
     """
@@ -44,7 +47,8 @@ def named_after(work: Callable[..., Any], method: M, *, given: int) -> M:
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     rest = list(signature.parameters.values())[given:]
     method.__signature__ = signature.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
-    return method
+    # What an ``async def`` returns is a CoroutineType, which not every type checker says.
+    return cast("Callable[P, CoroutineType[Any, Any, T]]", method)
 
 
 def refuse(session_id: str, what: str) -> UsageError:

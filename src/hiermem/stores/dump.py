@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -36,14 +36,17 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
+__all__ = [
+    "Item", "Pages", "RowReader", "SessionDump", "check_secret", "held_items", "missing", "pages",
+    "read",
+]  # fmt: skip
+
 #: The number of this format; a later hiermem may write another one.
 _FORMAT: Final = 1
 #: The number of rows in a page.
 _PAGE: Final = 500
 #: One stored value: its kind, where it stands ("" for a kind that needs no more), and the value.
 Item: TypeAlias = tuple[str, "int | str", Any]
-#: A whole dump: its reader, its items, and the digest of its rows.
-Read: TypeAlias = tuple["RowReader", list[Item], str]
 
 #: The kinds of rows in the order of a dump, and the values that they hold.
 _KINDS: Final[Mapping[str, type]] = {
@@ -61,8 +64,50 @@ _KINDS: Final[Mapping[str, type]] = {
     "block": Block,
 }
 _ORDER: Final = {kind: place for place, kind in enumerate(_KINDS)}
+#: The fields by which the values of a kind differ; each is stored once.
+_NAME: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": (),
+    "node": ("id",),
+    "revision": ("node_id", "number"),
+    "view": ("name",),
+    "record": ("kind", "key"),
+    "run": ("id",),
+    "attempt": ("id",),
+    "block": ("kind", "start"),
+}
 #: The kinds of what may belong to no session, and the field that names the session of a value.
 OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
+
+
+@dataclass(slots=True)
+class SessionDump:
+    """Everything that a store keeps of one session, in the order in which it was written.
+
+    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
+    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
+    trees, each with the number of its tree. ``digest`` is that of the content.
+    """
+
+    tenant: str
+    secret: bytes
+    record: SessionRecord | None
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    keys: list[tuple[str, KeyEntry]] = field(default_factory=list[tuple[str, KeyEntry]])
+    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
+    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
+    views: list[ViewRecord] = field(default_factory=list[ViewRecord])
+    records: list[Record] = field(default_factory=list[Record])
+    runs: list[RunRecord] = field(default_factory=list[RunRecord])
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    blocks: list[Block] = field(default_factory=list[Block])
+    digest: str = ""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, "" where it is of what belongs to none."""
+        return NO_SESSION if self.record is None else self.record.id
 
 
 # ---------------------------------------------------------------------------------------------
@@ -141,22 +186,42 @@ def _encoded(data: bytes) -> str:
 # Reading
 
 
-async def read(pages: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> Read:
+async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> SessionDump:
     """Read all pages of a dump of ``tenant``.
 
-    Raises UsageError if they are no complete dump of this format, or are of another tenant. A value
-    that comes twice is noticed by whoever writes the values.
+    Raises UsageError if they are no complete dump of this format, or are of another tenant.
     """
     reader, digest = RowReader(tenant), RowDigest()
-    items: list[Item] = []
-    async for page in pages:
+    dump: SessionDump | None = None
+    seen: set[tuple[Any, ...]] = set()
+    async for page in rows:
         for row in page:
             item = reader.take(row)
-            if item is not None:
-                digest.add(row)
-                items.append(item)
+            if item is None:
+                continue
+            digest.add(row)
+            kind, at, value = item
+            if dump is None:
+                dump = SessionDump(tenant, reader.secret, reader.record)
+            if kind in _NAME:
+                name = (kind, at, *_named(kind, value, whole=reader.record is None))
+                if name in seen:
+                    raise _refused("a row comes twice")
+                seen.add(name)
+            if kind != "session":
+                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
     reader.end()
-    return reader, items, digest.text
+    found = dump or SessionDump(tenant, reader.secret, None)
+    found.digest = digest.text
+    return found
+
+
+def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
+    """Yield what names a value among those of its kind; with ``whole``, in all of a tenant."""
+    if whole and kind in OWNER:
+        yield getattr(value, OWNER[kind])
+    for part in _NAME[kind]:
+        yield getattr(value, part)
 
 
 class RowReader:
@@ -179,7 +244,7 @@ class RowReader:
     def secret(self) -> bytes:
         """The secret of the store from which the rows are. Raises UsageError before it came."""
         if self._secret is None:
-            raise refused("the first row is missing")
+            raise _refused("the first row is missing")
         return self._secret
 
     @property
@@ -196,20 +261,20 @@ class RowReader:
         except (
             ValueError, TypeError, LookupError, ArithmeticError, RecursionError, HiermemError,
         ) as error:  # fmt: skip
-            raise refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
+            raise _refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
 
     def end(self) -> None:
         """Refuse rows that are not all there."""
         if not self._ended:
-            raise refused("the last row is missing")
+            raise _refused("the last row is missing")
         if self.record is not None and self._messages != self.record.messages:
-            raise refused("messages are missing")
+            raise _refused("messages are missing")
 
     def _begin(self, row: Any) -> None:
         if row["kind"] != "dump":
             raise ValueError
         if row["format"] != _FORMAT:
-            raise refused(f"they are not of format {_FORMAT}, which this hiermem reads")
+            raise _refused(f"they are not of format {_FORMAT}, which this hiermem reads")
         if row["tenant"] != self._tenant:
             raise UsageError("the rows are of another tenant; restore them under the same name")
         secret = base64.b64decode(row["secret"], validate=True)
@@ -226,7 +291,7 @@ class RowReader:
             return None
         if kind == "end":
             if row["rows"] != self._count:
-                raise refused("rows are missing")
+                raise _refused("rows are missing")
             self._ended = True
             return None
         value = _reader(_KINDS[kind])(row["value"])
@@ -272,7 +337,7 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
-def check_secret(given: RowReader, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.
@@ -284,8 +349,7 @@ def check_secret(given: RowReader, secret: bytes, *, empty: bool) -> None:
         )
 
 
-def refused(why: str) -> UsageError:
-    """Return the error for rows that are no complete dump."""
+def _refused(why: str) -> UsageError:
     return UsageError(f"these rows are no complete dump of a session: {why}; nothing was written")
 
 

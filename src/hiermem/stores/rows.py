@@ -389,6 +389,7 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
     """
     form = KINDS[kind]
     read = form.read_of_tree if form.owner == "tree" else form.read
+    value: Any
     for value in codec.decode(found, read, form.table):
         yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
 

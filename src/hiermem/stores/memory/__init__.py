@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import named_after, run_decision, system_time
-from hiermem.stores.dump import Read, check_secret, missing, pages, read
+from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import SessionData, TenantData, TreeData
@@ -103,14 +104,14 @@ class MemoryStore:
         self.open_tenant("")
         return self._clock()
 
-    def restore(self, name: str, dump: Read, replaces: int | None) -> None:
+    def restore(self, name: str, dump: SessionDump, replaces: int | None) -> None:
         """Write a dump to tenant ``name``, for the tenant's handle."""
         lock, kept = self.open_tenant(name)
         with lock:
             draft = restored(kept, dump, replaces)
             empty = all(held == TenantData() for held in self._tenants.values())
-            check_secret(dump[0], self._secret, empty=empty)
-            self._secret = dump[0].secret
+            check_secret(dump, self._secret, empty=empty)
+            self._secret = dump.secret
             kept.become(draft)
 
     def open_secret(self) -> bytes:
@@ -121,7 +122,7 @@ class MemoryStore:
 
 def _of_tenant(
     work: Callable[Concatenate[TenantData, P], T],
-) -> Callable[Concatenate[MemoryTenant, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[MemoryTenant, P], CoroutineType[Any, Any, T]]:
     """Return the method that does ``work`` on the tenant's data, under the lock."""
 
     async def method(self: MemoryTenant, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,7 +135,7 @@ def _of_tenant(
 
 def _of_tree(
     work: Callable[Concatenate[TreeData, P], T],
-) -> Callable[Concatenate[MemoryTree, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[MemoryTree, P], CoroutineType[Any, Any, T]]:
     """Return the method that does ``work`` on the data of the tree, under the lock."""
 
     async def method(self: MemoryTree, /, *args: P.args, **kwargs: P.kwargs) -> T:

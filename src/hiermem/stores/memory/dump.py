@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
-from hiermem.stores.dump import OWNER, Item, Read, missing, refused
+from hiermem.stores.dump import Item, SessionDump, missing
 from hiermem.stores.memory import changes
 from hiermem.stores.memory.data import (
     SessionData,
@@ -19,6 +18,7 @@ from hiermem.stores.memory.data import (
     fresh_revision,
     fresh_run,
 )
+from hiermem.types import SessionRecord
 
 
 def items(kept: TenantData, session_id: str) -> list[Item]:
@@ -52,72 +52,30 @@ def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     return found
 
 
-def restored(kept: TenantData, dump: Read, replaces: int | None) -> TenantData:
+def restored(kept: TenantData, dump: SessionDump, replaces: int | None) -> TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
-    Raises SessionExistsError, and UsageError where a name is taken or a row comes twice.
+    Raises SessionExistsError, and UsageError where a name is taken.
     """
-    reader, found, digest = dump
-    owner, draft = reader.session_id, kept.draft()
+    owner, draft = dump.session_id, kept.draft()
     if owner in kept.sessions and kept.sessions[owner].record.version != replaces:
         raise SessionExistsError(owner)
     if replaces is not None:
         _remove(draft, owner)
-    draft.arrived[owner] = digest
-    if reader.record is not None:
-        draft.sessions[owner] = SessionData(reader.record)
+    draft.arrived[owner] = dump.digest
+    if dump.record is not None:
+        _write_session(draft, dump, dump.record)
         draft.sessions[owner].become_due(AT_ONCE, kept.clock())
-    session = draft.sessions[owner] if reader.record is not None else None
-    for kind, at, value in found:
-        if kind in OWNER:
-            held, name = _named_place(draft, kind, value)
-            if name in held:
-                what = "a view, record, run or call of the dump has a name that is taken"
-                raise refuse(owner, what)
-            held[name] = fresh_run(value) if kind == "run" else value
-        elif session is not None and kind != "session":
-            _put(draft, session, kind, at, value)
+    before = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
+    draft.views.update({(one.session_id, one.name): one for one in dump.views})
+    draft.records.update({(one.kind, one.scope, one.key): one for one in dump.records})
+    draft.runs.update({one.id: fresh_run(one) for one in dump.runs})
+    draft.attempts.update({one.id: one for one in dump.attempts})
+    after = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
+    added = len(dump.views) + len(dump.records) + len(dump.runs) + len(dump.attempts)
+    if after != before + added:
+        raise refuse(owner, "a view, record, run or call of the dump has a name that is taken")
     return draft
-
-
-def _named_place(draft: TenantData, kind: str, value: Any) -> tuple[dict[Any, Any], Any]:
-    """Return where a value that is found by its name is kept, and under which name."""
-    match kind:
-        case "view":
-            return draft.views, (value.session_id, value.name)
-        case "record":
-            return draft.records, (value.kind, value.scope, value.key)
-        case "run":
-            return draft.runs, value.id
-        case _:
-            return draft.attempts, value.id
-
-
-def _put(draft: TenantData, session: SessionData, kind: str, at: Any, value: Any) -> None:
-    held: dict[Any, Any]
-    match kind:
-        case "message":
-            session.messages.append(fresh_message(value))
-            return
-        case "version":
-            session.versions.setdefault(value.index, []).append(fresh_message(value))
-            return
-        case "event":
-            session.events.append(value)
-            return
-        case "key":
-            held, name = session.keys, at
-        case "node":
-            held, name = session.tree(at).nodes, value.id
-        case "revision":
-            value = fresh_revision(value)
-            held, name = session.tree(at).revisions, (value.node_id, value.number)
-            draft.written.append((session.record.id, at, value))
-        case _:
-            held, name = session.blocks, (value.kind, value.start)
-    if name in held:
-        raise refused("a row comes twice")
-    held[name] = value
 
 
 def _remove(draft: TenantData, owner: str) -> None:
@@ -132,3 +90,22 @@ def _remove(draft: TenantData, owner: str) -> None:
     }
     draft.runs = {id_: one for id_, one in draft.runs.items() if one.subject in known}
     draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
+
+
+def _write_session(draft: TenantData, dump: SessionDump, record: SessionRecord) -> None:
+    owner = record.id
+    session = draft.sessions[owner] = SessionData(
+        record,
+        [fresh_message(one) for one in dump.messages],
+        keys=dict(dump.keys),
+        events=list(dump.events),
+        blocks={(one.kind, one.start): one for one in dump.blocks},
+    )
+    for earlier in dump.versions:
+        session.versions.setdefault(earlier.index, []).append(fresh_message(earlier))
+    for number, node in dump.nodes:
+        session.tree(number).nodes[node.id] = node
+    for number, revision in dump.revisions:
+        own = fresh_revision(revision)
+        session.tree(number).revisions[own.node_id, own.number] = own
+        draft.written.append((owner, number, own))

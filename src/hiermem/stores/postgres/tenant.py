@@ -6,9 +6,10 @@ Each method names the query or the statement that does the work. The statements 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
@@ -56,7 +57,7 @@ UNTOUCHED = (
 
 def _reading(
     query: Callable[P, Query[T]],
-) -> Callable[Concatenate[PostgresTenant, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[PostgresTenant, P], CoroutineType[Any, Any, T]]:
     """Return the method that runs the query."""
 
     async def method(self: PostgresTenant, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,7 +68,7 @@ def _reading(
 
 def _of_tree(
     query: Callable[Concatenate[TreeOf, P], Query[T]],
-) -> Callable[Concatenate[PostgresTree, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[PostgresTree, P], CoroutineType[Any, Any, T]]:
     """Return the method that runs the query about the handle's tree."""
 
     async def method(self: PostgresTree, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -8,9 +8,10 @@ statements are in ``reads``, ``writes``, ``puts`` and ``removal``, ``trees``, ``
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
@@ -42,7 +43,7 @@ class _Handle(Generic[Of]):
 
 def _reading(
     work: Callable[Concatenate[sqlite3.Connection, Of, P], T],
-) -> Callable[Concatenate[_Handle[Of], P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[_Handle[Of], P], CoroutineType[Any, Any, T]]:
     """Return the method that runs ``work`` on a connection for reading."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -53,7 +54,7 @@ def _reading(
 
 def _writing(
     work: Callable[Concatenate[Transaction, Of, P], T],
-) -> Callable[Concatenate[_Handle[Of], P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[_Handle[Of], P], CoroutineType[Any, Any, T]]:
     """Return the method that runs ``work`` on the writer and waits for its commit."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
