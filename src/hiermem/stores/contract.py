@@ -57,12 +57,17 @@ def refuse(session_id: str, what: str) -> UsageError:
 
 
 def check_changes(
-    session_id: str, before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
+    session_id: str,
+    before: SessionRecord | None,
+    after: SessionRecord,
+    changes: Changes[Any],
+    source: SessionRecord | None = None,
 ) -> None:
     """Check that ``changes`` may write the record ``after`` over ``before``.
 
-    Raises UsageError where ``after`` is of another session, its version is not the next one, or
-    the appended messages are not numbered from the last one on.
+    ``source`` is the record of the session that is copied, if there is one. Raises UsageError where
+    ``after`` is of another session, its version is not the next one, the appended messages are not
+    numbered from the last one on, or a copy is impossible.
     """
     if after.id != session_id:
         raise refuse(session_id, f"the record is that of {after.id!r}")
@@ -78,6 +83,11 @@ def check_changes(
         count += 1
     if after.messages != count:
         raise refuse(session_id, f"the record says {after.messages} messages, there are {count}")
+    copy = changes.copy
+    if copy is not None and before is not None:
+        raise refuse(session_id, "a copy is for a session that exists already")
+    if copy is not None and (source is None or not 0 <= copy.stop <= source.messages):
+        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
 
 
 def check_write(write: NodeWrite) -> None:

@@ -52,9 +52,11 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     if after is None:
         return
     session = kept.sessions.get(session_id)
-    check_changes(session_id, session.record if session else None, after, changes)
-    copied = _copied(kept, session_id, changes.copy)
-    due = due_by_change(session.record if session else None, after, changes)
+    before = session.record if session else None
+    source = kept.sessions.get(changes.copy.source) if changes.copy else None
+    check_changes(session_id, before, after, changes, source.record if source else None)
+    copied = _copied(session_id, source, changes.copy)
+    due = due_by_change(before, after, changes)
     session = session or SessionData(after)
     _check_references(session, copied or session, after, changes)
     session.record = after
@@ -93,15 +95,10 @@ def change_all(kept: TenantData, batch: Batch[Any]) -> None:
     kept.become(draft)
 
 
-def _copied(kept: TenantData, session_id: str, copy: Copy | None) -> SessionData | None:
+def _copied(session_id: str, source: SessionData | None, copy: Copy | None) -> SessionData | None:
     """Return the part of the source that ``copy`` wants, with the revisions in its tree 0."""
-    if copy is None:
+    if copy is None or source is None:
         return None
-    if session_id in kept.sessions:
-        raise refuse(session_id, "a copy is for a session that exists already")
-    source = kept.sessions.get(copy.source)
-    if source is None or not 0 <= copy.stop <= len(source.messages):
-        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
     made = source.tree().revisions
     if any(place not in made for place in copy.revisions):
         raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hiermem.errors import ReadOnlyError
 from hiermem.stores import rows
 from hiermem.stores.codec import decode
-from hiermem.stores.contract import answer_decision, check_changes, refuse
+from hiermem.stores.contract import answer_decision, check_changes
 from hiermem.stores.postgres import reads, writes
 from hiermem.stores.postgres.connections import BEGIN, COMMIT, ONE_STATE, Connection, Sent
 from hiermem.stores.postgres.statements import Query, Statement
@@ -142,9 +142,8 @@ class _Run(Generic[T]):
             assert after is not None
             known = self.heads[session_id]
             before = known and known[1]
-            check_changes(session_id, before, after, changes)
-            if changes.copy is not None:
-                self._check_copy(before, after, changes)
+            source = self.heads.get(changes.copy.source) if changes.copy else None
+            check_changes(session_id, before, after, changes, source and source[1])
             yield from writes.record(before, after)
             yield from writes.changed(before, after, changes)
             self.heads[session_id] = (known[0] if known else 0, after)
@@ -155,16 +154,6 @@ class _Run(Generic[T]):
             yield from writes.dropped_journal(subject)
         if batch.runs:
             yield writes.runs(batch.runs)
-
-    def _check_copy(
-        self, before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
-    ) -> None:
-        assert changes.copy is not None
-        copy, source = changes.copy, self.heads.get(changes.copy.source)
-        if before is not None:
-            raise refuse(after.id, "a copy is for a session that exists already")
-        if source is None or not 0 <= copy.stop <= source[1].messages:
-            raise refuse(after.id, f"a copy is of what {copy.source!r} does not have")
 
 
 def _query(asked: tuple[str, Any]) -> Query[Any]:

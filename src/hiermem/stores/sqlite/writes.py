@@ -127,14 +127,15 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         return
     head = heads.find(transaction, tenant, session_id)
     number, before = head or (None, None)
-    check_changes(session_id, before, after, changes)
-    source = _source(transaction, tenant, before, after, changes.copy)
+    copy = changes.copy
+    source = heads.find(transaction, tenant, copy.source) if copy else None
+    check_changes(session_id, before, after, changes, source and source[1])
     transaction.writing()
     connection = transaction.connection
     number = write_record(connection, tenant, number, before, after)
     tree = after.tree if changes.tree is None else changes.tree
-    if changes.copy is not None and source is not None:
-        _copy(connection, after, (number, tree), changes.copy, source)
+    if copy is not None and source is not None:
+        _copy(connection, after, (number, tree), copy, (source[0], source[1].tree))
     _write_log(connection, number, after, changes)
     if (
         changes.drop
@@ -148,24 +149,6 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         removal.derived(connection, tenant, session_id, changes)
     due.note(transaction, number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
-
-
-def _source(
-    transaction: Transaction,
-    tenant: str,
-    before: SessionRecord | None,
-    after: SessionRecord,
-    copy: Copy | None,
-) -> tuple[int, int] | None:
-    """Return the number and the serving tree of the source session of ``copy``, or None."""
-    if copy is None:
-        return None
-    if before is not None:
-        raise refuse(after.id, "a copy is for a session that exists already")
-    source = heads.find(transaction, tenant, copy.source)
-    if source is None or not 0 <= copy.stop <= source[1].messages:
-        raise refuse(after.id, f"a copy is of what {copy.source!r} does not have")
-    return source[0], source[1].tree
 
 
 def _copy(
