@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -99,6 +100,11 @@ class SegmentData:
     pages: Mapping[int, bytes]
 
 
+_CONTAINERS = (
+    "sessions", "written", "runs", "attempts", "views", "records", "segments", "arrived",
+)  # fmt: skip
+
+
 @dataclass
 class TenantData:
     """Everything stored of one tenant; dicts remember the order of first insertion.
@@ -127,23 +133,12 @@ class TenantData:
 
     def draft(self) -> TenantData:
         """Return a tenant whose own containers can be changed; its sessions are still shared."""
-        return replace(
-            self,
-            sessions=dict(self.sessions),
-            written=list(self.written),
-            runs=dict(self.runs),
-            attempts=dict(self.attempts),
-            views=dict(self.views),
-            records=dict(self.records),
-            segments=dict(self.segments),
-            arrived=dict(self.arrived),
-        )
+        return replace(self, **{name: copy(getattr(self, name)) for name in _CONTAINERS})
 
     def become(self, other: TenantData) -> None:
         """Take over the content of ``other``."""
-        for one in fields(other):
-            if one.name not in ("numbers", "clock"):
-                setattr(self, one.name, getattr(other, one.name))
+        for name in _CONTAINERS:
+            setattr(self, name, getattr(other, name))
 
     def tree(self, session_id: str, number: int | None) -> TreeData:
         """Return a tree of a session, the serving one if ``number`` is None; or an empty one."""

@@ -65,7 +65,8 @@ def answer(kept: TenantData, session_id: str, need: Need) -> Any:  # noqa: PLR09
         case asked.NeedLevel(number, start, stop, tree):
             found = level(kept.tree(session_id, tree), number, start, stop)
         case asked.NeedCovering(thread, index, tree, last):
-            found = covering(kept.tree(session_id, tree), thread, index, last)
+            end = index if last is None else last
+            found = spanning(kept.tree(session_id, tree), thread, index, end)
         case asked.NeedProvisional(tree):
             found = provisional(kept.tree(session_id, tree))
         case asked.NeedRevisions(wanted, tree):
@@ -219,12 +220,13 @@ def levels(tree: TreeData) -> dict[int, int]:
     return dict(Counter(node.level for node in sealed(tree)))
 
 
-def covering(tree: TreeData, thread: str, index: int, last: int | None = None) -> list[Node]:
-    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+def covering(tree: TreeData, thread: str, index: int) -> list[Node]:
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    return spanning(tree, thread, index, index)
 
-    With ``last``: those whose span holds any of the messages from ``index`` to it.
-    """
-    last = index if last is None else last
+
+def spanning(tree: TreeData, thread: str, index: int, last: int) -> list[Node]:
+    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``."""
     return [
         node
         for node in sealed(tree)

@@ -297,8 +297,13 @@ def levels(of: TreeOf) -> Query[dict[int, int]]:
     return Query(sql, of, dict)
 
 
-def covering(of: TreeOf, thread: str, index: int, last: int | None = None) -> Query[list[Node]]:
-    """Return the sealed level-1 nodes of ``thread`` that hold a message from ``index`` to ``last``.
+def covering(of: TreeOf, thread: str, index: int) -> Query[list[Node]]:
+    """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
+    return spanning(of, thread, index, index)
+
+
+def spanning(of: TreeOf, thread: str, index: int, last: int) -> Query[list[Node]]:
+    """Read the sealed level-1 nodes of ``thread`` that hold a message from ``index`` to ``last``.
 
     The windows of a thread follow one another, so the first that begins after the last message is
     the end of the range that is read.
@@ -310,7 +315,7 @@ def covering(of: TreeOf, thread: str, index: int, last: int | None = None) -> Qu
         f"AND n.stop > $6 AND n.start > $6 ORDER BY n.stop, n.start LIMIT 1), {_ALL}) "
         "ORDER BY n.ordinal"
     )
-    return _nodes(of, where, thread, index, index if last is None else last)
+    return _nodes(of, where, thread, index, last)
 
 
 def provisional(of: TreeOf) -> Query[list[Node]]:
@@ -522,7 +527,8 @@ def answer(session_id: str, need: Need) -> Query[Any]:  # noqa: PLR0912 - one fo
         case asked.NeedLevel(number, start, stop, tree):
             found = level((session_id, tree), number, start, stop)
         case asked.NeedCovering(thread, index, tree, last):
-            found = covering((session_id, tree), thread, index, last)
+            end = index if last is None else last
+            found = spanning((session_id, tree), thread, index, end)
         case asked.NeedProvisional(tree):
             found = provisional((session_id, tree))
         case asked.NeedRevisions(wanted, tree):

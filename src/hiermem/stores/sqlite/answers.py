@@ -40,7 +40,8 @@ def answer(connection: sqlite3.Connection, tenant: str, session_id: str, need: N
         case asked.NeedLevel(level, start, stop, tree):
             found = trees.level(connection, (tenant, session_id, tree), level, start, stop)
         case asked.NeedCovering(thread, index, tree, last):
-            found = trees.covering(connection, (tenant, session_id, tree), thread, index, last)
+            end = index if last is None else last
+            found = trees.spanning(connection, (tenant, session_id, tree), thread, index, end)
         case asked.NeedProvisional(tree):
             found = trees.provisional(connection, (tenant, session_id, tree))
         case asked.NeedRevisions(wanted, tree):

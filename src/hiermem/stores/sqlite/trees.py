@@ -123,17 +123,20 @@ def levels(connection: sqlite3.Connection, of: TreeOf) -> dict[int, int]:
     return dict(_of(connection, of, counted))
 
 
-def covering(
-    connection: sqlite3.Connection, of: TreeOf, thread: str, index: int, last: int | None = None
-) -> list[Node]:
-    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+def covering(connection: sqlite3.Connection, of: TreeOf, thread: str, index: int) -> list[Node]:
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    return spanning(connection, of, thread, index, index)
 
-    If ``last`` is given, return the nodes whose span holds any message from ``index`` to ``last``.
+
+def spanning(
+    connection: sqlite3.Connection, of: TreeOf, thread: str, index: int, last: int
+) -> list[Node]:
+    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``.
+
     The windows of a thread follow one another, so the search ends at the first window that begins
     after the last message.
     """
     found: list[Any] = []
-    last = index if last is None else last
     with one_state(connection):
         at = place(connection, of)
         if at is None:
