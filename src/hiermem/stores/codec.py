@@ -136,7 +136,9 @@ def check(row: Sequence[Any], shape: Shape) -> None:
 
 def texts(packed: str) -> tuple[str, ...]:
     """Return the texts of a JSON list; raise if it holds anything but texts."""
-    values = json.loads(packed) if packed != "[]" else ()
+    if packed == "[]":
+        return ()
+    values = json.loads(packed)
     if not all(type(value) is str for value in values):
         raise TypeError
     return tuple(values)
@@ -183,7 +185,7 @@ class Format(Generic[T]):
         named: str = "",
         order: str = "",
     ) -> None:
-        self.table, self.columns = table, columns
+        self.table, self.columns, self.letters = table, columns, letters
         self.owner, self.named, self.order = owner, named, order
         self.types = "".join(_CONVERTED.get(letter, letter)[0] for letter in letters)
         self._shape = shape(self.types)
@@ -202,17 +204,13 @@ class Format(Generic[T]):
             row[place] = write(row[place])
         return tuple(row)
 
-    def values(self, row: Sequence[Any]) -> list[Any]:
-        """Return what the columns hold. Raises for a row that has other types."""
+    def read(self, row: Sequence[Any]) -> T:
+        """Return the value of the columns. Raises for a row that ``row`` could not have made."""
         check(row, self._shape)
         values = list(row)
         for place, read in self._reading:
             values[place] = read(values[place])
-        return values
-
-    def read(self, row: Sequence[Any]) -> T:
-        """Return the value of the columns. Raises for a row that ``row`` could not have made."""
-        return self._make(*self.values(row))
+        return self._make(*values)
 
     def read_of_tree(self, row: Sequence[Any]) -> tuple[int, T]:
         """Return the number of a tree, which comes first, and the value of the columns."""

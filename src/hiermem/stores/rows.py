@@ -65,40 +65,42 @@ def prefixed(letter: str, columns: str) -> str:
 # -- sessions
 
 
-#: The fields of a record that every append rewrites, and those, but metadata, that it leaves.
-HEADS: Final = Format(
+def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
+    number, id_, title, participants, config, counter, created_at, *more = columns
+    (
+        forked_from, forked_at, messages, closed, version, state, epoch, tree, build, last_activity,
+        metadata,
+    ) = more  # fmt: skip
+    if not all(type(value) is str for value in metadata.values()):
+        raise TypeError
+    return number, SessionRecord(
+        id_, title, participants, config, counter, created_at, last_activity, messages, state,
+        closed, version, epoch, tree, build, forked_from, forked_at, metadata,
+    )  # fmt: skip
+
+
+#: The fields of a record that every append rewrites, and those, but metadata, that it leaves. They
+#: are written apart, and read together as SESSIONS.
+HEADS: Final[Format[SessionRecord]] = Format(
     "heads",
     "messages, closed, version, state, epoch, tree, build, last_activity",
     "ioisiist",
     SessionRecord,
     owner="session",
 )
-FIXED: Final = Format(
+FIXED: Final[Format[SessionRecord]] = Format(
     "sessions",
     "title, participants, config, counter, created_at, forked_from, forked_at",
     "SlsstSi",
     SessionRecord,
 )
-#: What ``read_session`` reads, but for the metadata.
+#: (The session's number, its record), from the columns SESSION and the metadata.
+SESSIONS: Final = Format(
+    "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
+)
 SESSION: Final = f"s.session, s.id, {prefixed('s', FIXED.columns)}, {prefixed('h', HEADS.columns)}"
-_SESSION_FIELDS: Final = ("id", *FIXED.columns.split(", "), *HEADS.columns.split(", "))
-_FIRST_OF_HEAD: Final = 2 + len(FIXED.types)
 _NAMED: Final = shape("is")
-_METADATA: Final = Format("session_metadata", "metadata", "m", SessionRecord)
 _all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
-
-
-def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
-    """Return (the session's number, its record) from the columns SESSION and its metadata."""
-    check(row[:2], _NAMED)
-    (metadata,) = _METADATA.values(row[-1:])
-    if not all(type(value) is str for value in metadata.values()):
-        raise TypeError
-    fixed = FIXED.values(row[2:_FIRST_OF_HEAD])
-    held = zip(
-        _SESSION_FIELDS, (row[1], *fixed, *HEADS.values(row[_FIRST_OF_HEAD:-1])), strict=True
-    )
-    return row[0], SessionRecord(**dict(held), metadata=metadata)
 
 
 def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
@@ -263,8 +265,10 @@ def _node_columns(node: Node) -> list[Any]:
     return [*_NODE_BEGIN(node), *node.windows, *_node_rest(node)]
 
 
-def _make_node(id_: str, level: int, ordinal: int, thread: str | None, *more: Any) -> Node:
-    node = Node(id_, level, ordinal, thread, Span(*more[:4]), more[4:6], *more[6:])
+def _make_node(*columns: Any) -> Node:
+    id_, level, ordinal, thread, start, stop, start_char, stop_char, first, end, *more = columns
+    span = Span(start, stop, start_char, stop_char)
+    node = Node(id_, level, ordinal, thread, span, (first, end), *more)
     if node.status not in _STATUSES or node.unit not in _UNITS:
         raise ValueError
     # A child on its own or a higher level is refused, because a walk over it might never end. An
@@ -403,7 +407,7 @@ def read_spent(row: Sequence[Any]) -> Spent:
 def read_placed(row: Sequence[Any]) -> PlacedBlock:
     """Return a block from its segment, its place there, BLOCK, and the columns of its session."""
     check(row[:2], _PLACED)
-    return PlacedBlock(read_session(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
+    return PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
 
 def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:

@@ -248,5 +248,5 @@ async def _follows(scope: Scope, known: tuple[int, SessionRecord], changes: Chan
         scope.remember(number, after)
         return True
     if stored[0] is not None:
-        scope.remember(*decode([stored], rows.read_session, "sessions")[0])
+        scope.remember(*decode([stored], rows.SESSIONS.read, "sessions")[0])
     return False

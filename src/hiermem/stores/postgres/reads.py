@@ -37,7 +37,7 @@ TreeOf: TypeAlias = tuple[str, int | None]
 _ALL: Final = 1 << 62
 #: The highest index of a message.
 _LAST: Final = (1 << rows.INDEX_BITS) - 1
-#: What ``rows.read_session`` reads.
+#: What ``rows.SESSIONS`` reads.
 RECORD: Final = (
     f"{rows.SESSION}, coalesce((SELECT json_object_agg(m.key, m.value)::text "
     "FROM session_metadata m WHERE m.tenant = s.tenant AND m.session = s.session), '{}')"
@@ -114,7 +114,7 @@ def head(session_id: str) -> Query[tuple[int, SessionRecord] | None]:
     return Query(
         f"{_HEADS} AND s.id = $2",
         (session_id,),
-        lambda found: next(iter(decode(found, rows.read_session, "sessions")), None),
+        lambda found: next(iter(decode(found, rows.SESSIONS.read, "sessions")), None),
     )
 
 
@@ -128,7 +128,7 @@ def _records(sql: str, *values: Any) -> Query[list[SessionRecord]]:
     return Query(
         sql,
         values,
-        lambda found: [record for _, record in decode(found, rows.read_session, "sessions")],
+        lambda found: [record for _, record in decode(found, rows.SESSIONS.read, "sessions")],
     )
 
 

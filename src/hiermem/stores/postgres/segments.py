@@ -73,7 +73,7 @@ def _placed(sql: str, *values: Any) -> Query[list[PlacedBlock]]:
 
 
 def _read_gaps(row: Sequence[Any]) -> tuple[SessionRecord, tuple[tuple[int, int], ...]]:
-    _, record = rows.read_session(row[:-1])
+    _, record = rows.SESSIONS.read(row[:-1])
     return record, rows.gaps(json.loads(row[-1]), record.messages)
 
 

@@ -20,7 +20,7 @@ from hiermem.types import SessionRecord
 #: A tree of a session: its tenant, the session's id, and its number, None for the serving one.
 TreeOf: TypeAlias = tuple[str, str, int | None]
 
-#: What ``rows.read_session`` reads.
+#: What ``rows.SESSIONS`` reads.
 SESSION: Final = (
     f"{rows.SESSION}, (SELECT json_group_object(m.key, m.value) FROM session_metadata m "  # noqa: S608
     "WHERE m.session = s.session)"
@@ -93,7 +93,7 @@ def find(
     known = transaction.heads.get((tenant, session_id))
     if known is None:
         found = transaction.connection.execute(_FIND, (tenant, session_id))
-        for known in decode(found, rows.read_session, "sessions"):
+        for known in decode(found, rows.SESSIONS.read, "sessions"):
             transaction.heads[tenant, session_id] = known
     return known
 

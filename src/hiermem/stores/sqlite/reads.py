@@ -130,7 +130,7 @@ def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> Ses
 
 
 def _records(connection: sqlite3.Connection, statement: str, *values: Any) -> list[SessionRecord]:
-    found = decode(connection.execute(statement, values), rows.read_session, "sessions")
+    found = decode(connection.execute(statement, values), rows.SESSIONS.read, "sessions")
     return [record for _, record in found]
 
 
@@ -162,7 +162,7 @@ def sessions(
         for statement, bound in zip(statements, bounds, strict=True):
             values = (*numbers, tenant, *bound, count - len(found))
             found += connection.execute(statement, values).fetchall()
-    return [record for _, record in decode(found, rows.read_session, "sessions")]
+    return [record for _, record in decode(found, rows.SESSIONS.read, "sessions")]
 
 
 def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:

@@ -75,7 +75,7 @@ def index_state(
         )
         loose = decode(connection.execute(LOOSE, (tenant, most)), rows.read_placed, "blocks")
         behind = decode(
-            connection.execute(UNINDEXED, (tenant, most)), rows.read_session, "sessions"
+            connection.execute(UNINDEXED, (tenant, most)), rows.SESSIONS.read, "sessions"
         )
         gaps = tuple(
             (record, rows.gaps(connection.execute(_COVERED, (number,)).fetchall(), record.messages))

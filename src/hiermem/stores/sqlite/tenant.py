@@ -73,11 +73,11 @@ def _with(
 
 
 def _own(value: Any) -> Any:
+    if isinstance(value, (str, int, bytes)) or value is None:
+        return value
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return tuple(value)
-    return value
+    return tuple(value) if isinstance(value, Sequence) else value
 
 
 class SQLiteTenant(_Handle[str]):
