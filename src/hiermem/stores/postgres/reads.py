@@ -111,17 +111,13 @@ def tenants(after: str | None, limit: int) -> Query[list[str]]:
 
 def head(session_id: str) -> Query[tuple[int, SessionRecord] | None]:
     """Read the session's number and record."""
-    return Query(
-        f"{_HEADS} AND s.id = $2",
-        (session_id,),
-        lambda found: next(iter(decode(found, rows.SESSIONS.read, "sessions")), None),
-    )
+    return single(rows.SESSIONS, f"{_HEADS} AND s.id = $2", session_id)
 
 
 def session(session_id: str) -> Query[SessionRecord | None]:
     """Return the session's record, or None if it does not exist."""
-    found = _records(f"{_HEADS} AND s.id = $2", session_id)
-    return Query(found.sql, found.values, lambda given: next(iter(found.read(given)), None))
+    found = head(session_id)
+    return Query(found.sql, found.values, lambda given: (one := found.read(given)) and one[1])
 
 
 def _records(sql: str, *values: Any) -> Query[list[SessionRecord]]:

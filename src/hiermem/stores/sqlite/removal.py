@@ -37,11 +37,6 @@ def derived(
         )
 
 
-def journal(connection: sqlite3.Connection, tenant: str, subject: str) -> None:
-    """Remove the runs of this subject and the calls that were charged to it."""
-    _named(connection, rows.JOURNAL, tenant, subject)
-
-
 def session(transaction: Transaction, tenant: str, session_id: str) -> None:
     """Remove all data of a session; of an unknown session, all rows that hold its name.
 
@@ -88,7 +83,7 @@ def shown(transaction: Transaction, tenant: str, session_id: str) -> None:
     ).fetchone()
     if found is not None:
         _numbered(connection, found[0])
-    _named(connection, rows.BY_NAME, tenant, session_id)
+    named(connection, rows.BY_NAME, tenant, session_id)
     transaction.heads.pop((tenant, session_id), None)
 
 
@@ -113,9 +108,10 @@ def erase_all(transaction: Transaction, tenant: str) -> int:
     return len(numbers)
 
 
-def _named(
+def named(
     connection: sqlite3.Connection, tables: Sequence[tuple[str, str]], tenant: str, name: str
 ) -> None:
+    """Remove the rows of this name: all of them, or those of ``rows.JOURNAL``."""
     for table, column in tables:
         connection.execute(f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, name))
 

@@ -114,7 +114,7 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
     for place in batch.drop_records:
         transaction.connection.execute(puts.DROP_RECORD, (tenant, *place))
     for subject in batch.drop_journals:
-        removal.journal(transaction.connection, tenant, subject)
+        removal.named(transaction.connection, rows.JOURNAL, tenant, subject)
     for run in batch.runs:
         puts.put_run(transaction, tenant, run)
     return batch.result
