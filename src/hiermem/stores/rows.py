@@ -2,7 +2,7 @@
 
 A value that is read equals the value that was written. A row that this module did not write raises
 a StoreCorruptError and never becomes a wrong value. Rows are plain tuples in the order of the
-column lists here; no other place states that order.
+columns of the formats here; no other place states that order.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ FIXED: Final[Format[SessionRecord]] = Format(
     "SlsstSi",
     SessionRecord,
 )
-#: (The session's number, its record), from the columns SESSION and the metadata.
+#: (The session's number, its record), of SESSION and its metadata.
 SESSIONS: Final = Format(
     "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
 )
@@ -112,7 +112,7 @@ def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
 
 
 def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
-    """Return the columns MESSAGE for a message of the session with the number ``session``."""
+    """Return the columns of MESSAGES for a message of the session with the number ``session``."""
     message = stored.message
     content = message.content
     at = stored.created_at
@@ -405,7 +405,7 @@ def read_spent(row: Sequence[Any]) -> Spent:
 
 
 def read_placed(row: Sequence[Any]) -> PlacedBlock:
-    """Return a block from its segment, its place there, BLOCK, and the columns of its session."""
+    """Return a block from its segment, its place there, BLOCKS, and SESSIONS."""
     check(row[:2], _PLACED)
     return PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
