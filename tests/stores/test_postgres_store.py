@@ -38,8 +38,7 @@ from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import shown
 from hiermem.stores.postgres.failures import refused_connection
 from hiermem.testing import ScriptedLLM
-from hiermem.testing.changed import said
-from hiermem.testing.samples import attempt, node, remade, run, write, writing
+from hiermem.testing.samples import attempt, node, remade, run, said, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from hiermem import AsyncMemory
-from hiermem.stores.sqlite import SQLiteStore, files, reads, tree_reads
+from hiermem.stores.sqlite import SQLiteStore, files, reads, trees
 from hiermem.testing.samples import node, stored, write
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Rewrite
@@ -48,10 +48,10 @@ def list_of(connection, **how):
 @pytest.mark.parametrize(
     "work",
     [
-        lambda c: tree_reads.covering(c, "t", "s", "main", 15, tree=None),
-        lambda c: tree_reads.covering(c, "t", "s", "main", 985, tree=None),
-        lambda c: tree_reads.unfinished(c, "t", "s", 1, after=-1, limit=9, tree=None),
-        lambda c: tree_reads.backlog(c, "t", after=None, limit=9),
+        lambda c: trees.covering(c, ("t", "s", None), "main", 15),
+        lambda c: trees.covering(c, ("t", "s", None), "main", 985),
+        lambda c: trees.unfinished(c, ("t", "s", None), 1, after=-1, limit=9),
+        lambda c: trees.backlog(c, "t", after=None, limit=9),
         lambda c: reads.forks(c, "t", "s"),
         list_of,
         lambda c: list_of(c, after="other-3"),
@@ -63,7 +63,7 @@ def list_of(connection, **how):
         lambda c: reads.count_sessions(c, "t", metadata={"few": "few"}),
         lambda c: reads.count_sessions(c, "t", metadata={"all": "all", "few": "few"}),
         lambda c: reads.versions(c, "t", "s", 5),
-        lambda c: reads.flagged(c, "t", "s", "none", 5),
+        lambda c: reads.flagged(c, "t", "s", "none", limit=5),
     ],
     ids=[
         "covering",
@@ -106,7 +106,7 @@ async def test_a_backlog_costs_what_it_returns_among_many(tmp_path, share):
         found = await store.tenant("t").backlog(limit=5)
         assert found == [f"s{n}" for n in range(5)]
         await store.close()
-        counts.append(steps_of(path, lambda c: tree_reads.backlog(c, "t", after="s2", limit=5)))
+        counts.append(steps_of(path, lambda c: trees.backlog(c, "t", after="s2", limit=5)))
     assert counts[1] <= 1.5 * counts[0] + 2
 
 

@@ -20,7 +20,7 @@ from hiermem.errors import (
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.reads import ECHOING, FLAGGED
 from hiermem.stores.sqlite.schema import DEVELOPMENT_ID, VERSION
-from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
+from hiermem.stores.sqlite.trees import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Rewrite

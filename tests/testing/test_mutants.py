@@ -24,7 +24,7 @@ from rerunning import OptimisticTenant
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.dump import RowReader
-from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree, reads
+from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree
 from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
 from hiermem.testing.conditions import DecisionError
@@ -2097,7 +2097,7 @@ class KnowsOneTree(MemoryTree):
     """Does not look at the tree where nodes are asked for."""
 
     async def nodes(self, ids):
-        return reads.nodes(self._session(), ids, None)
+        return await MemoryTree(self._tenant, self._session_id, None).nodes(ids)
 
 
 @mutant
@@ -2105,7 +2105,8 @@ class ServesTheFirstTree(MemoryTree):
     """Takes tree 0 for the one that serves."""
 
     async def level(self, level, start, stop=None):
-        return reads.level(self._session(), level, start, stop, self._number or 0)
+        first = MemoryTree(self._tenant, self._session_id, self._number or 0)
+        return await first.level(level, start, stop)
 
 
 @mutant
@@ -2140,7 +2141,7 @@ class CoversEveryThread(MemoryTree):
     """Finds the windows over a message in any thread."""
 
     async def covering(self, thread, index):
-        found = reads.level(self._session(), 1, 0, None, self._number)
+        found = await self.level(1, 0)
         return [one for one in found if one.span.start <= index < one.span.stop]
 
 
@@ -2149,7 +2150,7 @@ class CoversOneTooFar(MemoryTree):
     """Takes a window's stop for its last message."""
 
     async def covering(self, thread, index):
-        found = reads.level(self._session(), 1, 0, None, self._number)
+        found = await self.level(1, 0)
         mine = [one for one in found if one.thread == thread]
         return [one for one in mine if one.span.start <= index <= one.span.stop]
 
@@ -2167,12 +2168,9 @@ class CountsUnmadeAsOutdated(MemoryTree):
     """Holds a node that was never made for one that was made otherwise."""
 
     async def outdated(self, level, strategies, after, limit):
-        found = self._session()
         ids = {one.id for one in await super().outdated(level, strategies, after, 999)}
         return [
-            one
-            for one in reads.level(found, level, after + 1, None, self._number)
-            if one.id in ids or not one.revision
+            one for one in await self.level(level, after + 1) if one.id in ids or not one.revision
         ][: max(limit, 0)]
 
 
@@ -2184,7 +2182,7 @@ class LooksAtEveryText(MemoryTree):
         found = self._session()
         made = found.tree(self._number).revisions if found else {}
         ids = {id_ for (id_, _), one in made.items() if one.strategy not in strategies}
-        nodes = reads.level(found, level, after + 1, None, self._number)
+        nodes = await self.level(level, after + 1)
         return [one for one in nodes if one.id in ids][: max(limit, 0)]
 
 

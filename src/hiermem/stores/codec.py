@@ -1,7 +1,7 @@
 """Shapes, times and JSON, from which all rows are made.
 
 A value of an unexpected shape raises, and ``decode`` turns that into a StoreCorruptError. This
-module knows no table.
+module knows no table; a ``Format`` says how the values of one are written and read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 from hiermem.errors import StoreCorruptError
 
@@ -32,15 +33,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 OPTIONAL_TEXT = _KINDS["S"]
-
-
-@runtime_checkable
-class Closable(Protocol):
-    """Rows that a statement still has to deliver, such as a cursor."""
-
-    def close(self) -> None:
-        """End the statement."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +58,8 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
     try:
         complete = list(rows)
     finally:
-        if isinstance(rows, Closable):
-            rows.close()
+        if (close := getattr(rows, "close", None)) is not None:
+            close()
     try:
         return [read(row) for row in complete]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
@@ -77,16 +69,19 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
         ) from None
 
 
-def pack(value: Any) -> str:
-    """Return ``value`` as compact JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: Any) -> Any:
     """Return a read-only mapping, which ``json`` does not support, as a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def pack(value: Any) -> str:
+    """Return ``value`` as compact JSON."""
+    return _ENCODER.encode(value)
 
 
 def to_micros(at: datetime) -> int:
@@ -141,7 +136,9 @@ def check(row: Sequence[Any], shape: Shape) -> None:
 
 def texts(packed: str) -> tuple[str, ...]:
     """Return the texts of a JSON list; raise if it holds anything but texts."""
-    values = json.loads(packed) if packed != "[]" else ()
+    if packed == "[]":
+        return ()
+    values = json.loads(packed)
     if not all(type(value) is str for value in values):
         raise TypeError
     return tuple(values)
@@ -153,3 +150,72 @@ def mapping(packed: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise TypeError
     return value
+
+
+#: The letters of a Format for what is stored as something else: its kind, and its two functions.
+_CONVERTED: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "t": ("i", to_micros, read_time),
+    "T": ("I", optional_micros, read_optional_time),
+    "o": ("i", int, bool),
+    "l": ("s", pack, texts),
+    "m": ("s", pack, mapping),
+}
+
+
+class Format(Generic[T]):
+    """How values of one class become rows of a table, and rows values.
+
+    ``letters`` has one letter per column. Besides those of a shape, t is a time and T one that may
+    be NULL, o a truth value, l a list of texts, m a mapping. ``make`` gets the columns, and ``get``
+    returns them; by default they are the attributes of their names. ``owner`` says what else names
+    a row: the tenant alone, or also the session, or also the tree; of a log, the session is in the
+    number of the message. ``named`` is the column that holds the name of a session or subject, and
+    ``order`` is the order of a dump.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: str,
+        letters: str,
+        make: Callable[..., T],
+        get: Callable[[T], Sequence[Any]] | None = None,
+        *,
+        owner: str = "tenant",
+        named: str = "",
+        order: str = "",
+    ) -> None:
+        self.table, self.columns, self.letters = table, columns, letters
+        self.owner, self.named, self.order = owner, named, order
+        self.types = "".join(_CONVERTED.get(letter, letter)[0] for letter in letters)
+        self._shape = shape(self.types)
+        self._make = make
+        self._get: Callable[[T], Sequence[Any]] = get or attrgetter(*columns.split(", "))
+        converted = [
+            (n, *_CONVERTED[one][1:]) for n, one in enumerate(letters) if one in _CONVERTED
+        ]
+        self._writing = [(place, write) for place, write, _ in converted]
+        self._reading = [(place, read) for place, _, read in converted]
+
+    def row(self, value: T) -> tuple[Any, ...]:
+        """Return the columns of ``value``."""
+        row = list(self._get(value))
+        for place, write in self._writing:
+            row[place] = write(row[place])
+        return tuple(row)
+
+    def read(self, row: Sequence[Any]) -> T:
+        """Return the value of the columns. Raises for a row that ``row`` could not have made."""
+        check(row, self._shape)
+        values = list(row)
+        for place, read in self._reading:
+            values[place] = read(values[place])
+        return self._make(*values)
+
+    def read_of_tree(self, row: Sequence[Any]) -> tuple[int, T]:
+        """Return the number of a tree, which comes first, and the value of the columns."""
+        check(row[:1], _TREE)
+        return row[0], self.read(row[1:])
+
+
+_TREE = shape("i")

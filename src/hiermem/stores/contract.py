@@ -7,9 +7,12 @@ the fault from damaging the session.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, TypeVar, cast
+from functools import update_wrapper
+from types import CoroutineType
+from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
@@ -24,11 +27,28 @@ from hiermem.types.transaction import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def system_time() -> datetime:
     """Return the present time; a store in the process of its callers has no other clock."""
     return datetime.now(UTC)
+
+
+def named_after(
+    work: Callable[..., Any], method: Callable[P, Coroutine[Any, Any, T]], *, given: int
+) -> Callable[P, CoroutineType[Any, Any, T]]:
+    """Return ``method`` with the name, docstring and signature of the function that does its work.
+
+    ``given`` is the number of the function's first arguments that the method fills in.
+    """
+    update_wrapper(method, work)
+    signature = inspect.signature(work)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    rest = list(signature.parameters.values())[given:]
+    method.__signature__ = signature.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
+    # What an ``async def`` returns is a CoroutineType, which not every type checker says.
+    return cast("Callable[P, CoroutineType[Any, Any, T]]", method)
 
 
 def refuse(session_id: str, what: str) -> UsageError:
@@ -41,11 +61,13 @@ def check_changes(
     before: SessionRecord | None,
     after: SessionRecord,
     changes: Changes[Any],
+    source: SessionRecord | None = None,
 ) -> None:
     """Check that ``changes`` may write the record ``after`` over ``before``.
 
-    Raises UsageError where ``after`` is of another session, its version is not the next one, or
-    the appended messages are not numbered from the last one on.
+    ``source`` is the record of the session that is copied, if there is one. Raises UsageError where
+    ``after`` is of another session, its version is not the next one, the appended messages are not
+    numbered from the last one on, or a copy is impossible.
     """
     if after.id != session_id:
         raise refuse(session_id, f"the record is that of {after.id!r}")
@@ -61,6 +83,11 @@ def check_changes(
         count += 1
     if after.messages != count:
         raise refuse(session_id, f"the record says {after.messages} messages, there are {count}")
+    copy = changes.copy
+    if copy is not None and before is not None:
+        raise refuse(session_id, "a copy is for a session that exists already")
+    if copy is not None and (source is None or not 0 <= copy.stop <= source.messages):
+        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
 
 
 def check_write(write: NodeWrite) -> None:

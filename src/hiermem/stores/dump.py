@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, 
 from hiermem.core.calls.lease import read_claim
 from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
+from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -74,12 +75,8 @@ _NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "attempt": ("id",),
     "block": ("kind", "start"),
 }
-#: The kinds of what may belong to no session.
-_WITHOUT_SESSION: Final = frozenset({"view", "record", "run", "attempt"})
-#: The field that names the session to which a value belongs.
-_OWNER: Final = {
-    "view": "session_id", "record": "scope", "run": "subject", "attempt": "session_id",
-}  # fmt: skip
+#: The kinds of what may belong to no session, and the field that names the session of a value.
+OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
 
 
 @dataclass(slots=True)
@@ -221,8 +218,8 @@ async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> Sess
 
 def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
     """Yield what names a value among those of its kind; with ``whole``, in all of a tenant."""
-    if whole and kind in _OWNER:
-        yield getattr(value, _OWNER[kind])
+    if whole and kind in OWNER:
+        yield getattr(value, OWNER[kind])
     for part in _NAME[kind]:
         yield getattr(value, part)
 
@@ -301,7 +298,7 @@ class RowReader:
         first = self._last is None
         if kind == "session" and not first:
             raise ValueError
-        if first and kind != "session" and kind not in _WITHOUT_SESSION:
+        if first and kind != "session" and kind not in OWNER:
             raise ValueError
         if self._last is not None and _ORDER[kind] < _ORDER[self._last]:
             raise ValueError
@@ -314,7 +311,7 @@ class RowReader:
 
     def _checked(self, kind: str, at: Any, value: Any) -> Any:
         """Return where the value stands; refuse one that belongs to something else."""
-        if self.record is None and kind not in _WITHOUT_SESSION:
+        if self.record is None and kind not in OWNER:
             raise ValueError
         if kind == "message":
             if value.index != self._messages:
@@ -322,8 +319,8 @@ class RowReader:
             self._messages += 1
         if kind == "version" and not 0 <= value.index < self._messages:
             raise ValueError
-        owned = self.record is not None and kind in _OWNER
-        if owned and getattr(value, _OWNER[kind]) != self.session_id:
+        owned = self.record is not None and kind in OWNER
+        if owned and getattr(value, OWNER[kind]) != self.session_id:
             raise ValueError
         return _PLACED[kind](at) if kind in _PLACED else ""
 
@@ -360,22 +357,16 @@ def _refused(why: str) -> UsageError:
 # Values from JSON, by the types of their fields
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError
-    return value
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def read_exactly(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return read_exactly
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError
-    return value
+_text, _whole = _exactly(str), _exactly(int)
 
 
 def _number(value: Any) -> float:
@@ -395,11 +386,6 @@ def _bytes(value: Any) -> bytes:
     return base64.b64decode(_text(value), validate=True)
 
 
-def _nothing(value: Any) -> None:
-    if value is not None:
-        raise TypeError
-
-
 #: What a row says besides its value: a key, or the number of a tree.
 _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "key": _text,
@@ -409,11 +395,11 @@ _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
 _SIMPLE: Final[Mapping[Any, Callable[[Any], Any]]] = {
     str: _text,
     int: _whole,
-    bool: _truth,
+    bool: _exactly(bool),
     float: _number,
     datetime: _time,
     bytes: _bytes,
-    type(None): _nothing,
+    type(None): _exactly(type(None)),
     Any: lambda value: value,
 }
 

@@ -13,13 +13,11 @@ from typing import Final, Protocol
 
 from hiermem.core.log.row_digest import RowDigest, row_bytes
 from hiermem.errors import SessionChangedError, StoreBusyError, UsageError
-from hiermem.stores.dump import Item, RowReader
+from hiermem.stores.dump import OWNER, Item, RowReader
 from hiermem.types.transaction import TERMS, StoredRow
 
 #: The number of rows in a batch.
 BATCH: Final = 500
-#: The kinds of values that are found by a name that is known without the session.
-_FOUND_BY_NAME: Final = frozenset({"view", "record", "run", "attempt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def is_held(row: StoredRow) -> bool:
     """Return whether a row must wait for the end, because it would be found before."""
     if row["kind"] == "block":
         return bool(row["value"]["kind"] == TERMS)
-    return row["kind"] in _FOUND_BY_NAME
+    return row["kind"] in OWNER
 
 
 def taken_over(session_id: str) -> StoreBusyError:
@@ -77,10 +75,7 @@ def taken_over(session_id: str) -> StoreBusyError:
 
 
 async def receive(
-    rows: AsyncIterable[Sequence[StoredRow]],
-    receiver: Callable[[str], Receiver],
-    *,
-    tenant: str,
+    rows: AsyncIterable[Sequence[StoredRow]], receiver: Callable[[str], Receiver], *, tenant: str
 ) -> None:
     """Restore the rows of a dump; ``receiver`` makes that of a session, or of the empty id.
 

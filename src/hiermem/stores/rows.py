@@ -1,29 +1,21 @@
-"""Conversion of a session and its log into rows, and of rows into values.
+"""Conversion of everything that is stored into rows, and of rows into values.
 
 A value that is read equals the value that was written. A row that this module did not write raises
 a StoreCorruptError and never becomes a wrong value. Rows are plain tuples in the order of the
-column lists here; no other place states that order.
+columns of the formats here; no other place states that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, get_args
+from operator import attrgetter
+from typing import Any, Final, get_args
 
-from hiermem.stores.codec import (
-    OPTIONAL_TEXT,
-    Shape,
-    check,
-    mapping,
-    pack,
-    read_time,
-    read_zoned_time,
-    shape,
-    texts,
-    to_micros,
-    zone_of,
-)
+from hiermem.stores import codec
+from hiermem.stores.codec import Format, Shape, check, shape
 from hiermem.types import (
     Content,
     FilePart,
@@ -31,144 +23,96 @@ from hiermem.types import (
     JsonPart,
     Message,
     MessageState,
+    Node,
     Part,
+    Revision,
     SessionRecord,
+    SizeUnit,
+    Span,
+    Status,
     StoredMessage,
     TextPart,
     ToolCall,
+    Trust,
 )
 from hiermem.types.transaction import (
+    Attempt,
     Block,
     KeyEntry,
     LogEvent,
+    NodeTally,
     PlacedBlock,
     Record,
+    RunRecord,
+    Spent,
     ViewRecord,
 )
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
 _INDEX_MASK = (1 << INDEX_BITS) - 1
-
-SESSION = (
-    "s.session, s.id, s.title, s.participants, s.config, s.counter, s.created_at, "
-    "h.messages, h.closed, h.version, h.state, s.forked_from, s.forked_at, h.epoch, h.tree, "
-    "h.build, h.last_activity"
-)
-MESSAGE = (
-    "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
-    "flags, rest"
-)
-HEAD = "messages, closed, version, state, epoch, tree, build, last_activity"
-FIXED = "title, participants, config, counter, created_at, forked_from, forked_at"
-HEAD_TYPES, FIXED_TYPES = "iiisiisi", "SsssiSi"
-EVENT = "kind, at, happened_at, detail"
-KEY = "key, message_index, fingerprint"
-VIEW = "session_id, name, state"
-RECORD = "kind, scope, key, body, version"
-BLOCK = "kind, start, stop, data"
-MESSAGE_TYPES, EVENT_TYPES, KEY_TYPES = "issSSiIiisSsSS", "siis", "siS"
-RECORD_TYPES, BLOCK_TYPES = "ssssi", "siib"
-
-_SESSION_SHAPE = shape("isSsssi" + "iiis" + "Siiis" + "is")
-_MESSAGE_SHAPE = shape(MESSAGE_TYPES)
-_EVENT_SHAPE = shape(EVENT_TYPES)
-_KEY_SHAPE = shape(KEY_TYPES)
-_VIEW_SHAPE = shape("sss")
-_RECORD_SHAPE = shape(RECORD_TYPES)
-_BLOCK_SHAPE = shape(BLOCK_TYPES)
-_PLACED_SHAPE = shape("ii" + BLOCK_TYPES)
 _STATES: tuple[MessageState, ...] = get_args(MessageState)
+_STATUSES: tuple[Status, ...] = get_args(Status)
+_UNITS: tuple[SizeUnit, ...] = get_args(SizeUnit)
+_TRUSTS: tuple[Trust, ...] = get_args(Trust)
 
 
-# -- sessions and events
+def prefixed(letter: str, columns: str) -> str:
+    """Return the columns as those of the table that a statement calls ``letter``."""
+    return ", ".join(f"{letter}.{name}" for name in columns.split(", "))
 
 
-def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
-    """Return (the session's number, its record) from the columns SESSION and its metadata."""
-    check(row, _SESSION_SHAPE)
-    number, id_, title, participants, config, counter, created_at, *head = row
-    metadata = mapping(head[10])
+# -- sessions
+
+
+def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
+    number, id_, title, participants, config, counter, created_at, *more = columns
+    (
+        forked_from, forked_at, messages, closed, version, state, epoch, tree, build, last_activity,
+        metadata,
+    ) = more  # fmt: skip
     if not all(type(value) is str for value in metadata.values()):
         raise TypeError
     return number, SessionRecord(
-        id_,
-        title,
-        texts(participants),
-        config,
-        counter,
-        read_time(created_at),
-        read_time(head[9]),
-        messages=head[0],
-        state=head[3],
-        closed=bool(head[1]),
-        version=head[2],
-        epoch=head[6],
-        tree=head[7],
-        build=head[8],
-        forked_from=head[4],
-        forked_at=head[5],
-        metadata=metadata,
-    )
+        id_, title, participants, config, counter, created_at, last_activity, messages, state,
+        closed, version, epoch, tree, build, forked_from, forked_at, metadata,
+    )  # fmt: skip
 
 
-def head_row(record: SessionRecord) -> tuple[Any, ...]:
-    """Return the columns HEAD: the fields of a record that every append rewrites."""
-    return (
-        record.messages,
-        int(record.closed),
-        record.version,
-        record.state,
-        record.epoch,
-        record.tree,
-        record.build,
-        to_micros(record.last_activity),
-    )
-
-
-def fixed_row(record: SessionRecord) -> tuple[Any, ...]:
-    """Return the columns FIXED: the fields of a record, but metadata, that an append leaves."""
-    return (
-        record.title,
-        pack(record.participants),
-        record.config,
-        record.counter,
-        to_micros(record.created_at),
-        record.forked_from,
-        record.forked_at,
-    )
+#: The fields of a record that every append rewrites, and those, but metadata, that it leaves. They
+#: are written apart, and read together as SESSIONS.
+HEADS: Final[Format[SessionRecord]] = Format(
+    "heads",
+    "messages, closed, version, state, epoch, tree, build, last_activity",
+    "ioisiist",
+    SessionRecord,
+    owner="session",
+)
+FIXED: Final[Format[SessionRecord]] = Format(
+    "sessions",
+    "title, participants, config, counter, created_at, forked_from, forked_at",
+    "SlsstSi",
+    SessionRecord,
+)
+#: (The session's number, its record), of SESSION and its metadata.
+SESSIONS: Final = Format(
+    "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
+)
+SESSION: Final = f"s.session, s.id, {prefixed('s', FIXED.columns)}, {prefixed('h', HEADS.columns)}"
+_NAMED: Final = shape("is")
+_all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
 
 
 def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
     """Return whether two records agree in all fields that an append leaves as they are."""
-    return (
-        one.config == other.config
-        and one.title == other.title
-        and one.participants == other.participants
-        and one.counter == other.counter
-        and one.created_at == other.created_at
-        and one.forked_from == other.forked_from
-        and one.forked_at == other.forked_at
-        and one.metadata == other.metadata
-    )
-
-
-def event_row(event: LogEvent) -> tuple[Any, ...]:
-    """Return the columns EVENT for ``event``."""
-    return event.kind, event.at, to_micros(event.when), event.detail
-
-
-def read_event(row: Sequence[Any]) -> LogEvent:
-    """Return the event from the columns EVENT."""
-    check(row, _EVENT_SHAPE)
-    return LogEvent(row[0], row[1], read_time(row[2]), row[3])
+    return bool(_all_fixed(one) == _all_fixed(other))
 
 
 # -- messages
 
 
 def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
-    """Return the columns MESSAGE for a message of the session with the number ``session``."""
+    """Return the columns of MESSAGES for a message of the session with the number ``session``."""
     message = stored.message
     content = message.content
     at = stored.created_at
@@ -182,21 +126,21 @@ def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
         and not stored.slices
         and not stored.echoes
     ):
-        rest = pack(_rest(stored))
+        rest = codec.pack(_rest(stored))
     return (
         session << INDEX_BITS | stored.index,
         message.role,
         message.thread,
         message.name,
         content if plain else None,
-        to_micros(at),
-        zone_of(at),
+        codec.to_micros(at),
+        codec.zone_of(at),
         stored.tokens,
         stored.size,
         stored.hash,
         message.key,
         stored.state,
-        pack(stored.flags) if stored.flags else None,
+        codec.pack(stored.flags) if stored.flags else None,
         rest,
     )
 
@@ -255,35 +199,33 @@ def _read_call(packed: Sequence[Any]) -> ToolCall:
 
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
     """Return (index, whether the message has echoes) from the columns message and rest."""
-    check(row, shape("is"))
-    return row[0] & _INDEX_MASK, bool(mapping(row[1]).get("echoes"))
+    check(row, _NAMED)
+    return row[0] & _INDEX_MASK, bool(codec.mapping(row[1]).get("echoes"))
 
 
-def read_message(row: Sequence[Any]) -> StoredMessage:
-    """Return the message from the columns MESSAGE."""
-    check(row, _MESSAGE_SHAPE)
-    number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest = (
-        row
-    )
+def _make_message(*columns: Any) -> StoredMessage:
+    (
+        number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest,
+    ) = columns  # fmt: skip
     if state not in _STATES:
         raise ValueError
-    created_at = read_zoned_time(at, zone)
+    created_at = codec.read_zoned_time(at, zone)
     index = number & _INDEX_MASK
-    marks = texts(flags) if flags else ()
+    marks = codec.texts(flags) if flags else ()
     if rest is None:
         if content is None:
             raise ValueError
         message = Message(role, content, key=key, name=name, thread=thread, created_at=created_at)
         return StoredMessage(index, message, tokens, size, hash_, state, marks)
-    more = mapping(rest)
-    parts: Content = content if content is not None else tuple(map(_read_part, more["parts"]))
-    call_id = more.get("tool_call_id")
-    slices = tuple(more.get("slices", ()))
-    echoes = tuple((begin, end) for begin, end in more.get("echoes", ()))
-    metadata = more.get("metadata", {})
+    held = codec.mapping(rest)
+    parts: Content = content if content is not None else tuple(map(_read_part, held["parts"]))
+    call_id = held.get("tool_call_id")
+    slices = tuple(held.get("slices", ()))
+    echoes = tuple((begin, end) for begin, end in held.get("echoes", ()))
+    metadata = held.get("metadata", {})
     if (
         type(metadata) is not dict
-        or type(call_id) not in OPTIONAL_TEXT
+        or type(call_id) not in codec.OPTIONAL_TEXT
         or not all(type(char) is int for char in chain(slices, *echoes))
     ):
         raise TypeError
@@ -294,45 +236,178 @@ def read_message(row: Sequence[Any]) -> StoredMessage:
         name=name,
         thread=thread,
         created_at=created_at,
-        tool_calls=tuple(map(_read_call, more.get("tool_calls", ()))),
+        tool_calls=tuple(map(_read_call, held.get("tool_calls", ()))),
         tool_call_id=call_id,
         metadata=metadata,
     )
     return StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
 
 
-# -- what stands beside the log
+# -- nodes and revisions
+
+#: Which nodes an update may have to make.
+DUE = "sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1)"
+#: Matches the level in the id of a sealed or open node.
+_LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
+_NODE_BEGIN = attrgetter(
+    "id", "level", "ordinal", "thread", "span.start", "span.stop", "span.start_char",
+    "span.stop_char",
+)  # fmt: skip
+_NODE_REST: Final = (
+    "children, messages, input_size, allotted, input_tokens, allotted_tokens, verbatim, "
+    "first_at, last_at, linked, sealed, parent, status, revision, version, attempts, error, "
+    "degraded, dirty, stale, lease_owner, lease_until, unit, forced, since"
+)
+_node_rest = attrgetter(*_NODE_REST.split(", "))
 
 
-def read_key(row: Sequence[Any]) -> tuple[str, KeyEntry]:
-    """Return (key, entry) from the columns KEY."""
-    check(row, _KEY_SHAPE)
-    return row[0], KeyEntry(row[1], row[2])
+def _node_columns(node: Node) -> list[Any]:
+    return [*_NODE_BEGIN(node), *node.windows, *_node_rest(node)]
 
 
-def read_view(row: Sequence[Any]) -> ViewRecord:
-    """Return the view from the columns VIEW."""
-    check(row, _VIEW_SHAPE)
-    return ViewRecord(*row)
+def _make_node(*columns: Any) -> Node:
+    id_, level, ordinal, thread, start, stop, start_char, stop_char, first, end, *more = columns
+    span = Span(start, stop, start_char, stop_char)
+    node = Node(id_, level, ordinal, thread, span, (first, end), *more)
+    if node.status not in _STATUSES or node.unit not in _UNITS:
+        raise ValueError
+    # A child on its own or a higher level is refused, because a walk over it might never end. An
+    # id that does not state its level is accepted; only tests use such ids.
+    own = _LEVEL_OF.match(id_)
+    if own is not None and int(own[1]) != level:
+        raise ValueError
+    for child in node.children:
+        below = _LEVEL_OF.match(child)
+        if below is not None and int(below[1]) >= level:
+            raise ValueError
+    return node
 
 
-def read_record(row: Sequence[Any]) -> Record:
-    """Return the record from the columns RECORD."""
-    check(row, _RECORD_SHAPE)
-    return Record(*row)
+def _make_revision(*columns: Any) -> Revision:
+    revision = Revision(*columns)
+    if revision.trust not in _TRUSTS:
+        raise ValueError
+    return revision
 
 
-def read_block(row: Sequence[Any]) -> Block:
-    """Return the block from the columns BLOCK."""
-    check(row, _BLOCK_SHAPE)
-    return Block(*row)
+# -- the kinds of rows of a session
+
+_KEY_OF = attrgetter("index", "fingerprint")
+MESSAGES: Final = Format(
+    "messages",
+    "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
+    "flags, rest",
+    "issSSiIiisSsSS",
+    _make_message,
+    partial(message_row, 0),
+    owner="log",
+    order="message",
+)
+VERSIONS: Final = Format(
+    "versions", MESSAGES.columns, MESSAGES.types, _make_message,
+    partial(message_row, 0), owner="log", order="message, edit",
+)  # fmt: skip
+KEYS: Final = Format(
+    "keys",
+    "key, message_index, fingerprint",
+    "siS",
+    lambda key, index, fingerprint: (key, KeyEntry(index, fingerprint)),
+    lambda pair: (pair[0], *_KEY_OF(pair[1])),
+    owner="session",
+    order="key",
+)
+EVENTS: Final = Format(
+    "events", "kind, at, happened_at, detail", "sits", LogEvent,
+    attrgetter("kind", "at", "when", "detail"), owner="session", order="event",
+)  # fmt: skip
+NODES: Final = Format(
+    "nodes",
+    "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
+    + _NODE_REST,
+    "siiSiiiIii" + "liiiiio" + "ttooSsiiiS" + "oooST" + "soT",
+    _make_node,
+    _node_columns,
+    owner="tree",
+    order="tree, id",
+)
+REVISIONS: Final = Format(
+    "revisions",
+    "node_id, number, text, tokens, input_hash, output_hash, strategy, style, model, created_at, "
+    "provenance, anchors, tags, entities, fidelity, unsupported, trust, degraded, reused, "
+    "tokens_in, tokens_out, calls, duration_ms, extras",
+    "sisisssss" + "tslllFlsoo" + "iiiim",
+    _make_revision,
+    owner="tree",
+    order="written",
+)
+VIEWS: Final = Format(
+    "views", "session_id, name, state", "sss", ViewRecord, named="session_id", order="name"
+)
+RECORDS: Final = Format(
+    "records", "kind, scope, key, body, version", "ssssi", Record, named="scope", order="record"
+)
+RUNS: Final = Format(
+    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", RunRecord,
+    named="subject", order="run",
+)  # fmt: skip
+ATTEMPTS: Final = Format(
+    "attempts",
+    "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
+    "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost",
+    "ssssistssiiTiiF",
+    Attempt,
+    named="session_id",
+    order="attempt",
+)
+BLOCKS: Final = Format(
+    "blocks", "kind, start, stop, data", "siib", Block, owner="session", order="block"
+)
+#: The kinds in the order of a dump, but for the session itself.
+KINDS: Final[Mapping[str, Format[Any]]] = {
+    form.table.removesuffix("s"): form
+    for form in (
+        MESSAGES, VERSIONS, KEYS, EVENTS, NODES, REVISIONS, VIEWS, RECORDS, RUNS, ATTEMPTS, BLOCKS,
+    )
+}  # fmt: skip
+#: The tables whose rows hold a session's number.
+BY_NUMBER: Final = (
+    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "due", "heads",
+    "sessions",
+)  # fmt: skip
+#: The tables of the journal, and those whose rows hold a name; and the column that holds it.
+JOURNAL: Final = ((ATTEMPTS.table, ATTEMPTS.named), (RUNS.table, RUNS.named))
+BY_NAME: Final = ((VIEWS.table, VIEWS.named), *JOURNAL, (RECORDS.table, RECORDS.named))
+
+
+# -- totals, and blocks with their places
+
+_SPENT: Final = shape("iiiiiiF")
+TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", NodeTally, lambda _: ())
+_PLACED: Final = shape("ii")
+
+
+def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the items of a dump that these rows of a kind are: the kind, the place, the value.
+
+    The place is the number of the tree, which is a row's first column, or the key.
+    """
+    form = KINDS[kind]
+    read = form.read_of_tree if form.owner == "tree" else form.read
+    value: Any
+    for value in codec.decode(found, read, form.table):
+        yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
+
+
+def read_spent(row: Sequence[Any]) -> Spent:
+    """Return the totals of attempts, in the order of the fields."""
+    check(row, _SPENT)
+    return Spent(*row)
 
 
 def read_placed(row: Sequence[Any]) -> PlacedBlock:
-    """Return a block from its segment, its place there, BLOCK, and the columns of its session."""
-    check(row[:6], _PLACED_SHAPE)
-    segment, place, *block = row[:6]
-    return PlacedBlock(read_session(row[6:])[1], Block(*block), segment, place)
+    """Return a block from its segment, its place there, BLOCKS, and SESSIONS."""
+    check(row[:2], _PLACED)
+    return PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
 
 def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:

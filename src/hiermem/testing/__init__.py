@@ -14,34 +14,17 @@ A store author's test file, whole::
 
 from __future__ import annotations
 
+import pkgutil
+
 import pytest
 
 # So that a failed assert in an author's run shows the values, as in his own tests.
 pytest.register_assert_rewrite(
-    "hiermem.testing.stores",
-    "hiermem.testing.session_conditions",
-    "hiermem.testing.change_conditions",
-    "hiermem.testing.removal_conditions",
-    "hiermem.testing.node_conditions",
-    "hiermem.testing.tree_conditions",
-    "hiermem.testing.epoch_conditions",
-    "hiermem.testing.journal_conditions",
-    "hiermem.testing.record_conditions",
-    "hiermem.testing.listing_conditions",
-    "hiermem.testing.dump_conditions",
-    "hiermem.testing.machine",
-    "hiermem.testing.twins",
+    *(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__))
 )
 
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore  # noqa: E402
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM  # noqa: E402
 from hiermem.testing.stores import StoreConformance  # noqa: E402
 
-__all__ = [
-    "DiedError",
-    "FaultPlan",
-    "FaultyLLM",
-    "FaultyStore",
-    "ScriptedLLM",
-    "StoreConformance",
-]
+__all__ = ["DiedError", "FaultPlan", "FaultyLLM", "FaultyStore", "ScriptedLLM", "StoreConformance"]

@@ -16,17 +16,22 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
 from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
     contents,
     deciding,
+    derive,
+    keyed,
     node,
     plain,
     remade,
+    rewriting,
     run,
+    said,
     stored,
+    to,
+    was,
     write,
     writing,
 )
@@ -57,8 +62,6 @@ from hiermem.types.transaction import (
     Snapshot,
     ViewRecord,
 )
-
-__all__ = ["ChangeConditions"]
 
 
 async def _echoing(tenant: TenantStore, session: str) -> list[int]:
@@ -368,7 +371,7 @@ class ChangeConditions(Conditions):
                 (JsonPart({"echoes": [[0, 1]]}),),
                 tool_calls=(ToolCall("c", "f", '{"echoes":[[0,1]]}'),),
                 metadata={"echoes": [[2, 8]]},
-            ),
+            )
         )
         plain_one = stored(Message.user('{"echoes":[[2,8]]}', metadata={"echoes": [[2, 8]]}))
         said = [plain_one, echoing, much, replace(much, echoes=((0, 1), (3, 4))), echoing, echoing]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from hiermem.protocols import Store, TenantStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-__all__ = ["Conditions", "DecisionError", "condition", "store_condition"]
 
 
 class DecisionError(Exception):
@@ -55,11 +54,8 @@ def store_condition(
 
         asyncio.run(run())
 
-    # Not functools.wraps: pytest would see through it and request the body's arguments.
-    test.__name__ = body.__name__
-    test.__qualname__ = body.__qualname__
-    test.__doc__ = body.__doc__
-    test.__module__ = body.__module__
+    update_wrapper(test, body)
+    del test.__wrapped__  # type: ignore[attr-defined] # pytest would request the body's arguments
     return test
 
 
@@ -72,8 +68,4 @@ def condition(
         async with self.opened(path) as store:
             await body(self, store.tenant("tenant"))
 
-    with_tenant.__name__ = body.__name__
-    with_tenant.__qualname__ = body.__qualname__
-    with_tenant.__doc__ = body.__doc__
-    with_tenant.__module__ = body.__module__
-    return store_condition(with_tenant)
+    return store_condition(update_wrapper(with_tenant, body))

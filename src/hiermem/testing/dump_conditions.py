@@ -27,26 +27,9 @@ from hiermem.errors import (
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.conditions import Conditions, store_condition
-from hiermem.testing.samples import (
-    NOW,
-    attempt,
-    contents,
-    node,
-    remade,
-    run,
-    stored,
-    write,
-)
+from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, stored, write
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.types import (
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Message,
-    StoredMessage,
-    TextPart,
-    ToolCall,
-)
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, StoredMessage, TextPart, ToolCall
 from hiermem.types.transaction import (
     Batch,
     Block,
@@ -59,8 +42,6 @@ from hiermem.types.transaction import (
     StoredRow,
     ViewRecord,
 )
-
-__all__ = ["DumpConditions"]
 
 #: More messages than one page of a dump has rows.
 _MANY = 1_200

@@ -195,9 +195,7 @@ def _summary(
     headings = _HEADING.findall(system)
     required = headings[:2]
     held = anchors.fidelity(
-        inputs=[source.text for source in inputs],
-        output="",
-        limit=anchor_limit(budget),
+        inputs=[source.text for source in inputs], output="", limit=anchor_limit(budget)
     ).required
     lines = [f"## {heading}" for heading in required]
     for place, anchor in enumerate(held):

@@ -46,8 +46,6 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["StoreMachine"]
-
 _KEYS = st.sampled_from(HOSTILE_NAMES)
 _STATUSES: tuple[Status, ...] = ("pending", "generating", "active", "failed")
 

@@ -19,8 +19,6 @@ from hiermem.testing.samples import NOW, attempt, contents, node, remade, revisi
 from hiermem.types import Node, Span
 from hiermem.types.transaction import NodeWrite
 
-__all__ = ["NodeConditions"]
-
 
 async def _one(tenant: TenantStore, id_: str) -> Node:
     (found,) = await tenant.tree("s").nodes([id_])

@@ -12,16 +12,20 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.changed import derive, keyed, rewriting, said, was
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import (
     NOW,
     contents,
     deciding,
+    derive,
+    keyed,
     node,
     plain,
     remade,
+    rewriting,
     run,
+    said,
+    was,
     write,
 )
 from hiermem.types import Message, SessionRecord
@@ -39,8 +43,6 @@ from hiermem.types.transaction import (
     Spent,
     ViewRecord,
 )
-
-__all__ = ["RemovalConditions"]
 
 _EVENT = LogEvent("edit", 1, NOW, '{"shifts":[]}')
 

@@ -9,13 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hiermem.protocols import TenantStore
-from hiermem.testing.changed import keyed, rewriting
 from hiermem.testing.conditions import Conditions, condition, store_condition
-from hiermem.testing.samples import deciding, write
+from hiermem.testing.samples import deciding, keyed, rewriting, write
 from hiermem.types import Message
 from hiermem.types.transaction import TERMS, Block, Copy, IndexState, PlacedBlock
-
-__all__ = ["SegmentConditions"]
 
 _EMPTY = IndexState((), (), ())
 

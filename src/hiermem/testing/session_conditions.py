@@ -15,19 +15,10 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.changed import rewriting
 from hiermem.testing.conditions import Conditions, DecisionError, condition
-from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
+from hiermem.testing.samples import NOW, contents, node, plain, rewriting, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
-from hiermem.types import (
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Message,
-    SessionRecord,
-    TextPart,
-    ToolCall,
-)
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, SessionRecord, TextPart, ToolCall
 from hiermem.types.transaction import (
     Batch,
     Changes,
@@ -38,8 +29,6 @@ from hiermem.types.transaction import (
     Snapshot,
     ViewRecord,
 )
-
-__all__ = ["SessionConditions"]
 
 
 def _said(*texts: str) -> list[Message]:

@@ -23,12 +23,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
-from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
-from hiermem.testing.due_conditions import DueConditions
 from hiermem.testing.dump_conditions import DumpConditions
-from hiermem.testing.epoch_conditions import EpochConditions
-from hiermem.testing.journal_conditions import JournalConditions
 from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
@@ -38,9 +34,12 @@ from hiermem.testing.samples import (
     attempt,
     contents,
     deciding,
+    keyed,
     node,
     remade,
+    rewriting,
     run,
+    said,
     stored,
     write,
     writing,
@@ -76,11 +75,8 @@ class StoreConformance(
     SegmentConditions,
     NodeConditions,
     TreeConditions,
-    JournalConditions,
     RecordConditions,
-    EpochConditions,
     ListingConditions,
-    DueConditions,
     DumpConditions,
 ):
     """Everything that a store must do, one test for each condition.

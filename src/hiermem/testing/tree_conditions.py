@@ -15,8 +15,6 @@ from hiermem.testing.samples import NOW, attempt, deciding, node, remade, rounde
 from hiermem.types import Message, Node, Span
 from hiermem.types.transaction import NodeTally, Spent
 
-__all__ = ["TreeConditions"]
-
 
 def _ids(nodes: list[Node]) -> list[str]:
     return [one.id for one in nodes]

@@ -24,8 +24,6 @@ from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Node
 from hiermem.types.transaction import Record
 
-__all__ = ["SESSIONS", "SMALL", "TENANTS", "Twins"]
-
 TENANTS = st.sampled_from(HOSTILE_NAMES[:6])
 SESSIONS = st.sampled_from(("s", "S", "s%", "s "))
 SMALL = st.integers(0, 7)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from hiermem.core.summaries.due import due_by_change, due_by_nodes
+from hiermem.core.summaries.due import AT_ONCE, due_by_change, due_by_nodes
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
+    DueData,
     SegmentData,
     SessionData,
     TenantData,
@@ -25,20 +26,24 @@ from hiermem.stores.memory.data import (
 from hiermem.types import Revision, SessionRecord
 from hiermem.types.transaction import (
     TERMS,
+    Attempt,
     Batch,
     Block,
     Changes,
     Copy,
+    DueSession,
     KeyEntry,
     NodeWrite,
     PlacedBlock,
     Record,
     RecordWrite,
     Rewrite,
+    RunRecord,
+    ViewRecord,
 )
 
 
-def change(kept: TenantData, session_id: str, changes: Changes[Any], now: datetime) -> None:
+def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     """Apply the changes to one session of ``kept``.
 
     Raises UsageError, changing nothing, if they contradict what is stored.
@@ -47,9 +52,11 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any], now: dateti
     if after is None:
         return
     session = kept.sessions.get(session_id)
-    check_changes(session_id, session.record if session else None, after, changes)
-    copied = _copied(kept, session_id, changes.copy)
-    due = due_by_change(session.record if session else None, after, changes)
+    before = session.record if session else None
+    source = kept.sessions.get(changes.copy.source) if changes.copy else None
+    check_changes(session_id, before, after, changes, source.record if source else None)
+    copied = _copied(session_id, source, changes.copy)
+    due = due_by_change(before, after, changes)
     session = session or SessionData(after)
     _check_references(session, copied or session, after, changes)
     session.record = after
@@ -63,11 +70,11 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any], now: dateti
         kept.views.pop((session_id, name), None)
     for kind, key in changes.drop_records:
         kept.records.pop((kind, session_id, key), None)
-    session.become_due(due, now)
+    session.become_due(due, kept.clock())
     kept.sessions[session_id] = session
 
 
-def change_all(kept: TenantData, batch: Batch[Any], now: datetime) -> None:
+def change_all(kept: TenantData, batch: Batch[Any]) -> None:
     """Apply ``batch``, in its order; raise UsageError, with nothing done, if that is impossible."""
     draft = kept.draft()
     own: set[str] = set()
@@ -75,7 +82,7 @@ def change_all(kept: TenantData, batch: Batch[Any], now: datetime) -> None:
         if session_id in draft.sessions and session_id not in own:
             draft.sessions[session_id] = draft.sessions[session_id].copy()
         own.add(session_id)
-        change(draft, session_id, changes, now)
+        change(draft, session_id, changes)
     for session_id in batch.delete:
         delete(draft, session_id)
         draft.arrived.pop(session_id, None)
@@ -84,19 +91,14 @@ def change_all(kept: TenantData, batch: Batch[Any], now: datetime) -> None:
     for subject in batch.drop_journals:
         _drop_journal(draft, subject)
     for run in batch.runs:
-        draft.runs[run.id] = fresh_run(run)
+        put_run(draft, run)
     kept.become(draft)
 
 
-def _copied(kept: TenantData, session_id: str, copy: Copy | None) -> SessionData | None:
+def _copied(session_id: str, source: SessionData | None, copy: Copy | None) -> SessionData | None:
     """Return the part of the source that ``copy`` wants, with the revisions in its tree 0."""
-    if copy is None:
+    if copy is None or source is None:
         return None
-    if session_id in kept.sessions:
-        raise refuse(session_id, "a copy is for a session that exists already")
-    source = kept.sessions.get(copy.source)
-    if source is None or not 0 <= copy.stop <= len(source.messages):
-        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
     made = source.tree().revisions
     if any(place not in made for place in copy.revisions):
         raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
@@ -217,11 +219,7 @@ def _drop_journal(kept: TenantData, subject: str) -> None:
 
 
 def write_nodes(
-    kept: TenantData,
-    session_id: str,
-    writes: Sequence[NodeWrite],
-    tree: int | None,
-    now: datetime,
+    kept: TenantData, session_id: str, tree: int | None, writes: Sequence[NodeWrite]
 ) -> list[bool]:
     """Apply each write whose expectations hold; return which did."""
     for write in writes:
@@ -257,18 +255,63 @@ def write_nodes(
     found.trees[number] = draft
     kept.written += written
     if number == found.record.tree and any(applied):
-        found.become_due(due_by_nodes(write.node for write in writes), now)
+        found.become_due(due_by_nodes(write.node for write in writes), kept.clock())
     return applied
 
 
-def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
-    """Apply all of the writes, or none if an expectation fails; return which.
+# -- writes without a decision
 
-    ``holds`` says whether the epochs of the writes are still current, and whether the records that
-    they depend on exist.
-    """
+
+def erase_all(kept: TenantData) -> int:
+    """Remove everything stored for this tenant; return the number of sessions."""
+    count = len(kept.sessions)
+    kept.become(TenantData())
+    return count
+
+
+def put_due(kept: TenantData, session_ids: Sequence[str]) -> None:
+    """Make those of these sessions due now that have no entry."""
+    for session_id in session_ids:
+        found = kept.sessions.get(session_id)
+        if found is not None and found.due is None:
+            found.become_due(AT_ONCE, kept.clock())
+
+
+def settle_due(kept: TenantData, claimed: DueSession, *, at: datetime | None = None) -> bool:
+    """Remove the entry, or set its next time; return whether."""
+    found = kept.sessions.get(claimed.session_id)
+    if found is None or found.due is None or found.due.generation != claimed.generation:
+        return False
+    found.due = None if at is None else DueData(at, claimed.generation)
+    return True
+
+
+def put_run(kept: TenantData, run: RunRecord) -> None:
+    """Insert the run, or replace the one of the same id."""
+    kept.runs[run.id] = fresh_run(run)
+
+
+def put_view(kept: TenantData, view: ViewRecord, *, epoch: int | None = None) -> bool:
+    """Insert or replace the view of that session and name; return whether it did."""
+    if epoch is not None and not kept.epoch_is(view.session_id, epoch):
+        return False
+    kept.views[view.session_id, view.name] = view
+    return True
+
+
+def put_records(
+    kept: TenantData,
+    writes: Sequence[RecordWrite],
+    *,
+    epochs: Mapping[str, int] | None = None,
+    standing: Sequence[Record] = (),
+    attempts: Sequence[Attempt] = (),
+) -> bool:
+    """Apply all of the writes, or none if an expectation fails; return which."""
     check_record_writes(writes)
-    if not holds:
+    if not all(kept.epoch_is(id_, epoch) for id_, epoch in (epochs or {}).items()):
+        return False
+    if any(kept.records.get((one.kind, one.scope, one.key)) != one for one in standing):
         return False
     before = {
         place: kept.records[place].version
@@ -284,16 +327,37 @@ def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool)
         kept.records.pop(place, None)
         if write.body is not None:
             kept.records[place] = Record(*place, write.body, before.get(place, 0) + 1)
+    kept.attempts.update((attempt.id, attempt) for attempt in attempts)
     return True
+
+
+def put_blocks(kept: TenantData, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
+    """Insert the blocks, or replace those of the same kind and start; return whether it did."""
+    if not kept.epoch_is(session_id, epoch):
+        return False
+    own = kept.sessions[session_id].blocks
+    # Copies: a segment knows its blocks, and one that is put again is another.
+    own.update(((block.kind, block.start), replace(block)) for block in blocks)
+    return True
+
+
+def drop_blocks(kept: TenantData, session_id: str, kind: str) -> None:
+    """Remove all blocks of that kind."""
+    found = kept.sessions.get(session_id)
+    if found:
+        found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
+        if kind == TERMS:
+            kept.dissolve(session_id)
 
 
 def put_segment(
     kept: TenantData,
     blocks: Sequence[PlacedBlock],
     pages: Mapping[int, bytes],
-    replaces: Sequence[int],
+    *,
+    replaces: Sequence[int] = (),
 ) -> bool:
-    """Dissolve ``replaces`` and put a segment, or do nothing and return False."""
+    """Dissolve the segments ``replaces`` and put one made of ``blocks``; return whether."""
     if not set(replaces) <= kept.segments.keys():
         return False
     left = {number: one for number, one in kept.segments.items() if number not in replaces}

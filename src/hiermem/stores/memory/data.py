@@ -6,11 +6,13 @@ Nothing here is shared with a caller: whatever can be changed is copied on its w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -98,6 +100,11 @@ class SegmentData:
     pages: Mapping[int, bytes]
 
 
+_CONTAINERS = (
+    "sessions", "written", "runs", "attempts", "views", "records", "segments", "arrived",
+)  # fmt: skip
+
+
 @dataclass
 class TenantData:
     """Everything stored of one tenant; dicts remember the order of first insertion.
@@ -121,27 +128,22 @@ class TenantData:
     #: The digests of what was restored, by session id.
     arrived: dict[str, str] = field(default_factory=dict[str, str], compare=False)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
+    #: Returns the store's time.
+    clock: Callable[[], datetime] = field(default=system_time, compare=False)
 
     def draft(self) -> TenantData:
         """Return a tenant whose own containers can be changed; its sessions are still shared."""
-        return TenantData(
-            dict(self.sessions),
-            list(self.written),
-            dict(self.runs),
-            dict(self.attempts),
-            dict(self.views),
-            dict(self.records),
-            dict(self.segments),
-            dict(self.arrived),
-            self.numbers,
-        )
+        return replace(self, **{name: copy(getattr(self, name)) for name in _CONTAINERS})
 
     def become(self, other: TenantData) -> None:
         """Take over the content of ``other``."""
-        self.sessions, self.written = other.sessions, other.written
-        self.runs, self.attempts = other.runs, other.attempts
-        self.views, self.records = other.views, other.records
-        self.segments, self.arrived = other.segments, other.arrived
+        for name in _CONTAINERS:
+            setattr(self, name, getattr(other, name))
+
+    def tree(self, session_id: str, number: int | None) -> TreeData:
+        """Return a tree of a session, the serving one if ``number`` is None; or an empty one."""
+        found = self.sessions.get(session_id)
+        return found.tree(number) if found else TreeData()
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
         """Return whether the session exists and nothing was taken back since ``epoch``."""

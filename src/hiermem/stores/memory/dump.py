@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
 from hiermem.stores.dump import Item, SessionDump, missing
@@ -64,6 +65,7 @@ def restored(kept: TenantData, dump: SessionDump, replaces: int | None) -> Tenan
     draft.arrived[owner] = dump.digest
     if dump.record is not None:
         _write_session(draft, dump, dump.record)
+        draft.sessions[owner].become_due(AT_ONCE, kept.clock())
     before = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
     draft.views.update({(one.session_id, one.name): one for one in dump.views})
     draft.records.update({(one.kind, one.scope, one.key): one for one in dump.records})

@@ -5,88 +5,103 @@ A read looks at everything and sorts; being obviously correct comes before speed
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from hiermem.stores.memory.data import (
-    SessionData,
     TenantData,
     TreeData,
     fresh_message,
     fresh_revision,
+    fresh_run,
 )
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
+from hiermem.types import transaction as asked
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import (
     TERMS,
+    Attempt,
+    Block,
     IndexState,
+    LogEvent,
     Need,
-    NeedCovering,
-    NeedEchoes,
-    NeedEvents,
-    NeedFlagged,
-    NeedForks,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedProvisional,
-    NeedRecords,
-    NeedRevisions,
-    NeedSession,
-    NeedViews,
     NodeTally,
     PlacedBlock,
     Record,
+    RestoreState,
+    RunRecord,
     Segment,
+    SessionNeed,
     SessionOrder,
     Spent,
+    ViewRecord,
 )
+
+#: More records than a session can have.
+_ALL = 1 << 62
 
 
 def answer(kept: TenantData, session_id: str, need: Need) -> Any:  # noqa: PLR0912 - one for each need
     """Return what a decision asked for, read from the state that its changes will apply to."""
-    session = kept.sessions.get(session_id)
+    of = (kept, session_id)
     found: Any
     match need:
-        case NeedSession():
-            found = session.record if session else None
-        case NeedForks():
-            found = forks(kept, session_id)
-        case NeedMessages(start, stop, thread):
-            found = messages(session, start, stop, thread)
-        case NeedEchoes():
-            found = echoing(session)
-        case NeedFlagged(flag, limit):
-            found = flagged(session, flag, limit)
-        case NeedEvents():
-            found = list(session.events) if session else []
-        case NeedNodes(ids, tree):
-            found = nodes(session, ids, tree)
-        case NeedLevel(number, start, stop, tree):
-            found = level(session, number, start, stop, tree)
-        case NeedCovering(thread, index, tree, last):
-            found = covering(session, thread, index, tree, last)
-        case NeedProvisional(tree):
-            found = provisional(session, tree)
-        case NeedRevisions(wanted, tree):
-            found = revisions(session, wanted, tree)
-        case NeedViews(names):
+        case asked.NeedSession():
+            found = session(*of)
+        case asked.NeedForks():
+            found = forks(*of)
+        case asked.NeedMessages(start, stop, thread):
+            found = messages(*of, start, stop, thread=thread)
+        case asked.NeedEchoes():
+            found = echoing(*of)
+        case asked.NeedFlagged(flag, limit):
+            found = flagged(*of, flag, limit=limit)
+        case asked.NeedEvents():
+            found = events(*of)
+        case asked.NeedNodes(ids, tree):
+            found = nodes(kept.tree(session_id, tree), ids)
+        case asked.NeedLevel(number, start, stop, tree):
+            found = level(kept.tree(session_id, tree), number, start, stop)
+        case asked.NeedCovering(thread, index, tree, last):
+            end = index if last is None else last
+            found = spanning(kept.tree(session_id, tree), thread, index, end)
+        case asked.NeedProvisional(tree):
+            found = provisional(kept.tree(session_id, tree))
+        case asked.NeedRevisions(wanted, tree):
+            found = revisions(kept.tree(session_id, tree), wanted)
+        case asked.NeedViews(names):
             held = [view for (owner, _), view in kept.views.items() if owner == session_id]
             found = [view for view in held if names is None or view.name in names]
             found.sort(key=lambda view: view.name)
-        case NeedRecords(kind, everywhere):
-            found = records(kept, kind, scope=None if everywhere else session_id, key=None)
+        case asked.NeedRecords(kind, everywhere):
+            scope = None if everywhere else session_id
+            found = records(kept, kind, scope=scope, limit=_ALL)
     return found
+
+
+def read(kept: TenantData, needs: Sequence[SessionNeed]) -> list[Any]:
+    """Return the answers to these needs, in their order, all from one state."""
+    return [answer(kept, *one) for one in needs]
+
+
+# -- sessions and their logs
+
+
+def session(kept: TenantData, session_id: str) -> SessionRecord | None:
+    """Return the session's record, or None."""
+    found = kept.sessions.get(session_id)
+    return found.record if found else None
 
 
 def sessions(
     kept: TenantData,
     *,
-    after: str | None,
-    limit: int,
-    metadata: Mapping[str, str],
-    order_by: SessionOrder,
+    after: str | None = None,
+    limit: int = 100,
+    metadata: Mapping[str, str] | None = None,
+    order_by: SessionOrder = "created",
 ) -> list[SessionRecord]:
     """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     records = [session.record for session in kept.sessions.values()]
@@ -97,13 +112,14 @@ def sessions(
         if record.id == after:
             records = records[place + 1 :]
             break
-    held = [one for one in records if metadata.items() <= one.metadata.items()]
+    wanted = (metadata or {}).items()
+    held = [one for one in records if wanted <= one.metadata.items()]
     return held[: max(limit, 0)]
 
 
-def count_sessions(kept: TenantData, *, metadata: Mapping[str, str]) -> int:
+def count_sessions(kept: TenantData, *, metadata: Mapping[str, str] | None = None) -> int:
     """Return the number of sessions that hold all of ``metadata``."""
-    wanted = metadata.items()
+    wanted = (metadata or {}).items()
     return sum(wanted <= session.record.metadata.items() for session in kept.sessions.values())
 
 
@@ -117,77 +133,111 @@ def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
 
 
 def messages(
-    session: SessionData | None, start: int, stop: int, thread: str | None
+    kept: TenantData, session_id: str, start: int, stop: int, *, thread: str | None = None
 ) -> list[StoredMessage]:
     """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
+    found = kept.sessions.get(session_id)
     return [
         fresh_message(stored)
-        for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
+        for stored in (found.messages[max(start, 0) : max(stop, 0)] if found else ())
         if thread in (None, stored.thread)
     ]
 
 
-def flagged(session: SessionData | None, flag: str, limit: int) -> list[StoredMessage]:
+def versions(kept: TenantData, session_id: str, index: int) -> list[StoredMessage]:
+    """Return what the message was before its edits, oldest first."""
+    found = kept.sessions.get(session_id)
+    return [fresh_message(old) for old in found.versions.get(index, ())] if found else []
+
+
+def flagged(kept: TenantData, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
     """Return up to ``limit`` messages that have ``flag``, the newest first."""
-    held = (one for one in reversed(session.messages if session else ()) if flag in one.flags)
+    found = kept.sessions.get(session_id)
+    held = (one for one in reversed(found.messages if found else ()) if flag in one.flags)
     return [fresh_message(stored) for stored in islice(held, max(limit, 0))]
 
 
-def echoing(session: SessionData | None) -> list[int]:
+def echoing(kept: TenantData, session_id: str) -> list[int]:
     """Return the indices of the messages that have echoes, now or in an earlier version."""
+    found = kept.sessions.get(session_id)
     return [
         stored.index
-        for stored in (session.messages if session else ())
-        if session and any(one.echoes for one in (stored, *session.versions.get(stored.index, ())))
+        for stored in (found.messages if found else ())
+        if found and any(one.echoes for one in (stored, *found.versions.get(stored.index, ())))
     ]
 
 
-def _tree(session: SessionData | None, tree: int | None) -> TreeData:
-    return session.tree(tree) if session else TreeData()
+def events(kept: TenantData, session_id: str) -> list[LogEvent]:
+    """Return the log's events that are not messages, in the order they were written."""
+    found = kept.sessions.get(session_id)
+    return list(found.events) if found else []
 
 
-def sealed(session: SessionData | None, tree: int | None) -> list[Node]:
+def blocks(
+    kept: TenantData, session_id: str, kind: str, start: int = 0, stop: int | None = None
+) -> list[Block]:
+    """Return the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+    found = kept.sessions.get(session_id)
+    mine = [
+        block
+        for block in (found.blocks.values() if found else ())
+        if block.kind == kind and block.start >= start and (stop is None or block.start < stop)
+    ]
+    return sorted(mine, key=lambda block: block.start)
+
+
+def restores(kept: TenantData, session_id: str | None = None) -> list[RestoreState]:
+    """Return what was restored of a session; nothing here is ever unfinished."""
+    digest = None if session_id is None else kept.arrived.get(session_id)
+    return [] if session_id is None or digest is None else [RestoreState(session_id, digest)]
+
+
+# -- trees
+
+
+def sealed(tree: TreeData) -> list[Node]:
     """Return the sealed nodes by level, then ordinal."""
-    found = [node for node in _tree(session, tree).nodes.values() if node.sealed]
+    found = [node for node in tree.nodes.values() if node.sealed]
     return sorted(found, key=lambda node: (node.level, node.ordinal))
 
 
-def nodes(session: SessionData | None, ids: Sequence[str], tree: int | None) -> list[Node]:
+def nodes(tree: TreeData, ids: Sequence[str]) -> list[Node]:
     """Return the nodes with these ids that exist, in the order of ``ids``."""
-    known = _tree(session, tree).nodes
-    return [known[id_] for id_ in ids if id_ in known]
+    return [tree.nodes[id_] for id_ in ids if id_ in tree.nodes]
 
 
-def level(
-    session: SessionData | None, number: int, start: int, stop: int | None, tree: int | None
-) -> list[Node]:
-    """Return the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
+def level(tree: TreeData, level: int, start: int, stop: int | None = None) -> list[Node]:
+    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
     return [
         node
-        for node in sealed(session, tree)
-        if node.level == number and node.ordinal >= start and (stop is None or node.ordinal < stop)
+        for node in sealed(tree)
+        if node.level == level and node.ordinal >= start and (stop is None or node.ordinal < stop)
     ]
 
 
-def covering(
-    session: SessionData | None, thread: str, index: int, tree: int | None, last: int | None = None
-) -> list[Node]:
-    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+def levels(tree: TreeData) -> dict[int, int]:
+    """Return the number of sealed nodes of each level that has any."""
+    return dict(Counter(node.level for node in sealed(tree)))
 
-    With ``last``: those whose span holds any of the messages from ``index`` to it.
-    """
-    last = index if last is None else last
+
+def covering(tree: TreeData, thread: str, index: int) -> list[Node]:
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    return spanning(tree, thread, index, index)
+
+
+def spanning(tree: TreeData, thread: str, index: int, last: int) -> list[Node]:
+    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``."""
     return [
         node
-        for node in sealed(session, tree)
+        for node in sealed(tree)
         if node.level == 1 and node.thread == thread
         if node.span.start <= last and index < node.span.stop
     ]
 
 
-def provisional(session: SessionData | None, tree: int | None) -> list[Node]:
+def provisional(tree: TreeData) -> list[Node]:
     """Return the nodes that are not sealed, by level, then id."""
-    loose = [node for node in _tree(session, tree).nodes.values() if not node.sealed]
+    loose = [node for node in tree.nodes.values() if not node.sealed]
     return sorted(loose, key=lambda node: (node.level, node.id))
 
 
@@ -195,36 +245,28 @@ def _due(node: Node) -> bool:
     return node.sealed and (node.status != "active" or node.degraded or node.dirty)
 
 
-def unfinished(
-    session: SessionData | None, number: int, after: int, limit: int, tree: int | None
-) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
-    due = [node for node in level(session, number, after + 1, None, tree) if _due(node)]
-    return due[: max(limit, 0)]
+def unfinished(tree: TreeData, level: int, after: int, limit: int) -> list[Node]:
+    """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+    due = [node for node in sealed(tree) if node.level == level and _due(node)]
+    return [node for node in due if node.ordinal > after][: max(limit, 0)]
 
 
 def outdated(
-    session: SessionData | None,
-    number: int,
-    strategies: Sequence[str],
-    *,
-    after: int,
-    limit: int,
-    tree: int | None,
+    tree: TreeData, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of a level that were made in none of these ways."""
-    made = _tree(session, tree).revisions
+    """Return up to ``limit`` sealed nodes of ``level`` that were made in none of these ways."""
     found = [
         node
-        for node in level(session, number, after + 1, None, tree)
-        if (serving := made.get((node.id, node.revision))) is not None
+        for node in sealed(tree)
+        if node.level == level and node.ordinal > after
+        if (serving := tree.revisions.get((node.id, node.revision))) is not None
         and serving.strategy not in strategies
     ]
     return found[: max(limit, 0)]
 
 
-def backlog(kept: TenantData, after: str | None, limit: int) -> list[str]:
-    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
+def backlog(kept: TenantData, *, after: str | None = None, limit: int = 100) -> list[str]:
+    """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
     ids = list(kept.sessions)
     if after in kept.sessions:
         ids = ids[ids.index(after) + 1 :]
@@ -232,13 +274,12 @@ def backlog(kept: TenantData, after: str | None, limit: int) -> list[str]:
     return waiting[: max(limit, 0)]
 
 
-def tally(session: SessionData | None, tree: int | None) -> list[NodeTally]:
+def tally(tree: TreeData) -> list[NodeTally]:
     """Add up the sealed nodes by level, then status."""
     groups: dict[tuple[int, Status], list[Node]] = {}
-    for node in sealed(session, tree):
+    for node in sealed(tree):
         groups.setdefault((node.level, node.status), []).append(node)
-    made = _tree(session, tree).revisions
-    return [_added_up(*group, groups[group], made) for group in sorted(groups)]
+    return [_added_up(*group, groups[group], tree.revisions) for group in sorted(groups)]
 
 
 def _added_up(
@@ -269,15 +310,46 @@ def _added_up(
     )
 
 
-def revisions(
-    session: SessionData | None, wanted: Sequence[tuple[str, int]], tree: int | None
-) -> list[Revision]:
+def revisions(tree: TreeData, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
     """Return the revisions with these (node id, number) that exist, in the order wanted."""
-    made = _tree(session, tree).revisions
-    return [fresh_revision(made[place]) for place in wanted if place in made]
+    return [fresh_revision(tree.revisions[place]) for place in wanted if place in tree.revisions]
 
 
-def spent(kept: TenantData, session_id: str | None) -> Spent:
+def reusable(kept: TenantData, input_hash: str) -> Revision | None:
+    """Return the newest revision of this tenant, not degraded, with that input hash."""
+    for _session_id, _tree, revision in reversed(kept.written):
+        if revision.input_hash == input_hash and not revision.degraded:
+            return fresh_revision(revision)
+    return None
+
+
+# -- journal, views and records
+
+
+def run(kept: TenantData, run_id: str) -> RunRecord | None:
+    """Return the run of that id, or None."""
+    found = kept.runs.get(run_id)
+    return fresh_run(found) if found else None
+
+
+def runs(kept: TenantData, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
+    """Return the newest runs first, of one subject if given."""
+    found = [run for run in kept.runs.values() if subject in (None, run.subject)]
+    return [fresh_run(run) for run in found[::-1][: max(limit, 0)]]
+
+
+def attempts(
+    kept: TenantData, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
+) -> list[Attempt]:
+    """Return the journalled attempts in the order they started, filtered if asked."""
+    return [
+        attempt
+        for attempt in kept.attempts.values()
+        if run_id in (None, attempt.run_id) and session_id in (None, attempt.session_id)
+    ][: max(limit, 0)]
+
+
+def spent(kept: TenantData, session_id: str | None = None) -> Spent:
     """Add up the journalled attempts of one session, or of the tenant."""
     tried = [one for one in kept.attempts.values() if session_id in (None, one.session_id)]
     return Spent(
@@ -291,18 +363,35 @@ def spent(kept: TenantData, session_id: str | None) -> Spent:
     )
 
 
-def records(kept: TenantData, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
-    """Return the records of ``kind``, filtered if asked, by scope, then key."""
+def view(kept: TenantData, session_id: str, name: str) -> ViewRecord | None:
+    """Return the stored view, or None."""
+    return kept.views.get((session_id, name))
+
+
+def records(
+    kept: TenantData,
+    kind: str,
+    *,
+    scope: str | None = None,
+    key: str | None = None,
+    limit: int = 10_000,
+) -> list[Record]:
+    """Return up to ``limit`` records of ``kind``, filtered if asked, by scope, then key."""
     found = [
         record
         for record in kept.records.values()
         if record.kind == kind and scope in (None, record.scope) and key in (None, record.key)
     ]
-    return sorted(found, key=lambda record: (record.scope, record.key))
+    return sorted(found, key=lambda record: (record.scope, record.key))[: max(limit, 0)]
 
 
-def index_state(kept: TenantData, pages: Sequence[int], limit: int | None) -> IndexState:
-    """Return the segments with these pages, the loose blocks, and the sessions with gaps."""
+# -- the index over all sessions
+
+
+def index_state(
+    kept: TenantData, pages: Sequence[int] = (), *, limit: int | None = 100
+) -> IndexState:
+    """Return the segments with these pages, the loose blocks, and what has no block."""
     segments: list[Segment] = []
     taken: set[int] = set()
     for number, segment in sorted(kept.segments.items()):
@@ -329,7 +418,7 @@ def index_state(kept: TenantData, pages: Sequence[int], limit: int | None) -> In
 
 
 def segment_blocks(kept: TenantData, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
-    """Return the live blocks at these places of segments."""
+    """Return the blocks at these (segment, place) that are not dead."""
     found: list[PlacedBlock] = []
     for number, place in places:
         members = kept.segments[number].members if number in kept.segments else ()

@@ -31,7 +31,7 @@ from hiermem.errors import (
 from hiermem.stores.postgres import due, reads, schema
 from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
 from hiermem.stores.postgres.failures import FAILURES, translate
-from hiermem.stores.postgres.scope import Scope, Settings, Shared
+from hiermem.stores.postgres.scope import Scope, Shared
 from hiermem.stores.postgres.scrub import scrub
 from hiermem.stores.postgres.statements import lock_number
 from hiermem.stores.postgres.tenant import PostgresTenant
@@ -123,10 +123,9 @@ class PostgresStore:
                 raise UsageError(f"{named} must be from {_SHORTEST} to {_LONGEST:,} seconds")
         if backups_expire is not None:
             _check_expiry(backups_expire)
-        chosen = Settings(schema, lock_timeout, statement_timeout, idle_timeout, read_only)
         await _prepared(
             dsn,
-            chosen,
+            schema,
             create=create and not read_only,
             migrate=migrate and not read_only,
             confined=row_security,
@@ -135,7 +134,8 @@ class PostgresStore:
         connections = Connections(
             dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
         )
-        return cls(Shared(connections, chosen), dsn, backups_expire)
+        limits = (lock_timeout, statement_timeout, idle_timeout)
+        return cls(Shared(connections, schema, *limits, read_only), dsn, backups_expire)
 
     @property
     def place(self) -> str:
@@ -168,13 +168,13 @@ class PostgresStore:
         """
         shared = self._shared
         async with shared.connections.use():  # refuses a closed store, and keeps it open
-            if shared.settings.read_only:
+            if shared.read_only:
                 raise ReadOnlyError
             async with _connected(self._dsn) as connection:
                 return await scrub(
                     connection,
-                    shared.settings.schema,
-                    patience=shared.settings.lock_timeout,
+                    shared.schema,
+                    patience=shared.lock_timeout,
                     backups_expire=self._backups_expire,
                 )
 
@@ -197,13 +197,7 @@ def _check_expiry(expiry: timedelta) -> None:
 
 
 async def _prepared(
-    dsn: str,
-    chosen: Settings,
-    *,
-    create: bool,
-    migrate: bool,
-    confined: bool,
-    secret: bytes | None,
+    dsn: str, name: str, *, create: bool, migrate: bool, confined: bool, secret: bytes | None
 ) -> None:
     """Check that the store can be used, on a connection of its own, and create it if need be.
 
@@ -220,16 +214,16 @@ async def _prepared(
                 f"the database {named} has the encoding {encoding}, which does not hold every "
                 "text; create one with ENCODING 'UTF8'"
             )
-        version = await _version(connection, chosen.schema)
+        version = await _version(connection, name)
         if version is None and create:
-            version = await _created(connection, chosen.schema, secret or os.urandom(32))
+            version = await _created(connection, name, secret or os.urandom(32))
         if version is not None and version < schema.VERSION and migrate:
-            version = await _migrated(connection, chosen.schema)
-        _check_version(version, chosen.schema, named)
+            version = await _migrated(connection, name)
+        _check_version(version, name, named)
         if secret is not None:
-            await _check_secret(connection, chosen.schema, secret)
+            await _check_secret(connection, name, secret)
         if confined:
-            await _check_confined(connection, chosen.schema)
+            await _check_confined(connection, name)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import pq
@@ -24,6 +24,11 @@ from hiermem.stores.postgres.failures import FAILURES, translate
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 #: A statement and the values of $1, $2, and so on.
 Sent: TypeAlias = tuple[str, Sequence[Any]]
+
+BEGIN: Final[Sent] = ("BEGIN ISOLATION LEVEL READ COMMITTED", ())
+#: Every statement of the transaction sees the state from before its first one.
+ONE_STATE: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
+COMMIT: Final[Sent] = ("COMMIT", ())
 
 #: Seconds in which a connection must be made, where the connection string does not say.
 _CONNECT = 10

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hiermem.errors import ReadOnlyError
 from hiermem.stores import rows
 from hiermem.stores.codec import decode
-from hiermem.stores.contract import answer_decision, check_changes, refuse
+from hiermem.stores.contract import answer_decision, check_changes
 from hiermem.stores.postgres import reads, writes
-from hiermem.stores.postgres.connections import Connection, Sent
+from hiermem.stores.postgres.connections import BEGIN, COMMIT, ONE_STATE, Connection, Sent
 from hiermem.stores.postgres.statements import Query, Statement
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import (
@@ -42,20 +42,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BEGIN: Final[Sent] = ("BEGIN ISOLATION LEVEL READ COMMITTED", ())
-_BEGIN_READ: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
-_COMMIT: Final[Sent] = ("COMMIT", ())
-
 
 class _TakenError(Exception):
     """Another holds a lock that the decision needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _NeedKeys:
-    """The entries of those of the message keys that exist."""
-
-    keys: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -88,7 +77,7 @@ class _Run(Generic[T]):
         if not self.begun:
             self.names |= names
             self.whole |= whole
-            before.append(_BEGIN_READ if scope.read_only else _BEGIN)
+            before.append(ONE_STATE if scope.read_only else BEGIN)
             before.append(
                 scope.prologue()
                 if scope.read_only
@@ -110,7 +99,7 @@ class _Run(Generic[T]):
     async def _answers(self, needs: Sequence[SessionNeed]) -> list[Any]:
         whole = any(isinstance(need, NeedRecords) and need.everywhere for _, need in needs)
         names = {session_id for session_id, _ in needs}
-        found = await self._read(names, [_query(*one) for one in needs], whole=whole)
+        found = await self._read(names, list(map(_query, needs)), whole=whole)
         for place, (session_id, need) in enumerate(needs):
             if isinstance(need, NeedSession):
                 known = self.heads[session_id] = found[place]
@@ -136,7 +125,7 @@ class _Run(Generic[T]):
         before = {id_: self.heads[id_] for id_ in wanted}
         statements = list(self._statements(changed, batch))
         self.scope.forget({*wanted, *batch.delete})
-        sent = [*map(self.scope.sent, statements), _COMMIT]
+        sent = [*map(self.scope.sent, statements), COMMIT]
         if batch.delete or any(changes.rewrites for _, changes in changed):
             sent.insert(0, self.scope.index_lock())
         await self.scope.send(self.connection, sent, committing=True)
@@ -153,9 +142,8 @@ class _Run(Generic[T]):
             assert after is not None
             known = self.heads[session_id]
             before = known and known[1]
-            check_changes(session_id, before, after, changes)
-            if changes.copy is not None:
-                self._check_copy(before, after, changes)
+            source = self.heads.get(changes.copy.source) if changes.copy else None
+            check_changes(session_id, before, after, changes, source and source[1])
             yield from writes.record(before, after)
             yield from writes.changed(before, after, changes)
             self.heads[session_id] = (known[0] if known else 0, after)
@@ -167,21 +155,11 @@ class _Run(Generic[T]):
         if batch.runs:
             yield writes.runs(batch.runs)
 
-    def _check_copy(
-        self, before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
-    ) -> None:
-        assert changes.copy is not None
-        copy, source = changes.copy, self.heads.get(changes.copy.source)
-        if before is not None:
-            raise refuse(after.id, "a copy is for a session that exists already")
-        if source is None or not 0 <= copy.stop <= source[1].messages:
-            raise refuse(after.id, f"a copy is of what {copy.source!r} does not have")
 
-
-def _query(session_id: str, need: Any) -> Query[Any]:
-    if isinstance(need, _NeedKeys):
-        return reads.keys(session_id, need.keys)
-    return reads.answer(session_id, need)
+def _query(asked: tuple[str, Any]) -> Query[Any]:
+    """Return the query that answers a need; ``mutate`` asks for keys by a query of its own."""
+    session_id, need = asked
+    return need if isinstance(need, Query) else reads.answer(session_id, need)
 
 
 async def transact(scope: Scope, decide: Callable[[], Deciding[T]]) -> T:
@@ -203,10 +181,7 @@ async def transact(scope: Scope, decide: Callable[[], Deciding[T]]) -> T:
 
 
 async def mutate(
-    scope: Scope,
-    session_id: str,
-    decide: Callable[[Snapshot], Changes[T]],
-    keys: Sequence[str],
+    scope: Scope, session_id: str, decide: Callable[[Snapshot], Changes[T]], keys: Sequence[str]
 ) -> T:
     """Decide on the record that is remembered, if it still is the stored one; otherwise read it.
 
@@ -217,7 +192,7 @@ async def mutate(
     def deciding() -> Deciding[T]:
         entries: dict[str, KeyEntry] = {}
         if keys:
-            asked: Any = ((session_id, NeedSession()), (session_id, _NeedKeys(keys)))
+            asked: Any = ((session_id, NeedSession()), (session_id, reads.keys(session_id, keys)))
             record, entries = yield asked
         else:
             record = yield session_id, NeedSession()
@@ -273,5 +248,5 @@ async def _follows(scope: Scope, known: tuple[int, SessionRecord], changes: Chan
         scope.remember(number, after)
         return True
     if stored[0] is not None:
-        scope.remember(*decode([stored], rows.read_session, "sessions")[0])
+        scope.remember(*decode([stored], rows.SESSIONS.read, "sessions")[0])
     return False

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.stores.codec import optional_micros
-from hiermem.stores.postgres.statements import OK, Query, Statement
+from hiermem.stores.postgres.statements import NUMBER, OK, Query, Statement
 from hiermem.types.transaction import Due, DueSession
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
@@ -20,7 +20,6 @@ _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # A new entry begins at a number that no earlier entry of the session had: whoever settles that one
 # must not remove this one.
 _FRESH: Final = "(random() * 1e18)::bigint"
-_NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
 _ENTER: Final = (
     "INSERT INTO due AS d (tenant, session, due_at, generation, claimed) "
     f"SELECT s.tenant, s.session, {{at}}, {_FRESH}, 0 FROM sessions s {{of}} "
@@ -51,10 +50,10 @@ _CLAIM: Final = (
 )
 _CLAIM_ONE: Final = (
     f"UPDATE due SET due_at = {_NOW} + $3::bigint, claimed = 1 "
-    f"WHERE tenant = $1 AND session = {_NUMBER} AND (due_at <= {_NOW} OR claimed = 1) "
+    f"WHERE tenant = $1 AND session = {NUMBER} AND (due_at <= {_NOW} OR claimed = 1) "
     "RETURNING generation"
 )
-_OF_GENERATION: Final = f"WHERE tenant = $1 AND session = {_NUMBER} AND generation = $3"
+_OF_GENERATION: Final = f"WHERE tenant = $1 AND session = {NUMBER} AND generation = $3"
 
 
 def note(
@@ -70,7 +69,7 @@ def note(
         yield Statement(_NOTE.replace("{if_}", if_), (session_id, at, delay, tree))
 
 
-def put(session_ids: Sequence[str]) -> Statement:
+def put_due(session_ids: Sequence[str]) -> Statement:
     """Return the statement that makes those sessions due now that have no entry."""
     return Statement(_PUT, (list(session_ids),))
 
@@ -90,7 +89,7 @@ def claim_one(tenant: str, session_id: str, lease: float) -> Query[DueSession | 
     return Query(_CLAIM_ONE, (session_id, round(lease * 1_000_000)), read)
 
 
-def settle(claimed: DueSession, at: datetime | None) -> Statement:
+def settle_due(claimed: DueSession, at: datetime | None) -> Statement:
     """Return the statement that removes the entry, or sets its next time; its row says it did."""
     of = (claimed.session_id, claimed.generation)
     if at is None:

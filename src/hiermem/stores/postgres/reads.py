@@ -6,32 +6,21 @@ Each is one statement, so it sees one state: the data committed before it began.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, TypeAlias
 
 from hiermem.errors import StoreCorruptError
-from hiermem.stores import rows, tree_rows
-from hiermem.stores.codec import decode, read_time
-from hiermem.stores.postgres.statements import SESSION, Query, digest, listed, single
+from hiermem.stores import rows
+from hiermem.stores.codec import Format, decode, read_time
+from hiermem.stores.postgres.statements import NUMBER, SESSION, Query, digest, listed, single
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import transaction as asked
 from hiermem.types.transaction import (
     Attempt,
     Block,
     KeyEntry,
     LogEvent,
     Need,
-    NeedCovering,
-    NeedEchoes,
-    NeedEvents,
-    NeedFlagged,
-    NeedForks,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedProvisional,
-    NeedRecords,
-    NeedRevisions,
-    NeedSession,
-    NeedViews,
     NodeTally,
     Record,
     RunRecord,
@@ -42,11 +31,13 @@ from hiermem.types.transaction import (
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
+#: A tree of a session: the session's id, and the tree's number, None for the serving one.
+TreeOf: TypeAlias = tuple[str, int | None]
 #: Above every number.
 _ALL: Final = 1 << 62
 #: The highest index of a message.
 _LAST: Final = (1 << rows.INDEX_BITS) - 1
-#: What ``rows.read_session`` reads.
+#: What ``rows.SESSIONS`` reads.
 RECORD: Final = (
     f"{rows.SESSION}, coalesce((SELECT json_object_agg(m.key, m.value)::text "
     "FROM session_metadata m WHERE m.tenant = s.tenant AND m.session = s.session), '{}')"
@@ -55,10 +46,8 @@ _HEADS: Final = (
     f"SELECT {RECORD} FROM sessions s "
     "JOIN heads h ON h.tenant = s.tenant AND h.session = s.session WHERE s.tenant = $1"
 )
-#: The session after which a page begins.
-_AFTER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
-_NODE: Final = ", ".join(f"n.{name}" for name in tree_rows.NODE.split(", "))
-_REVISION: Final = ", ".join(f"r.{name}" for name in tree_rows.REVISION.split(", "))
+_NODE: Final = rows.prefixed("n", rows.NODES.columns)
+_REVISION: Final = rows.prefixed("r", rows.REVISIONS.columns)
 #: The session, the number of its tree as $3, and the nodes of the tree.
 _TREE: Final = (
     "sessions s JOIN heads h ON h.tenant = s.tenant AND h.session = s.session "
@@ -74,11 +63,13 @@ _MADE: Final = ", ".join(
     f"coalesce(sum(r.{name}), 0)::bigint"
     for name in ("tokens", "tokens_in", "tokens_out", "calls", "reused", "duration_ms")
 )
-_DUE: Final = tree_rows.DUE
+#: ``rows.DUE`` of the nodes ``n``.
+_DUE: Final = "n.sealed = 1 AND (n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)"
 
 
-def now() -> Query[Any]:
-    """Read the server's time; $1 is compared only to be there."""
+def now() -> Query[datetime]:
+    """Return the server's time."""
+    # $1 is compared only to be there.
     return Query(
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint WHERE $1::uuid = $1",
         (),
@@ -87,7 +78,7 @@ def now() -> Query[Any]:
 
 
 def secret() -> Query[bytes]:
-    """Read the store's secret."""
+    """Return the store's secret."""
     return Query("SELECT secret FROM store WHERE $1::uuid = $1", (), _read_secret)
 
 
@@ -120,54 +111,59 @@ def tenants(after: str | None, limit: int) -> Query[list[str]]:
 
 def head(session_id: str) -> Query[tuple[int, SessionRecord] | None]:
     """Read the session's number and record."""
-    return single(_HEADS + " AND s.id = $2", (session_id,), rows.read_session, "sessions")
+    return single(rows.SESSIONS, f"{_HEADS} AND s.id = $2", session_id)
 
 
 def session(session_id: str) -> Query[SessionRecord | None]:
-    """Read the session's record."""
-    return single(_HEADS + " AND s.id = $2", (session_id,), _read_record, "sessions")
+    """Return the session's record, or None if it does not exist."""
+    found = head(session_id)
+    return Query(found.sql, found.values, lambda given: (one := found.read(given)) and one[1])
 
 
-def _read_record(row: Sequence[Any]) -> SessionRecord:
-    return rows.read_session(row)[1]
+def _records(sql: str, *values: Any) -> Query[list[SessionRecord]]:
+    return Query(
+        sql,
+        values,
+        lambda found: [record for _, record in decode(found, rows.SESSIONS.read, "sessions")],
+    )
 
 
 def keys(session_id: str, wanted: Sequence[str]) -> Query[dict[str, KeyEntry]]:
     """Read the entries of the keys that exist."""
     return Query(
-        f"SELECT {rows.KEY} FROM keys WHERE tenant = $1 AND session = "
-        "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2) AND key = ANY($3::text[])",
+        f"SELECT {rows.KEYS.columns} FROM keys WHERE tenant = $1 AND session = {NUMBER} "
+        "AND key = ANY($3::text[])",
         (session_id, list(wanted)),
-        lambda found: dict(decode(found, rows.read_key, "keys")),
+        lambda found: dict(decode(found, rows.KEYS.read, "keys")),
     )
 
 
 def sessions(
-    *, after: str | None, limit: int, metadata: Mapping[str, str], order_by: SessionOrder
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    metadata: Mapping[str, str] | None = None,
+    order_by: SessionOrder = "created",
 ) -> Query[list[SessionRecord]]:
     """Read up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     if order_by == "created":
-        page = f"AND s.session > coalesce({_AFTER}, 0)"
+        page = f"AND s.session > coalesce({NUMBER}, 0)"
         order = "s.session"
     else:
         page = (
             f"AND (h.last_activity, h.session) < (coalesce((SELECT last_activity FROM heads "
-            f"WHERE tenant = $1 AND session = {_AFTER}), {(1 << 63) - 1}), "
-            f"coalesce({_AFTER}, {(1 << 63) - 1}))"
+            f"WHERE tenant = $1 AND session = {NUMBER}), {(1 << 63) - 1}), "
+            f"coalesce({NUMBER}, {(1 << 63) - 1}))"
         )
         order = "h.last_activity DESC, h.session DESC"
-    held, values = _holding(metadata, 4)
-    return listed(
-        f"{_HEADS} {page}{held} ORDER BY {order} LIMIT $3",
-        (after, max(limit, 0), *values),
-        _read_record,
-        "sessions",
-    )
+    held, values = _holding(metadata or {}, 4)
+    sql = f"{_HEADS} {page}{held} ORDER BY {order} LIMIT $3"
+    return _records(sql, after, max(limit, 0), *values)
 
 
-def count_sessions(metadata: Mapping[str, str]) -> Query[int]:
-    """Count the sessions that hold all of ``metadata``."""
-    held, values = _holding(metadata, 2)
+def count_sessions(*, metadata: Mapping[str, str] | None = None) -> Query[int]:
+    """Return the number of sessions that hold all of ``metadata``."""
+    held, values = _holding(metadata or {}, 2)
     counted = f"SELECT count(*) FROM sessions s WHERE s.tenant = $1{held}"
     return Query(counted, values, lambda found: int(found[0][0]))
 
@@ -187,72 +183,61 @@ def _holding(metadata: Mapping[str, str], number: int) -> tuple[str, tuple[str, 
 
 
 def forks(session_id: str) -> Query[list[SessionRecord]]:
-    """Read the sessions forked from this one, in the order of their creation."""
-    return listed(
-        _HEADS + " AND s.forked_from = $2 ORDER BY s.session",
-        (session_id,),
-        _read_record,
-        "sessions",
-    )
+    """Return the sessions forked from this one, in the order of their creation."""
+    return _records(f"{_HEADS} AND s.forked_from = $2 ORDER BY s.session", session_id)
 
 
 # -- the log
 
 
-def messages(
-    session_id: str, start: int, stop: int, thread: str | None = None
-) -> Query[list[StoredMessage]]:
-    """Read the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
-    bounds = (min(max(start, 0), _LAST), min(max(stop, 0), _LAST))
-    of_thread, values = ("", ()) if thread is None else (" AND m.thread = $5", (thread,))
-    return listed(
-        f"SELECT {_prefixed(rows.MESSAGE)} FROM sessions s JOIN messages m "
-        f"ON m.tenant = s.tenant AND m.message >= (s.session << {rows.INDEX_BITS}) + $3 "
-        f"AND m.message < (s.session << {rows.INDEX_BITS}) + $4 "
-        f"{_OF}{of_thread} ORDER BY m.message",
-        (session_id, *bounds, *values),
-        rows.read_message,
-        "messages",
+def _log(table: str, columns: str, low: str, high: str) -> str:
+    """Return the query of a log's rows ``m`` of the session, from one number to another."""
+    return (
+        f"SELECT {rows.prefixed('m', columns)} FROM sessions s JOIN {table} m "
+        f"ON m.tenant = s.tenant AND m.message >= {low} AND m.message < {high} {_OF}"
     )
 
 
-def _prefixed(columns: str) -> str:
-    return ", ".join(f"m.{name}" for name in columns.split(", "))
+_FIRST: Final = f"(s.session << {rows.INDEX_BITS})"
+_END: Final = f"((s.session + 1) << {rows.INDEX_BITS})"
+
+
+def messages(
+    session_id: str, start: int, stop: int, *, thread: str | None = None
+) -> Query[list[StoredMessage]]:
+    """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
+    bounds = (min(max(start, 0), _LAST), min(max(stop, 0), _LAST))
+    of_thread, values = ("", ()) if thread is None else (" AND m.thread = $5", (thread,))
+    found = _log("messages", rows.MESSAGES.columns, f"{_FIRST} + $3", f"{_FIRST} + $4")
+    sql = f"{found}{of_thread} ORDER BY m.message"
+    return listed(rows.MESSAGES, sql, session_id, *bounds, *values)
 
 
 def versions(session_id: str, index: int) -> Query[list[StoredMessage]]:
-    """Read what the message was before its edits, oldest first."""
+    """Return the versions of the message from before its edits, oldest first."""
     return listed(
-        f"SELECT {_prefixed(rows.MESSAGE)} FROM sessions s JOIN versions m "
-        f"ON m.tenant = s.tenant AND m.message = (s.session << {rows.INDEX_BITS}) + $3 "
+        rows.VERSIONS,
+        f"SELECT {rows.prefixed('m', rows.VERSIONS.columns)} FROM sessions s JOIN versions m "
+        f"ON m.tenant = s.tenant AND m.message = {_FIRST} + $3 "
         f"{_OF} AND $3 BETWEEN 0 AND {_LAST} ORDER BY m.edit",
-        (session_id, index),
-        rows.read_message,
-        "versions",
+        session_id,
+        index,
     )
 
 
-def flagged(session_id: str, flag: str, limit: int) -> Query[list[StoredMessage]]:
-    """Read up to ``limit`` messages that have ``flag``, the newest first."""
-    return listed(
-        f"SELECT {_prefixed(rows.MESSAGE)} FROM sessions s JOIN messages m "
-        f"ON m.tenant = s.tenant AND m.message >= s.session << {rows.INDEX_BITS} "
-        f"AND m.message < (s.session + 1) << {rows.INDEX_BITS} "
-        f"{_OF} AND m.flags IS NOT NULL AND m.flags::jsonb ? $3 "
-        "ORDER BY m.message DESC LIMIT $4",
-        (session_id, flag, max(limit, 0)),
-        rows.read_message,
-        "messages",
+def flagged(session_id: str, flag: str, *, limit: int) -> Query[list[StoredMessage]]:
+    """Return up to ``limit`` messages that have ``flag``, the newest first."""
+    sql = (
+        f"{_log('messages', rows.MESSAGES.columns, _FIRST, _END)} AND m.flags IS NOT NULL "
+        "AND m.flags::jsonb ? $3 ORDER BY m.message DESC LIMIT $4"
     )
+    return listed(rows.MESSAGES, sql, session_id, flag, max(limit, 0))
 
 
 def echoing(session_id: str) -> Query[list[int]]:
     """Read the indices of messages that have echoes now or had them in an earlier version."""
     found = " UNION ALL ".join(
-        f"SELECT m.message, m.rest FROM sessions s JOIN {table} m "
-        f"ON m.tenant = s.tenant AND m.message >= s.session << {rows.INDEX_BITS} "
-        f"AND m.message < (s.session + 1) << {rows.INDEX_BITS} "
-        f"""{_OF} AND strpos(m.rest, '"echoes":[[') > 0"""
+        f"""{_log(table, "message, rest", _FIRST, _END)} AND strpos(m.rest, '"echoes":[[') > 0"""
         for table in ("messages", "versions")
     )
 
@@ -264,178 +249,150 @@ def echoing(session_id: str) -> Query[list[int]]:
 
 
 def events(session_id: str) -> Query[list[LogEvent]]:
-    """Read the log's events that are not messages, in the order of their writing."""
-    return listed(
-        f"SELECT {_prefixed(rows.EVENT)} FROM sessions s "
-        f"JOIN events m ON m.tenant = s.tenant AND m.session = s.session {_OF} ORDER BY m.event",
-        (session_id,),
-        rows.read_event,
-        "events",
+    """Return the log's events that are not messages, in the order of their writing."""
+    sql = f"{_of_session(rows.EVENTS)} ORDER BY m.event"
+    return listed(rows.EVENTS, sql, session_id)
+
+
+def _of_session(form: Format[Any]) -> str:
+    """Return the query of the rows ``m`` of the session."""
+    return (
+        f"SELECT {rows.prefixed('m', form.columns)} FROM sessions s JOIN {form.table} m "
+        f"ON m.tenant = s.tenant AND m.session = s.session {_OF}"
     )
 
 
 # -- trees
 
 
-def nodes(session_id: str, tree: int | None, ids: Sequence[str]) -> Query[list[Node]]:
-    """Read the nodes with these ids that exist, in the order of ``ids``."""
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} "
-        "JOIN unnest($4::text[]) WITH ORDINALITY AS w(id, place) ON w.id = n.id "
-        f"{_OF} ORDER BY w.place",
-        (session_id, tree, list(ids)),
-        tree_rows.read_node,
-        "nodes",
+def _nodes(of: TreeOf, where: str, *values: Any, joined: str = "") -> Query[list[Node]]:
+    return listed(rows.NODES, f"SELECT {_NODE} FROM {_TREE} {joined}{_OF} {where}", *of, *values)
+
+
+def nodes(of: TreeOf, ids: Sequence[str]) -> Query[list[Node]]:
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
+    wanted = "JOIN unnest($4::text[]) WITH ORDINALITY AS w(id, place) ON w.id = n.id "
+    return _nodes(of, "ORDER BY w.place", list(ids), joined=wanted)
+
+
+def level(of: TreeOf, level: int, start: int, stop: int | None = None) -> Query[list[Node]]:
+    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    where = (
+        "AND n.level = $4 AND n.sealed = 1 AND n.ordinal >= $5 AND n.ordinal < $6 "
+        "ORDER BY n.ordinal"
     )
+    return _nodes(of, where, level, start, _ALL if stop is None else stop)
 
 
-def level(
-    session_id: str, tree: int | None, level: int, start: int, stop: int | None
-) -> Query[list[Node]]:
-    """Read the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} {_OF} AND n.level = $4 AND n.sealed = 1 "
-        "AND n.ordinal >= $5 AND n.ordinal < $6 ORDER BY n.ordinal",
-        (session_id, tree, level, start, _ALL if stop is None else stop),
-        tree_rows.read_node,
-        "nodes",
-    )
-
-
-def levels(session_id: str, tree: int | None) -> Query[dict[int, int]]:
-    """Count the sealed nodes of each level that has any."""
-    return Query(
+def levels(of: TreeOf) -> Query[dict[int, int]]:
+    """Return the number of sealed nodes for each level that has any."""
+    sql = (
         f"SELECT n.level, count(*) FROM {_TREE} {_OF} AND n.sealed = 1 "
-        "GROUP BY n.level ORDER BY n.level",
-        (session_id, tree),
-        dict,
+        "GROUP BY n.level ORDER BY n.level"
     )
+    return Query(sql, of, dict)
 
 
-def covering(
-    session_id: str, tree: int | None, thread: str, index: int, last: int | None = None
-) -> Query[list[Node]]:
+def covering(of: TreeOf, thread: str, index: int) -> Query[list[Node]]:
+    """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
+    return spanning(of, thread, index, index)
+
+
+def spanning(of: TreeOf, thread: str, index: int, last: int) -> Query[list[Node]]:
     """Read the sealed level-1 nodes of ``thread`` that hold a message from ``index`` to ``last``.
 
     The windows of a thread follow one another, so the first that begins after the last message is
     the end of the range that is read.
     """
     of_thread = "n.thread = $4 AND n.sealed = 1 AND n.level = 1"
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} {_OF} AND {of_thread} AND n.stop > $5 AND n.start <= $6 "
+    where = (
+        f"AND {of_thread} AND n.stop > $5 AND n.start <= $6 "
         f"AND n.stop <= coalesce((SELECT n.stop FROM {_TREE} {_OF} AND {of_thread} "
         f"AND n.stop > $6 AND n.start > $6 ORDER BY n.stop, n.start LIMIT 1), {_ALL}) "
-        "ORDER BY n.ordinal",
-        (session_id, tree, thread, index, index if last is None else last),
-        tree_rows.read_node,
-        "nodes",
+        "ORDER BY n.ordinal"
     )
+    return _nodes(of, where, thread, index, last)
 
 
-def provisional(session_id: str, tree: int | None) -> Query[list[Node]]:
-    """Read the nodes that are not sealed, by level, then id."""
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} {_OF} AND n.sealed = 0 ORDER BY n.level, n.id",
-        (session_id, tree),
-        tree_rows.read_node,
-        "nodes",
-    )
+def provisional(of: TreeOf) -> Query[list[Node]]:
+    """Return the nodes that are not sealed, by level, then id."""
+    return _nodes(of, "AND n.sealed = 0 ORDER BY n.level, n.id")
 
 
-def unfinished(
-    session_id: str, tree: int | None, level: int, after: int, limit: int
-) -> Query[list[Node]]:
-    """Read up to ``limit`` sealed nodes of ``level`` that have work left, by ordinal."""
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} {_OF} AND n.level = $4 AND n.ordinal > $5 "
-        "AND n.sealed = 1 AND (n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1) "
-        "ORDER BY n.ordinal LIMIT $6",
-        (session_id, tree, level, after, max(limit, 0)),
-        tree_rows.read_node,
-        "nodes",
-    )
+def unfinished(of: TreeOf, level: int, after: int, limit: int) -> Query[list[Node]]:
+    """Return up to ``limit`` sealed nodes of ``level`` that have work left, by ordinal."""
+    where = f"AND n.level = $4 AND n.ordinal > $5 AND {_DUE} ORDER BY n.ordinal LIMIT $6"
+    return _nodes(of, where, level, after, max(limit, 0))
 
 
 def outdated(
-    session_id: str,
-    tree: int | None,
-    level: int,
-    strategies: Sequence[str],
-    *,
-    after: int,
-    limit: int,
+    of: TreeOf, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> Query[list[Node]]:
-    """Read up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``."""
-    return listed(
-        f"SELECT {_NODE} FROM {_TREE} JOIN {_SERVING} {_OF} AND n.level = $4 AND n.sealed = 1 "
-        "AND n.ordinal > $5 AND r.strategy <> ALL($6::text[]) ORDER BY n.ordinal LIMIT $7",
-        (session_id, tree, level, after, list(strategies), max(limit, 0)),
-        tree_rows.read_node,
-        "nodes",
+    """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``."""
+    where = (
+        "AND n.level = $4 AND n.sealed = 1 AND n.ordinal > $5 AND r.strategy <> ALL($6::text[]) "
+        "ORDER BY n.ordinal LIMIT $7"
     )
+    values = (level, after, list(strategies), max(limit, 0))
+    return _nodes(of, where, *values, joined=f"JOIN {_SERVING} ")
 
 
-def tally(session_id: str, tree: int | None) -> Query[list[NodeTally]]:
-    """Add up the sealed nodes by level, then status."""
+def tally(of: TreeOf) -> Query[list[NodeTally]]:
+    """Return the totals of the sealed nodes for each level and status, in that order."""
     return listed(
+        rows.TALLY,
         "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded)::bigint, "
         "sum(n.dirty)::bigint, sum(n.stale)::bigint, sum(n.input_tokens)::bigint, "
         "coalesce(sum(n.input_tokens) FILTER (WHERE r.number IS NOT NULL), 0)::bigint, "
         f"{_MADE}, coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since) "
         f"FROM {_TREE} LEFT JOIN {_SERVING} {_OF} AND n.sealed = 1 "
         "GROUP BY n.level, n.status ORDER BY n.level, n.status",
-        (session_id, tree),
-        tree_rows.read_tally,
-        "nodes",
+        *of,
     )
 
 
-def revisions(
-    session_id: str, tree: int | None, wanted: Sequence[tuple[str, int]]
-) -> Query[list[Revision]]:
-    """Read the revisions with these (node id, number) that exist, in the order of ``wanted``."""
+def revisions(of: TreeOf, wanted: Sequence[tuple[str, int]]) -> Query[list[Revision]]:
+    """Return the revisions with these (node id, number) that exist, in the order of ``wanted``."""
     return listed(
+        rows.REVISIONS,
         f"SELECT {_REVISION} FROM {SESSION.split(' WHERE ')[0]} JOIN revisions r "
         "ON r.tenant = s.tenant AND r.session = s.session "
         "AND r.tree = coalesce($3::bigint, h.tree) "
         "JOIN unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS w(id, number, place) "
         f"ON w.id = r.node_id AND w.number = r.number {_OF} ORDER BY w.place",
-        (session_id, tree, [id_ for id_, _ in wanted], [number for _, number in wanted]),
-        tree_rows.read_revision,
-        "revisions",
+        *of,
+        [id_ for id_, _ in wanted],
+        [number for _, number in wanted],
     )
 
 
 def reusable(input_hash: str) -> Query[Revision | None]:
-    """Read the tenant's newest revision with this input hash, not degraded."""
-    return single(
-        f"SELECT {tree_rows.REVISION} FROM revisions WHERE tenant = $1 AND input_hash = $2 "
+    """Return the tenant's newest revision with this input hash, not degraded, or None."""
+    sql = (
+        f"SELECT {rows.REVISIONS.columns} FROM revisions WHERE tenant = $1 AND input_hash = $2 "
         "AND degraded = 0 AND EXISTS (SELECT FROM heads h WHERE h.tenant = $1 "
-        "AND h.session = revisions.session) ORDER BY written DESC LIMIT 1",
-        (input_hash,),
-        tree_rows.read_revision,
-        "revisions",
+        "AND h.session = revisions.session) ORDER BY written DESC LIMIT 1"
     )
+    return single(rows.REVISIONS, sql, input_hash)
 
 
-def backlog(after: str | None, limit: int) -> Query[list[str]]:
-    """Read up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
+def backlog(*, after: str | None = None, limit: int = 100) -> Query[list[str]]:
+    """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
 
     The search goes from one session with work left directly to the next, in the index of
     unfinished nodes.
     """
     following = (
-        f"SELECT session FROM nodes WHERE tenant = $1 AND session > {{}} AND {_DUE} "
+        f"SELECT session FROM nodes WHERE tenant = $1 AND session > {{}} AND {rows.DUE} "
         "ORDER BY session LIMIT 1"
     )
     return Query(
-        f"WITH RECURSIVE w(session) AS (({following.format(f'coalesce({_AFTER}, 0)')}) "
+        f"WITH RECURSIVE w(session) AS (({following.format(f'coalesce({NUMBER}, 0)')}) "
         f"UNION ALL SELECT ({following.format('w.session')}) FROM w WHERE w.session IS NOT NULL) "
         "SELECT (SELECT s.id FROM sessions s WHERE s.tenant = $1 AND s.session = w.session) "
         "FROM w WHERE EXISTS (SELECT FROM heads h JOIN nodes n ON n.tenant = h.tenant "
         "AND n.session = h.session AND n.tree = h.tree WHERE h.tenant = $1 "
-        "AND h.session = w.session AND n.sealed = 1 "
-        "AND (n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)) LIMIT $3",
+        f"AND h.session = w.session AND {_DUE}) LIMIT $3",
         (after, max(limit, 0)),
         lambda found: [id_ for (id_,) in found],
     )
@@ -445,13 +402,8 @@ def backlog(after: str | None, limit: int) -> Query[list[str]]:
 
 
 def run(run_id: str) -> Query[RunRecord | None]:
-    """Read the run with this id."""
-    return single(
-        f"SELECT {tree_rows.RUN} FROM runs WHERE tenant = $1 AND id = $2",
-        (run_id,),
-        tree_rows.read_run,
-        "runs",
-    )
+    """Return the run with this id, or None if it does not exist."""
+    return single(rows.RUNS, f"{_of_tenant(rows.RUNS)} AND id = $2", run_id)
 
 
 def _named(number: int, **columns: str | None) -> tuple[str, tuple[str, ...]]:
@@ -464,31 +416,31 @@ def _named(number: int, **columns: str | None) -> tuple[str, tuple[str, ...]]:
     return where, tuple(given.values())
 
 
-def runs(subject: str | None, limit: int) -> Query[list[RunRecord]]:
-    """Read up to ``limit`` runs, newest first, of one subject if given."""
+def _of_tenant(form: Format[Any]) -> str:
+    return f"SELECT {form.columns} FROM {form.table} WHERE tenant = $1"
+
+
+def runs(*, subject: str | None = None, limit: int = 100) -> Query[list[RunRecord]]:
+    """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
     where, values = _named(3, subject=subject)
-    return listed(
-        f"SELECT {tree_rows.RUN} FROM runs WHERE tenant = $1{where} ORDER BY run DESC LIMIT $2",
-        (max(limit, 0), *values),
-        tree_rows.read_run,
-        "runs",
-    )
+    sql = f"{_of_tenant(rows.RUNS)}{where} ORDER BY run DESC LIMIT $2"
+    return listed(rows.RUNS, sql, max(limit, 0), *values)
 
 
-def attempts(run_id: str | None, session_id: str | None, limit: int) -> Query[list[Attempt]]:
-    """Read up to ``limit`` journalled attempts in the order in which they were recorded."""
+def attempts(
+    *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
+) -> Query[list[Attempt]]:
+    """Return up to ``limit`` journalled attempts in the order in which they were recorded.
+
+    ``run_id`` and ``session_id`` filter the attempts if they are given.
+    """
     where, values = _named(3, run_id=run_id, session_id=session_id)
-    return listed(
-        f"SELECT {tree_rows.ATTEMPT} FROM attempts WHERE tenant = $1{where} "
-        "ORDER BY attempt LIMIT $2",
-        (max(limit, 0), *values),
-        tree_rows.read_attempt,
-        "attempts",
-    )
+    sql = f"{_of_tenant(rows.ATTEMPTS)}{where} ORDER BY attempt LIMIT $2"
+    return listed(rows.ATTEMPTS, sql, max(limit, 0), *values)
 
 
-def spent(session_id: str | None) -> Query[Spent]:
-    """Add up the journalled attempts of one session, or of the whole tenant."""
+def spent(session_id: str | None = None) -> Query[Spent]:
+    """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = _named(2, session_id=session_id)
     return Query(
         "SELECT count(*), coalesce(sum(tokens_in), 0)::bigint, "
@@ -497,41 +449,31 @@ def spent(session_id: str | None) -> Query[Spent]:
         "coalesce(sum(cached_tokens), 0)::bigint, coalesce(sum(reasoning_tokens), 0)::bigint, "
         f"sum(cost) FROM attempts WHERE tenant = $1{where}",
         values,
-        lambda found: decode(found, tree_rows.read_spent, "attempts")[0],
+        lambda found: decode(found, rows.read_spent, "attempts")[0],
     )
 
 
 def view(session_id: str, name: str) -> Query[ViewRecord | None]:
-    """Read the view of this name."""
-    return single(
-        f"SELECT {rows.VIEW} FROM views WHERE tenant = $1 AND place = $2",
-        (digest(session_id, name),),
-        rows.read_view,
-        "views",
-    )
+    """Return the stored view, or None if it does not exist."""
+    return single(rows.VIEWS, f"{_of_tenant(rows.VIEWS)} AND place = $2", digest(session_id, name))
 
 
 def views(session_id: str, names: Sequence[str] | None = None) -> Query[list[ViewRecord]]:
-    """Read the views of the session, or those with these names, by name."""
-    where: str
-    values: tuple[Any, ...]
+    """Return the views of the session, or those with these names, by name."""
+    where, values = _named(2, session_id=session_id)
     if names is None:
-        where, values = _named(2, session_id=session_id)
-    else:
-        where = " AND place = ANY($2::uuid[])"
-        values = ([digest(session_id, name) for name in names],)
-    return listed(
-        f"SELECT {rows.VIEW} FROM views WHERE tenant = $1{where} ORDER BY name",
-        values,
-        rows.read_view,
-        "views",
-    )
+        return listed(rows.VIEWS, f"{_of_tenant(rows.VIEWS)}{where} ORDER BY name", *values)
+    sql = f"{_of_tenant(rows.VIEWS)} AND place = ANY($2::uuid[]) ORDER BY name"
+    return listed(rows.VIEWS, sql, [digest(session_id, name) for name in names])
 
 
 def records(
-    kind: str, *, scope: str | None = None, key: str | None = None, limit: int = _ALL
+    kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
 ) -> Query[list[Record]]:
-    """Read up to ``limit`` records of ``kind``, by scope, then key."""
+    """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
+
+    ``scope`` and ``key`` filter the records if they are given.
+    """
     where, values = _named(4, scope=scope)
     if key is not None:
         number = 4 + len(values)
@@ -542,25 +484,19 @@ def records(
         values = (*values, key)
     elif scope is None:
         where = " AND hashtextextended(kind, 0) = hashtextextended($2, 0)"
-    return listed(
-        f"SELECT {rows.RECORD} FROM records WHERE tenant = $1 AND kind = $2{where} "
-        "ORDER BY scope, key LIMIT $3",
-        (kind, max(limit, 0), *values),
-        rows.read_record,
-        "records",
-    )
+    sql = f"{_of_tenant(rows.RECORDS)} AND kind = $2{where} ORDER BY scope, key LIMIT $3"
+    return listed(rows.RECORDS, sql, kind, max(limit, 0), *values)
 
 
-def blocks(session_id: str, kind: str, start: int, stop: int | None) -> Query[list[Block]]:
-    """Read the blocks of ``kind`` whose own ``start`` is in the range, by ``start``."""
-    return listed(
-        f"SELECT {_prefixed(rows.BLOCK)} FROM sessions s "
-        "JOIN blocks m ON m.tenant = s.tenant AND m.session = s.session "
-        f"{_OF} AND m.kind = $3 AND m.start >= $4 AND m.start < $5 ORDER BY m.start",
-        (session_id, kind, start, _ALL if stop is None else stop),
-        rows.read_block,
-        "blocks",
+def blocks(
+    session_id: str, kind: str, start: int = 0, stop: int | None = None
+) -> Query[list[Block]]:
+    """Return the blocks of ``kind`` whose own ``start`` is in the range, by ``start``."""
+    sql = (
+        f"{_of_session(rows.BLOCKS)} AND m.kind = $3 AND m.start >= $4 AND m.start < $5 "
+        "ORDER BY m.start"
     )
+    return listed(rows.BLOCKS, sql, session_id, kind, start, _ALL if stop is None else stop)
 
 
 # -- what decisions ask for
@@ -570,30 +506,31 @@ def answer(session_id: str, need: Need) -> Query[Any]:  # noqa: PLR0912 - one fo
     """Return the query that answers a need of a decision."""
     found: Query[Any]
     match need:
-        case NeedSession():
+        case asked.NeedSession():
             found = head(session_id)
-        case NeedForks():
+        case asked.NeedForks():
             found = forks(session_id)
-        case NeedMessages(start, stop, thread):
-            found = messages(session_id, start, stop, thread)
-        case NeedEchoes():
+        case asked.NeedMessages(start, stop, thread):
+            found = messages(session_id, start, stop, thread=thread)
+        case asked.NeedEchoes():
             found = echoing(session_id)
-        case NeedFlagged(flag, limit):
-            found = flagged(session_id, flag, limit)
-        case NeedEvents():
+        case asked.NeedFlagged(flag, limit):
+            found = flagged(session_id, flag, limit=limit)
+        case asked.NeedEvents():
             found = events(session_id)
-        case NeedNodes(ids, tree):
-            found = nodes(session_id, tree, ids)
-        case NeedLevel(number, start, stop, tree):
-            found = level(session_id, tree, number, start, stop)
-        case NeedCovering(thread, index, tree, last):
-            found = covering(session_id, tree, thread, index, last)
-        case NeedProvisional(tree):
-            found = provisional(session_id, tree)
-        case NeedRevisions(wanted, tree):
-            found = revisions(session_id, tree, wanted)
-        case NeedViews(names):
+        case asked.NeedNodes(ids, tree):
+            found = nodes((session_id, tree), ids)
+        case asked.NeedLevel(number, start, stop, tree):
+            found = level((session_id, tree), number, start, stop)
+        case asked.NeedCovering(thread, index, tree, last):
+            end = index if last is None else last
+            found = spanning((session_id, tree), thread, index, end)
+        case asked.NeedProvisional(tree):
+            found = provisional((session_id, tree))
+        case asked.NeedRevisions(wanted, tree):
+            found = revisions((session_id, tree), wanted)
+        case asked.NeedViews(names):
             found = views(session_id, names)
-        case NeedRecords(kind, everywhere):
-            found = records(kind, scope=None if everywhere else session_id)
+        case asked.NeedRecords(kind, everywhere):
+            found = records(kind, scope=None if everywhere else session_id, limit=_ALL)
     return found

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import ReadOnlyError, SessionExistsError
-from hiermem.stores import rows, tree_rows
+from hiermem.stores import rows
 from hiermem.stores.dump import Item, RowReader, check_secret, held_items
 from hiermem.stores.postgres import due, reads, writes
-from hiermem.stores.postgres import statements as tables
-from hiermem.stores.postgres.connections import Connection, Sent
+from hiermem.stores.postgres.connections import BEGIN, COMMIT, Connection, Sent
 from hiermem.stores.postgres.scope import Scope
-from hiermem.stores.postgres.statements import OK, Query, Statement, Table, digest
+from hiermem.stores.postgres.statements import OK, TABLES, Query, Statement
 from hiermem.stores.receive import Progress, taken_over
-from hiermem.types.transaction import Block, RestoreState, StoredRow
+from hiermem.types.transaction import RestoreState, StoredRow
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-_BEGIN: Final[Sent] = ("BEGIN ISOLATION LEVEL READ COMMITTED", ())
-_COMMIT: Final[Sent] = ("COMMIT", ())
 _AT: Final = "WHERE tenant = $1 AND id = $2"
 
 
-def find(session_id: str | None) -> Query[list[RestoreState]]:
-    """Read what restores brought of one session, or all that are unfinished, by id."""
+def restores(session_id: str | None = None) -> Query[list[RestoreState]]:
+    """Return what restores brought of one session, or all that is unfinished, by id."""
     where = "session IS NOT NULL" if session_id is None else "id = $2"
     return Query(
         f"SELECT id, digest, session IS NOT NULL FROM restores WHERE tenant = $1 AND {where} "
@@ -44,13 +41,13 @@ def find(session_id: str | None) -> Query[list[RestoreState]]:
     )
 
 
+@dataclass(frozen=True)
 class PostgresReceiver:
     """What the restore of one session does; see ``hiermem.stores.receive.Receiver``."""
 
-    def __init__(self, scope: Scope, replaces: int | None, session_id: str) -> None:
-        self._scope = scope
-        self._id = session_id
-        self._replaces = replaces
+    _scope: Scope
+    _replaces: int | None
+    _id: str
 
     async def begin(self, reader: RowReader, first: bytes) -> Progress:
         """Return how far a restore of this record has come, and reserve its number."""
@@ -59,7 +56,7 @@ class PostgresReceiver:
             found = await self._checked(connection, reader)
             if found is not None and found[3] == first:
                 return Progress(found[1], found[2], first)
-            sent = [*map(self._scope.sent, [*self._dropped(), *self._reserved(first)]), _COMMIT]
+            sent = [*map(self._scope.sent, self._reserved(first)), COMMIT]
             await self._scope.send(connection, sent, committing=True)
             return Progress(first=first)
 
@@ -120,7 +117,7 @@ class PostgresReceiver:
                     (self._id, digest),
                 ),
             ]
-            sent = [*map(scope.sent, ended), _COMMIT]
+            sent = [*map(scope.sent, ended), COMMIT]
             await scope.send(connection, sent, committing=True)
 
         scope.forget({self._id})
@@ -129,7 +126,7 @@ class PostgresReceiver:
 
     async def drop(self) -> None:
         """Remove what came so far."""
-        await self._scope.write({self._id}, list(self._dropped()))
+        await self._scope.write({self._id}, list(writes.dropped_restore(self._id)))
 
     async def _checked(self, connection: Connection, reader: RowReader) -> Sequence[Any] | None:
         """Begin a transaction; return the number and the progress of the restore, if it began.
@@ -139,7 +136,7 @@ class PostgresReceiver:
         scope = self._scope
         if scope.read_only:
             raise ReadOnlyError
-        begin: list[Sent] = [_BEGIN]
+        begin: list[Sent] = [BEGIN]
         if await scope.read(reads.secret()) != reader.secret:
             # Nobody may write the first row meanwhile.
             lock = "LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE"
@@ -171,11 +168,12 @@ class PostgresReceiver:
             (self._id, last),
         )
 
-    def _dropped(self) -> Iterator[Statement]:
-        yield from writes.dropped_restore(self._id)
-
     def _reserved(self, first: bytes) -> Iterator[Statement]:
-        """Yield the statements that reserve a number that no session has had, and none will get."""
+        """Yield the statements that reserve a number that no session has had, and none will get.
+
+        What came before is dropped.
+        """
+        yield from writes.dropped_restore(self._id)
         number = "0"
         if self._id != NO_SESSION:
             number = f"(SELECT session FROM sessions WHERE tenant = $1 AND id = '{NO_SESSION}')"
@@ -198,12 +196,11 @@ class PostgresReceiver:
             yield from writes.deleted_shown(self._id)
         if reader.record is not None:
             record = reader.record
-            fixed = rows.FIXED.split(", ")
-            marks = ", ".join(f"${place}" for place in range(4, 4 + len(fixed)))
+            marks = ", ".join(f"${place}" for place in range(4, 4 + len(rows.FIXED.types)))
             yield Statement(
-                f"INSERT INTO sessions (tenant, session, id, {rows.FIXED}) "
+                f"INSERT INTO sessions (tenant, session, id, {rows.FIXED.columns}) "
                 f"OVERRIDING SYSTEM VALUE VALUES ($1, $3, $2, {marks})",
-                (record.id, number, *rows.fixed_row(record)),
+                (record.id, number, *rows.FIXED.row(record)),
             )
             yield from writes.record_of(record)
             yield from due.note(record.id, AT_ONCE)
@@ -216,44 +213,17 @@ def _unseen(statement: Statement) -> Statement:
 
 def _written(session_id: str, items: Iterable[Item]) -> Iterator[Statement]:
     """Yield the statements that write the items, in their order."""
-    for (kind, at), several in groupby(items, lambda item: (item[0], _tree(item))):
-        table, row = _TABLES[kind]
-        of: tuple[Any, ...] = () if table.owner == "tenant" else (session_id,)
-        if table.owner == "tree":
-            of = (session_id, at)
-        given = list(several)
+    for (kind, tree), several in groupby(items, _table_of):
+        values: list[Any] = [(at, value) if kind == "key" else value for _, at, value in several]
         if kind == "block":
-            blocks: list[Block] = [block for _, _, block in given]
-            yield from writes.put_blocks(session_id, blocks)
+            yield from writes.put_blocks(session_id, values)
             continue
-        made = [row(place, value) for _, place, value in given]
-        yield replace(table, key=0).put(made, *of)
+        table = TABLES[kind]
+        of = {"tenant": (), "tree": (session_id, tree)}.get(table.owner, (session_id,))
+        yield table.put(values, *of, fresh=True)
 
 
-def _tree(item: Item) -> Any:
-    """Return the number of the tree of an item that is of one."""
-    return item[1] if item[0] in ("node", "revision") else None
-
-
-_TABLES: Final[dict[str, tuple[Table, Callable[[Any, Any], Sequence[Any]]]]] = {
-    "message": (tables.MESSAGES, lambda _, one: rows.message_row(0, one)),
-    "version": (tables.VERSIONS, lambda _, one: rows.message_row(0, one)),
-    "key": (tables.KEYS, lambda key, one: (key, one.index, one.fingerprint)),
-    "event": (tables.EVENTS, lambda _, one: rows.event_row(one)),
-    "node": (tables.NODES, lambda _, one: tree_rows.node_row(one)),
-    "revision": (tables.REVISIONS, lambda _, one: tree_rows.revision_row(one)),
-    "view": (
-        tables.VIEWS,
-        lambda _, one: (digest(one.session_id, one.name), one.session_id, one.name, one.state),
-    ),
-    "record": (
-        tables.RECORDS,
-        lambda _, one: (
-            digest(one.kind, one.scope, one.key),
-            one.kind, one.scope, one.key, one.body, one.version,
-        ),
-    ),
-    "run": (tables.RUNS, lambda _, one: tree_rows.run_row(one)),
-    "attempt": (tables.ATTEMPTS, lambda _, one: tree_rows.attempt_row(one)),
-    "block": (tables.BLOCKS, lambda _, one: writes.block_row(one)),
-}  # fmt: skip
+def _table_of(item: Item) -> tuple[str, Any]:
+    """Return the kind of an item, and the number of its tree if it is of one."""
+    kind, at, _ = item
+    return kind, at if rows.KINDS[kind].owner == "tree" else None

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem.errors import ReadOnlyError, StoreError
-from hiermem.stores.postgres.connections import Connection, Connections, Sent
+from hiermem.stores.postgres.connections import COMMIT, ONE_STATE, Connection, Connections, Sent
 from hiermem.stores.postgres.statements import Query, Statement, digest, lock_number
 from hiermem.types import SessionRecord
 
@@ -20,31 +20,11 @@ T = TypeVar("T")
 _REMEMBERED: Final = 1024
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What each transaction of a store begins with: its schema, and its limits in seconds."""
-
-    schema: str
-    lock_timeout: float
-    statement_timeout: float
-    idle_timeout: float
-    read_only: bool
-
-    def texts(self) -> tuple[str, ...]:
-        """Return the values for _SETTINGS."""
-        limits = (self.lock_timeout, self.statement_timeout, self.idle_timeout)
-        # A table of that name in the session's own temporary schema must not come first.
-        return f'"{self.schema}", pg_temp', *(f"{1000 * limit:.0f}" for limit in limits)
-
-
 _SETTINGS: Final = (
     "set_config('hiermem.tenant', $1::text, true), set_config('search_path', $2, true), "
     "set_config('lock_timeout', $3, true), set_config('statement_timeout', $4, true), "
     "set_config('idle_in_transaction_session_timeout', $5, true)"
 )
-#: Every statement of the transaction sees the state from before its first one.
-_ONE_STATE: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
-_COMMIT: Final[Sent] = ("COMMIT", ())
 _WRITING: Final = "set_config('hiermem.ok', '1', true), set_config('hiermem.applied', '0', true)"
 _KNOWN: Final = (
     "WITH known AS (INSERT INTO {schema}.tenants (tenant, name) VALUES ($1::text::uuid, $6) "
@@ -54,10 +34,14 @@ _KNOWN: Final = (
 
 @dataclass
 class Shared:
-    """What the scopes of one store share."""
+    """What the scopes of one store share: its connections, its schema, its limits in seconds."""
 
     connections: Connections
-    settings: Settings
+    schema: str
+    lock_timeout: float
+    statement_timeout: float
+    idle_timeout: float
+    read_only: bool
     heads: dict[tuple[str, str], tuple[int, SessionRecord]] = field(
         default_factory=dict[tuple[str, str], tuple[int, SessionRecord]]
     )
@@ -68,7 +52,13 @@ class Shared:
     @property
     def place(self) -> str:
         """Return how the store is named to people: its server, database and schema."""
-        return f"PostgreSQL at {self.connections.shown}, schema {self.settings.schema}"
+        return f"PostgreSQL at {self.connections.shown}, schema {self.schema}"
+
+    def settings(self) -> tuple[str, ...]:
+        """Return the values for _SETTINGS, which each transaction begins with."""
+        limits = (self.lock_timeout, self.statement_timeout, self.idle_timeout)
+        # A table of that name in the session's own temporary schema must not come first.
+        return f'"{self.schema}", pg_temp', *(f"{1000 * limit:.0f}" for limit in limits)
 
 
 class Scope:
@@ -77,12 +67,12 @@ class Scope:
     def __init__(self, shared: Shared, name: str) -> None:
         self.name = name
         self.tenant = digest(name)
-        self.read_only = shared.settings.read_only
+        self.read_only = shared.read_only
         self.place = shared.place
         self._shared = shared
         self._waiting: list[tuple[Query[Any], asyncio.Future[list[tuple[Any, ...]]]]] = []
         self._reading: set[asyncio.Task[None]] = set()
-        self._lock = lock_number(shared.settings.schema, self.tenant)
+        self._lock = lock_number(shared.schema, self.tenant)
 
     # -- statements
 
@@ -99,13 +89,13 @@ class Scope:
         where ``whole``. None takes no lock, for a transaction that reads. ``writing`` enters the
         tenant's name.
         """
-        values: list[Any] = [self.tenant, *self._shared.settings.texts()]
+        values: list[Any] = [self.tenant, *self._shared.settings()]
         if names is None:
             return f"SELECT {_SETTINGS}", values
         wanted = [_SETTINGS, _WRITING]
         before = ""
         if writing:
-            before = _KNOWN.replace("{schema}", f'"{self._shared.settings.schema}"')
+            before = _KNOWN.replace("{schema}", f'"{self._shared.schema}"')
             values.append(self.name)
         locks = [("" if whole else "_shared", self._lock)]
         locks += [("", number) for number in sorted({self._number(name) for name in names})]
@@ -127,12 +117,12 @@ class Scope:
         ``together`` is for those who put or drop blocks of sessions that they have locked, and
         dissolve nothing.
         """
-        number = lock_number(self._shared.settings.schema, self.tenant, "segments", "")
+        number = lock_number(self._shared.schema, self.tenant, "segments", "")
         shared = "_shared" if together else ""
         return f"SELECT pg_advisory_xact_lock{shared}($1::bigint)", (number,)
 
     def _number(self, name: str) -> int:
-        return lock_number(self._shared.settings.schema, self.tenant, name)
+        return lock_number(self._shared.schema, self.tenant, name)
 
     # -- transactions
 
@@ -202,8 +192,8 @@ class Scope:
 
     async def read_one_state(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Run queries that all see the same state of the store, and wait for them once."""
-        begun: list[Sent] = [_ONE_STATE, self.prologue()]
-        sent = [*begun, *map(self.sent, queries), _COMMIT]
+        begun: list[Sent] = [ONE_STATE, self.prologue()]
+        sent = [*begun, *map(self.sent, queries), COMMIT]
 
         async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
             return await self.send(connection, sent)

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hiermem.stores import rows
+from hiermem.stores.codec import decode
 from hiermem.stores.postgres.reads import RECORD
-from hiermem.stores.postgres.statements import OK, Query, Statement, listed
+from hiermem.stores.postgres.statements import NUMBER, OK, Query, Statement
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import TERMS, Block, IndexState, PlacedBlock, Segment
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-_NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
-_BLOCK: Final = ", ".join(f"b.{name}" for name in rows.BLOCK.split(", "))
+_BLOCK: Final = rows.prefixed("b", rows.BLOCKS.columns)
 _PLACED: Final = f"SELECT b.segment, b.place, {_BLOCK}, {RECORD} FROM "
 _RECORDS: Final = (
     "JOIN sessions s ON s.tenant = b.tenant AND s.session = b.session "
@@ -51,28 +51,29 @@ def state(pages: Sequence[int], limit: int | None) -> tuple[Query[Any], ...]:
             (list(pages),),
             list,
         ),
-        listed(
+        _placed(
             f"{_PLACED} blocks b {_RECORDS} WHERE b.tenant = $1 AND b.kind = '{TERMS}' "
             "AND b.segment = 0 ORDER BY b.session, b.start LIMIT $2",
-            (most,),
-            rows.read_placed,
-            "blocks",
+            most,
         ),
-        listed(
+        Query(
             f"SELECT {RECORD}, coalesce((SELECT json_agg(json_build_array(b.start, b.stop) "
             "ORDER BY b.start, b.stop)::text FROM blocks b WHERE b.tenant = h.tenant "
             f"AND b.session = h.session AND b.kind = '{TERMS}'), '[]') FROM heads h "
             "JOIN sessions s ON s.tenant = h.tenant AND s.session = h.session "
             "WHERE h.tenant = $1 AND h.indexed < h.messages ORDER BY h.session LIMIT $2",
             (most,),
-            _read_gaps,
-            "sessions",
+            lambda found: decode(found, _read_gaps, "sessions"),
         ),
     )
 
 
+def _placed(sql: str, *values: Any) -> Query[list[PlacedBlock]]:
+    return Query(sql, values, lambda found: decode(found, rows.read_placed, "blocks"))
+
+
 def _read_gaps(row: Sequence[Any]) -> tuple[SessionRecord, tuple[tuple[int, int], ...]]:
-    _, record = rows.read_session(row[:-1])
+    _, record = rows.SESSIONS.read(row[:-1])
     return record, rows.gaps(json.loads(row[-1]), record.messages)
 
 
@@ -95,15 +96,14 @@ def read_state(found: Sequence[Any]) -> IndexState:
     )
 
 
-def blocks(places: Sequence[tuple[int, int]]) -> Query[list[PlacedBlock]]:
-    """Read the live blocks at these places of segments."""
-    return listed(
+def segment_blocks(places: Sequence[tuple[int, int]]) -> Query[list[PlacedBlock]]:
+    """Return the live blocks at these places of segments."""
+    return _placed(
         f"{_PLACED} unnest($2::bigint[], $3::bigint[]) WITH ORDINALITY AS w(segment, place, wanted)"
         " JOIN blocks b ON b.tenant = $1 AND b.segment > 0 AND b.segment = w.segment "
         f"AND b.place = w.place {_RECORDS} ORDER BY w.wanted",
-        ([segment for segment, _ in places], [place for _, place in places]),
-        rows.read_placed,
-        "blocks",
+        [segment for segment, _ in places],
+        [place for _, place in places],
     )
 
 
@@ -115,10 +115,7 @@ def put(
     blocks: Sequence[PlacedBlock], pages: Mapping[int, bytes], replaces: Sequence[int]
 ) -> Iterator[Statement]:
     """Yield the statements that dissolve ``replaces`` and put a segment; the first says whether."""
-    claims = (
-        [one.session.id for one in blocks],
-        [one.block.start for one in blocks],
-    )
+    claims = ([one.session.id for one in blocks], [one.block.start for one in blocks])
     yield Statement(
         _MAY_PUT,
         (
@@ -188,14 +185,14 @@ def noted(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
 
 _NOTED: Final = (
     "WITH old AS (SELECT b.segment, b.place, b.session, b.start, b.stop FROM blocks b "
-    f"WHERE b.tenant = $1 AND b.session = {_NUMBER} AND b.kind = '{TERMS}' "
+    f"WHERE b.tenant = $1 AND b.session = {NUMBER} AND b.kind = '{TERMS}' "
     f"AND b.start = ANY($3::bigint[]) AND {OK}), "
     "dead AS (INSERT INTO replaced (tenant, segment, place, session, start, stop) "
     "SELECT $1, segment, place, session, start, stop FROM old WHERE segment > 0) "
     "UPDATE heads SET indexed = indexed "
     "+ (SELECT coalesce(sum(stop - start), 0) FROM unnest($3::bigint[], $4::bigint[]) "
     "AS g(start, stop)) - (SELECT coalesce(sum(stop - start), 0) FROM old) "
-    f"WHERE tenant = $1 AND session = {_NUMBER} AND {OK}"
+    f"WHERE tenant = $1 AND session = {NUMBER} AND {OK}"
 )
 
 
@@ -204,7 +201,7 @@ def dissolved(session_id: str, where: str = "", *values: Any) -> Statement:
 
     These are also the blocks that were replaced since. The values of ``where`` begin with $3.
     """
-    of = f"m WHERE m.tenant = $1 AND m.session = {_NUMBER}"
+    of = f"m WHERE m.tenant = $1 AND m.session = {NUMBER}"
     return _dissolved(
         f"SELECT m.segment FROM blocks {of} AND m.segment > 0{where} "
         f"UNION SELECT m.segment FROM replaced {of}{where}",
@@ -216,10 +213,10 @@ def dissolved(session_id: str, where: str = "", *values: Any) -> Statement:
 def dropped(session_id: str, where: str, *values: Any) -> Statement:
     """Return the statement that deletes blocks ``m`` of the session, after ``dissolved``."""
     return Statement(
-        f"WITH hit AS (DELETE FROM blocks m WHERE m.tenant = $1 AND m.session = {_NUMBER}"
+        f"WITH hit AS (DELETE FROM blocks m WHERE m.tenant = $1 AND m.session = {NUMBER}"
         f"{where} AND {OK} RETURNING m.kind, m.stop - m.start AS size) "
         f"UPDATE heads SET indexed = indexed - (SELECT sum(size) FROM hit WHERE kind = '{TERMS}') "
-        f"WHERE tenant = $1 AND session = {_NUMBER} "
+        f"WHERE tenant = $1 AND session = {NUMBER} "
         f"AND EXISTS (SELECT FROM hit WHERE kind = '{TERMS}')",
         (session_id, *values),
     )

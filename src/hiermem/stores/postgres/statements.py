@@ -7,14 +7,14 @@ an outdated record, OK is false for the rest of its transaction, and no statemen
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from hiermem.stores import rows, tree_rows
-from hiermem.stores.codec import decode
+from hiermem.stores import rows
+from hiermem.stores.codec import Format, decode
 
 T = TypeVar("T")
 
@@ -26,6 +26,8 @@ SESSION: Final = (
     "sessions s JOIN heads h ON h.tenant = s.tenant AND h.session = s.session "
     "WHERE s.tenant = $1 AND s.id = $2"
 )
+#: The number of the session with the id $2.
+NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
 _TYPES: Final = {"i": "bigint", "s": "text", "f": "float8", "b": "bytea", "u": "uuid"}
 
 
@@ -46,18 +48,14 @@ class Query(Generic[T]):
     read: Callable[[list[tuple[Any, ...]]], T]
 
 
-def listed(
-    sql: str, values: tuple[Any, ...], read: Callable[[Sequence[Any]], T], what: str
-) -> Query[list[T]]:
-    """Return a query of rows of the table ``what``, each of which ``read`` reads."""
-    return Query(sql, values, lambda found: decode(found, read, what))
+def listed(form: Format[T], sql: str, *values: Any) -> Query[list[T]]:
+    """Return a query of rows that have the columns of ``form``."""
+    return Query(sql, values, lambda found: decode(found, form.read, form.table))
 
 
-def single(
-    sql: str, values: tuple[Any, ...], read: Callable[[Sequence[Any]], T], what: str
-) -> Query[T | None]:
+def single(form: Format[T], sql: str, *values: Any) -> Query[T | None]:
     """Return a query of at most one row."""
-    return Query(sql, values, lambda found: next(iter(decode(found, read, what)), None))
+    return Query(sql, values, lambda found: next(iter(decode(found, form.read, form.table)), None))
 
 
 def digest(*names: str) -> str:
@@ -75,33 +73,38 @@ def lock_number(*names: str) -> int:
 class Table:
     """A table to which values are written.
 
-    ``owner`` says what stands before ``columns``: the tenant alone, or also the session, or also
-    the tree; of a log, the session stands in the number of the message. The first ``key`` columns
-    are those by which a row replaces another one; 0 where none does.
+    ``owner`` says what stands before ``columns``, as that of a Format. ``row`` returns the columns
+    of a value; the first ``key`` columns are those by which a row replaces another one, 0 where
+    none does.
     """
 
     name: str
     owner: str
     columns: str
     types: str
+    row: Callable[[Any], Sequence[Any]]
     key: int = 0
 
-    def put(self, given: Sequence[Sequence[Any]], *of: Any) -> Statement:
-        """Return the statement that writes the rows; ``of`` are the session's id and the tree."""
-        wanted = given
-        if self.key:  # one statement must not write a row twice
-            wanted = list({tuple(row[: self.key]): row for row in given}.values())
+    def put(self, given: Iterable[Any], *of: Any, fresh: bool = False) -> Statement:
+        """Return the statement that writes the values; ``of`` are the session's id and the tree.
+
+        With ``fresh``, none of them may replace another one.
+        """
+        wanted = [self.row(value) for value in given]
+        key = 0 if fresh else self.key
+        if key:  # one statement must not write a row twice
+            wanted = list({tuple(row[:key]): row for row in wanted}.values())
         if len(wanted) == 1:
-            return Statement(_insert(self, len(of), many=False), (*of, *wanted[0]))
+            return Statement(_insert(self, len(of), key, many=False), (*of, *wanted[0]))
         arrays = [list(column) for column in zip(*wanted, strict=True)] or [[] for _ in self.types]
         for place, letter in enumerate(self.types):
             if letter in "fF":  # an array holds numbers of one type
                 arrays[place] = [None if one is None else float(one) for one in arrays[place]]
-        return Statement(_insert(self, len(of), many=True), (*of, *arrays))
+        return Statement(_insert(self, len(of), key, many=True), (*of, *arrays))
 
 
 @cache
-def _insert(table: Table, before: int, *, many: bool) -> str:
+def _insert(table: Table, before: int, key: int, *, many: bool) -> str:
     names = table.columns.split(", ")
     casts = [_TYPES[letter.lower()] for letter in table.types]
     marks = [
@@ -123,10 +126,10 @@ def _insert(table: Table, before: int, *, many: bool) -> str:
     if table.owner == "log":
         values[0] = f"(s.session << {rows.INDEX_BITS}) + v.message"
     conflict = ""
-    if table.key:
-        sets = ", ".join(f"{name} = excluded.{name}" for name in names[table.key :])
-        key = ", ".join([*owners, *names[: table.key]])
-        conflict = f" ON CONFLICT ({key}) DO UPDATE SET {sets}"
+    if key:
+        sets = ", ".join(f"{name} = excluded.{name}" for name in names[key:])
+        named = ", ".join([*owners, *names[:key]])
+        conflict = f" ON CONFLICT ({named}) DO UPDATE SET {sets}"
     return (
         f"INSERT INTO {table.name} ({', '.join([*owners, *names])}) "
         f"SELECT {', '.join([*given, *values])} FROM {source} AS v({', '.join(names)}) "
@@ -134,19 +137,32 @@ def _insert(table: Table, before: int, *, many: bool) -> str:
     )
 
 
-MESSAGES: Final = Table("messages", "log", rows.MESSAGE, rows.MESSAGE_TYPES)
-VERSIONS: Final = Table("versions", "log", rows.MESSAGE, rows.MESSAGE_TYPES)
-KEYS: Final = Table("keys", "session", rows.KEY, rows.KEY_TYPES)
-EVENTS: Final = Table("events", "session", rows.EVENT, rows.EVENT_TYPES)
-NODES: Final = Table("nodes", "tree", tree_rows.NODE, tree_rows.NODE_TYPES, 1)
-REVISIONS: Final = Table("revisions", "tree", tree_rows.REVISION, tree_rows.REVISION_TYPES)
-RUNS: Final = Table("runs", "tenant", tree_rows.RUN, tree_rows.RUN_TYPES, 1)
-ATTEMPTS: Final = Table("attempts", "tenant", tree_rows.ATTEMPT, tree_rows.ATTEMPT_TYPES, 1)
-METADATA: Final = Table("session_metadata", "session", "key, value", "ss")
-SESSIONS: Final = Table("sessions", "tenant", f"id, {rows.FIXED}", "s" + rows.FIXED_TYPES)
-HEADS: Final = Table("heads", "session", rows.HEAD, rows.HEAD_TYPES)
-BLOCKS: Final = Table(
-    "blocks", "session", f"{rows.BLOCK}, segment, place", f"{rows.BLOCK_TYPES}ii", 2
-)
-VIEWS: Final = Table("views", "tenant", f"place, {rows.VIEW}", "usss", 1)
-RECORDS: Final = Table("records", "tenant", f"place, {rows.RECORD}", "u" + rows.RECORD_TYPES)
+def _table(form: Format[Any], key: int = 0) -> Table:
+    return Table(form.table, form.owner, form.columns, form.types, form.row, key)
+
+
+#: The tables of the kinds of a dump.
+TABLES: Final = {
+    **{kind: _table(form) for kind, form in rows.KINDS.items()},
+    "node": _table(rows.NODES, 1),
+    "run": _table(rows.RUNS, 1),
+    "attempt": _table(rows.ATTEMPTS, 1),
+    "block": Table(
+        "blocks", "session", f"{rows.BLOCKS.columns}, segment, place", f"{rows.BLOCKS.types}ii",
+        lambda block: (*rows.BLOCKS.row(block), 0, 0), 2,
+    ),
+    "view": Table(
+        "views", "tenant", f"place, {rows.VIEWS.columns}", f"u{rows.VIEWS.types}",
+        lambda view: (digest(view.session_id, view.name), *rows.VIEWS.row(view)), 1,
+    ),
+    "record": Table(
+        "records", "tenant", f"place, {rows.RECORDS.columns}", f"u{rows.RECORDS.types}",
+        lambda one: (digest(one.kind, one.scope, one.key), *rows.RECORDS.row(one)),
+    ),
+}  # fmt: skip
+METADATA: Final = Table("session_metadata", "session", "key, value", "ss", tuple)
+SESSIONS: Final = Table(
+    "sessions", "tenant", f"id, {rows.FIXED.columns}", "s" + rows.FIXED.types,
+    lambda record: (record.id, *rows.FIXED.row(record)),
+)  # fmt: skip
+HEADS: Final = _table(rows.HEADS)

@@ -1,7 +1,7 @@
 """One tenant's handle on a store in PostgreSQL, and that of one tree of a session.
 
-Each method names the statement that does the work. The statements are in ``reads`` and ``writes``,
-the decisions in ``decisions``.
+Each method names the query or the statement that does the work. The statements are in ``reads`` and
+``writes``, the decisions in ``decisions``.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_nodes
-from hiermem.stores.contract import check_record_writes, check_write
+from hiermem.stores.contract import check_record_writes, check_write, named_after
 from hiermem.stores.dump import missing
 from hiermem.stores.postgres import decisions, due, reads, restores, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
 from hiermem.stores.postgres.connections import Sent
+from hiermem.stores.postgres.reads import TreeOf
 from hiermem.stores.postgres.scope import Scope
-from hiermem.stores.postgres.statements import Statement
+from hiermem.stores.postgres.statements import Query, Statement
 from hiermem.stores.receive import receive
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     TERMS,
     Attempt,
@@ -31,24 +32,20 @@ from hiermem.types.transaction import (
     Deciding,
     DueSession,
     IndexState,
-    LogEvent,
     NeedSession,
-    NodeTally,
     NodeWrite,
     PlacedBlock,
     Record,
     RecordWrite,
-    RestoreState,
     RunRecord,
     Scrubbed,
     SessionNeed,
-    SessionOrder,
     Snapshot,
-    Spent,
     StoredRow,
     ViewRecord,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Why an erasure leaves the bytes of what it removed.
@@ -56,6 +53,28 @@ UNTOUCHED = (
     "PostgreSQL keeps removed rows until they are vacuumed, and longer in its log, replicas and "
     "backups"
 )
+
+
+def _reading(
+    query: Callable[P, Query[T]],
+) -> Callable[Concatenate[PostgresTenant, P], CoroutineType[Any, Any, T]]:
+    """Return the method that runs the query."""
+
+    async def method(self: PostgresTenant, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._scope.read(query(*args, **kwargs))
+
+    return named_after(query, method, given=0)
+
+
+def _of_tree(
+    query: Callable[Concatenate[TreeOf, P], Query[T]],
+) -> Callable[Concatenate[PostgresTree, P], CoroutineType[Any, Any, T]]:
+    """Return the method that runs the query about the handle's tree."""
+
+    async def method(self: PostgresTree, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._scope.read(query(self._of, *args, **kwargs))
+
+    return named_after(query, method, given=1)
 
 
 class PostgresTenant:
@@ -74,48 +93,18 @@ class PostgresTenant:
         """Return how the tenant's store is named to people."""
         return self._scope.place
 
-    async def secret(self) -> bytes:
-        """Return the store's secret."""
-        return await self._scope.read(reads.secret())
-
-    async def now(self) -> datetime:
-        """Return the server's time."""
-        found: datetime = await self._scope.read(reads.now())
-        return found
+    secret = _reading(reads.secret)
+    now = _reading(reads.now)
 
     # -- sessions
 
-    async def session(self, session_id: str) -> SessionRecord | None:
-        """Return the session's record, or None if it does not exist."""
-        return await self._scope.read(reads.session(session_id))
-
-    async def sessions(
-        self,
-        *,
-        after: str | None = None,
-        limit: int = 100,
-        metadata: Mapping[str, str] | None = None,
-        order_by: SessionOrder = "created",
-    ) -> list[SessionRecord]:
-        """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
-        return await self._scope.read(
-            reads.sessions(after=after, limit=limit, metadata=metadata or {}, order_by=order_by)
-        )
-
-    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
-        """Return the number of sessions that hold all of ``metadata``."""
-        return await self._scope.read(reads.count_sessions(metadata or {}))
-
-    async def forks(self, session_id: str) -> list[SessionRecord]:
-        """Return the sessions forked from this session, in the order of their creation."""
-        return await self._scope.read(reads.forks(session_id))
+    session = _reading(reads.session)
+    sessions = _reading(reads.sessions)
+    count_sessions = _reading(reads.count_sessions)
+    forks = _reading(reads.forks)
 
     async def mutate(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T:
         """Call ``decide`` with the snapshot and commit its changes, under the session's lock."""
         return await decisions.mutate(self._scope, session_id, decide, keys)
@@ -154,9 +143,7 @@ class PostgresTenant:
         receiver = partial(restores.PostgresReceiver, self._scope, replaces)
         await receive(rows, receiver, tenant=self.tenant)
 
-    async def restores(self, session_id: str | None = None) -> list[RestoreState]:
-        """Return what restores brought of a session, or all that is unfinished."""
-        return await self._scope.read(restores.find(session_id))
+    restores = _reading(restores.restores)
 
     async def scrub(self) -> Scrubbed:
         """Report that removed rows are still in the server's files; nothing is vacuumed."""
@@ -165,23 +152,10 @@ class PostgresTenant:
 
     # -- messages
 
-    async def messages(
-        self, session_id: str, start: int, stop: int, *, thread: str | None = None
-    ) -> list[StoredMessage]:
-        """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
-        return await self._scope.read(reads.messages(session_id, start, stop, thread))
-
-    async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
-        """Return the versions of the message from before its edits, oldest first."""
-        return await self._scope.read(reads.versions(session_id, index))
-
-    async def flagged(self, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
-        """Return up to ``limit`` messages that have ``flag``, the newest first."""
-        return await self._scope.read(reads.flagged(session_id, flag, limit))
-
-    async def events(self, session_id: str) -> list[LogEvent]:
-        """Return the log's events that are not messages, in the order of their writing."""
-        return await self._scope.read(reads.events(session_id))
+    messages = _reading(reads.messages)
+    versions = _reading(reads.versions)
+    flagged = _reading(reads.flagged)
+    events = _reading(reads.events)
 
     # -- nodes and revisions
 
@@ -189,9 +163,8 @@ class PostgresTenant:
         """Return the handle of one of the session's trees, or of the serving tree for None."""
         return PostgresTree(self._scope, session_id, number)
 
-    async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return up to ``limit`` ids of sessions with unfinished nodes in the serving tree."""
-        return await self._scope.read(reads.backlog(after, limit))
+    backlog = _reading(reads.backlog)
+    reusable = _reading(reads.reusable)
 
     async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
         """Claim the session's entry if it is due or claimed."""
@@ -199,16 +172,12 @@ class PostgresTenant:
 
     async def put_due(self, session_ids: Sequence[str]) -> None:
         """Make those of these sessions due now that have no entry."""
-        await self._scope.write((), [due.put(session_ids)])
+        await self._scope.write((), [due.put_due(session_ids)])
 
     async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
         """Remove the entry, or set its next time; return whether."""
-        found = await self._scope.write((), [due.settle(claimed, at)])
+        found = await self._scope.write((), [due.settle_due(claimed, at)])
         return bool(found[0])
-
-    async def reusable(self, input_hash: str) -> Revision | None:
-        """Return the tenant's newest revision with this input hash, not degraded, or None."""
-        return await self._scope.read(reads.reusable(input_hash))
 
     # -- journal and views
 
@@ -216,27 +185,11 @@ class PostgresTenant:
         """Insert the run, or replace the run with the same id."""
         await self._scope.write((), [changing.runs([run])])
 
-    async def run(self, run_id: str) -> RunRecord | None:
-        """Return the run with this id, or None if it does not exist."""
-        return await self._scope.read(reads.run(run_id))
-
-    async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
-        return await self._scope.read(reads.runs(subject, limit))
-
-    async def attempts(
-        self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
-    ) -> list[Attempt]:
-        """Return up to ``limit`` journalled attempts in the order in which they were recorded."""
-        return await self._scope.read(reads.attempts(run_id, session_id, limit))
-
-    async def spent(self, session_id: str | None = None) -> Spent:
-        """Return the totals of the journalled attempts of one session, or of the whole tenant."""
-        return await self._scope.read(reads.spent(session_id))
-
-    async def view(self, session_id: str, name: str) -> ViewRecord | None:
-        """Return the stored view, or None if it does not exist."""
-        return await self._scope.read(reads.view(session_id, name))
+    run = _reading(reads.run)
+    runs = _reading(reads.runs)
+    attempts = _reading(reads.attempts)
+    spent = _reading(reads.spent)
+    view = _reading(reads.view)
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
         """Insert the view, or replace it, unless ``epoch`` is outdated; return whether."""
@@ -253,11 +206,7 @@ class PostgresTenant:
 
     # -- records
 
-    async def records(
-        self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
-    ) -> list[Record]:
-        """Return up to ``limit`` records of ``kind``, ordered by scope, then key."""
-        return await self._scope.read(reads.records(kind, scope=scope, key=key, limit=limit))
+    records = _reading(reads.records)
 
     async def put_records(
         self,
@@ -279,11 +228,7 @@ class PostgresTenant:
 
     # -- blocks
 
-    async def blocks(
-        self, session_id: str, kind: str, start: int = 0, stop: int | None = None
-    ) -> list[Block]:
-        """Return the blocks of ``kind`` whose own ``start`` is in the range, by ``start``."""
-        return await self._scope.read(reads.blocks(session_id, kind, start, stop))
+    blocks = _reading(reads.blocks)
 
     async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
         """Insert the blocks, or replace those of the same kind and start, unless outdated."""
@@ -319,9 +264,7 @@ class PostgresTenant:
         put = list(segments.put(blocks, pages, replaces))
         return await self._applied(names, put, index=[self._scope.index_lock()])
 
-    async def segment_blocks(self, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
-        """Return the blocks at these (segment, place) that are not dead."""
-        return await self._scope.read(segments.blocks(places))
+    segment_blocks = _reading(segments.segment_blocks)
 
 
 class PostgresTree:
@@ -329,47 +272,17 @@ class PostgresTree:
 
     def __init__(self, scope: Scope, session_id: str, number: int | None) -> None:
         self._scope = scope
-        self._of = (session_id, number)
+        self._of: TreeOf = (session_id, number)
 
-    async def nodes(self, ids: Sequence[str]) -> list[Node]:
-        """Return the nodes with these ids that exist, in the order of ``ids``."""
-        return await self._scope.read(reads.nodes(*self._of, ids))
-
-    async def level(self, level: int, start: int, stop: int | None = None) -> list[Node]:
-        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-        return await self._scope.read(reads.level(*self._of, level, start, stop))
-
-    async def levels(self) -> dict[int, int]:
-        """Return the number of sealed nodes for each level that has any."""
-        return await self._scope.read(reads.levels(*self._of))
-
-    async def covering(self, thread: str, index: int) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
-        return await self._scope.read(reads.covering(*self._of, thread, index))
-
-    async def provisional(self) -> list[Node]:
-        """Return the nodes that are not sealed, ordered by level, then id."""
-        return await self._scope.read(reads.provisional(*self._of))
-
-    async def unfinished(self, level: int, after: int, limit: int) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` that have work left, by ordinal."""
-        return await self._scope.read(reads.unfinished(*self._of, level, after, limit))
-
-    async def outdated(
-        self, level: int, strategies: Sequence[str], after: int, limit: int
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside these."""
-        return await self._scope.read(
-            reads.outdated(*self._of, level, strategies, after=after, limit=limit)
-        )
-
-    async def tally(self) -> list[NodeTally]:
-        """Return the totals of the sealed nodes for each level and status, in that order."""
-        return await self._scope.read(reads.tally(*self._of))
-
-    async def revisions(self, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
-        """Return the revisions with these (node id, number) that exist, in this order."""
-        return await self._scope.read(reads.revisions(*self._of, wanted))
+    nodes = _of_tree(reads.nodes)
+    level = _of_tree(reads.level)
+    levels = _of_tree(reads.levels)
+    covering = _of_tree(reads.covering)
+    provisional = _of_tree(reads.provisional)
+    unfinished = _of_tree(reads.unfinished)
+    outdated = _of_tree(reads.outdated)
+    tally = _of_tree(reads.tally)
+    revisions = _of_tree(reads.revisions)
 
     async def write_nodes(
         self,
@@ -383,10 +296,10 @@ class PostgresTree:
             check_write(write)
         session_id, tree = self._of
         statements = [
-            *(changing.write_node(*self._of, write) for write in writes),
+            *(changing.write_node(self._of, write) for write in writes),
             *changing.attempts(attempts),
             *changing.attempts(attempts_if_applied, changing.if_all_applied(len(writes))),
             *due.note(session_id, due_by_nodes(write.node for write in writes), tree, written=True),
         ]
-        found: list[Any] = await self._scope.write({self._of[0]}, statements)
+        found: list[Any] = await self._scope.write({session_id}, statements)
         return [bool(row[1]) for ((row),) in found[: len(writes)]]

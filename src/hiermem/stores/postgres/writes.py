@@ -12,12 +12,12 @@ from typing import Any, Final
 from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
-from hiermem.stores import rows, tree_rows
+from hiermem.stores import rows
 from hiermem.stores.contract import refuse
 from hiermem.stores.postgres import due, segments
 from hiermem.stores.postgres import statements as tables
-from hiermem.stores.postgres.reads import RECORD
-from hiermem.stores.postgres.statements import OK, SESSION, Statement, digest
+from hiermem.stores.postgres.reads import RECORD, TreeOf
+from hiermem.stores.postgres.statements import NUMBER, OK, SESSION, TABLES, Statement, digest
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import (
     TERMS,
@@ -35,24 +35,16 @@ from hiermem.types.transaction import (
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-#: The session's number, and the number of its message with the index $3.
-_NUMBER: Final = "(SELECT session FROM sessions WHERE tenant = $1 AND id = $2)"
-_MESSAGE: Final = f"({_NUMBER} << {rows.INDEX_BITS}) + $3"
-_HEAD: Final = rows.HEAD.split(", ")
-_FIXED: Final = rows.FIXED.split(", ")
-_COLUMNS: Final = rows.MESSAGE.split(", ")[1:]
+#: The number of the session's message with the index $3.
+_MESSAGE: Final = f"({NUMBER} << {rows.INDEX_BITS}) + $3"
+_HEAD: Final = rows.HEADS.columns.split(", ")
+_FIXED: Final = rows.FIXED.columns.split(", ")
+_COLUMNS: Final = rows.MESSAGES.columns.split(", ")[1:]
 
-#: The tables whose rows hold a session's number, and those that hold its name or a subject.
-_BY_NUMBER: Final = (
-    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "due", "heads",
-    "sessions",
-)  # fmt: skip
-_JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
-_BY_NAME: Final = (("views", "session_id"), *_JOURNAL, ("records", "scope"))
 #: All tables that hold a tenant's data.
 OF_TENANT: Final = (
-    "messages", "versions", *_BY_NUMBER, *(table for table, _ in _BY_NAME), "segments", "pages",
-    "replaced", "restores", "restored_rows", "tenants",
+    "messages", "versions", *rows.BY_NUMBER, *(table for table, _ in rows.BY_NAME), "segments",
+    "pages", "replaced", "restores", "restored_rows", "tenants",
 )  # fmt: skip
 
 
@@ -80,7 +72,7 @@ _FOLLOWS: Final = (
     f"LEFT JOIN LATERAL (SELECT {RECORD} FROM {SESSION} AND g.ok <> '1') x ON true"
 )
 _REPLACE_HEAD: Final = (
-    f"UPDATE heads SET {_sets(_HEAD, 3)} WHERE tenant = $1 AND session = {_NUMBER} AND {OK}"
+    f"UPDATE heads SET {_sets(_HEAD, 3)} WHERE tenant = $1 AND session = {NUMBER} AND {OK}"
 )
 _REPLACE_FIXED: Final = (
     f"UPDATE sessions SET {_sets(_FIXED, 3)} WHERE tenant = $1 AND id = $2 AND {OK}"
@@ -93,19 +85,19 @@ def follow(number: int, before: SessionRecord, after: SessionRecord) -> Statemen
     Its row is "1", or another text and the columns of the record that is stored instead. In that
     case, the statements after it change nothing.
     """
-    return Statement(_FOLLOWS, (after.id, number, before.version, *rows.head_row(after)))
+    return Statement(_FOLLOWS, (after.id, number, before.version, *rows.HEADS.row(after)))
 
 
 def record(before: SessionRecord | None, after: SessionRecord) -> Iterator[Statement]:
     """Yield the statements that write the record; what an append leaves only where it differs."""
     if before is None:
-        yield tables.SESSIONS.put([(after.id, *rows.fixed_row(after))])
+        yield tables.SESSIONS.put([after])
         yield from record_of(after)
         return
-    yield Statement(_REPLACE_HEAD, (after.id, *rows.head_row(after)))
+    yield Statement(_REPLACE_HEAD, (after.id, *rows.HEADS.row(after)))
     if rows.same_fixed(before, after):
         return
-    yield Statement(_REPLACE_FIXED, (after.id, *rows.fixed_row(after)))
+    yield Statement(_REPLACE_FIXED, (after.id, *rows.FIXED.row(after)))
     if before.metadata == after.metadata:
         return
     yield _of_session("DELETE FROM session_metadata m", after.id)
@@ -114,19 +106,19 @@ def record(before: SessionRecord | None, after: SessionRecord) -> Iterator[State
 
 def record_of(after: SessionRecord) -> Iterator[Statement]:
     """Yield the statements that write the rest of a new session's record."""
-    yield tables.HEADS.put([rows.head_row(after)], after.id)
+    yield tables.HEADS.put([after], after.id)
     yield from _metadata(after)
 
 
 def _metadata(after: SessionRecord) -> Iterator[Statement]:
     if after.metadata:
-        yield tables.METADATA.put(list(after.metadata.items()), after.id)
+        yield tables.METADATA.put(after.metadata.items(), after.id)
 
 
 def _of_session(delete: str, session_id: str, where: str = "", *values: Any) -> Statement:
     """Return the statement that deletes rows ``m`` of the session."""
     return Statement(
-        f"{delete} WHERE m.tenant = $1 AND m.session = {_NUMBER} AND {OK}{where}",
+        f"{delete} WHERE m.tenant = $1 AND m.session = {NUMBER} AND {OK}{where}",
         (session_id, *values),
     )
 
@@ -143,17 +135,15 @@ def changed(
     if changes.copy is not None:
         yield from _copied(session_id, tree, changes.copy)
     if changes.messages:
-        messages = [rows.message_row(0, stored) for stored in changes.messages]
-        yield tables.MESSAGES.put(messages, session_id)
+        yield TABLES["message"].put(changes.messages, session_id)
     if changes.keys:
-        entries = [(key, entry.index, entry.fingerprint) for key, entry in changes.keys]
-        yield tables.KEYS.put(entries, session_id)
+        yield TABLES["key"].put(changes.keys, session_id)
     for index, flag in changes.flags:
         yield _flagged(after, index, flag)
     for rewrite in changes.rewrites:
         yield from _rewritten(after, rewrite)
     if changes.events:
-        yield tables.EVENTS.put([rows.event_row(event) for event in changes.events], session_id)
+        yield TABLES["event"].put(changes.events, session_id)
     yield from _structure(session_id, tree, changes)
     for name in changes.drop_views:
         yield _drop("views", session_id, name)
@@ -165,10 +155,10 @@ def changed(
 def _copied(session_id: str, tree: int, copy: Copy) -> Iterator[Statement]:
     """Yield the statements that copy messages, their versions, keys and texts from the source."""
     of = "o.tenant = $1 AND o.id = $3 AND s.tenant = $1 AND s.id = $2"
-    columns = ", ".join(f"m.{name}" for name in _COLUMNS)
+    columns = rows.prefixed("m", ", ".join(_COLUMNS))
     for table, order in (("messages", "m.message"), ("versions", "m.edit")):
         yield Statement(
-            f"INSERT INTO {table} (tenant, {rows.MESSAGE}) "
+            f"INSERT INTO {table} (tenant, {rows.MESSAGES.columns}) "
             f"SELECT $1, m.message + ((s.session - o.session) << {rows.INDEX_BITS}), {columns} "
             f"FROM sessions s, sessions o JOIN {table} m ON m.tenant = o.tenant "
             f"AND m.message >= o.session << {rows.INDEX_BITS} "
@@ -176,7 +166,7 @@ def _copied(session_id: str, tree: int, copy: Copy) -> Iterator[Statement]:
             (session_id, copy.source, copy.stop),
         )
     yield Statement(
-        f"INSERT INTO keys (tenant, session, {rows.KEY}) "
+        f"INSERT INTO keys (tenant, session, {rows.KEYS.columns}) "
         "SELECT $1, s.session, m.key, m.message_index, m.fingerprint FROM sessions s, sessions o "
         "JOIN keys m ON m.tenant = o.tenant AND m.session = o.session AND m.message_index < $4 "
         f"WHERE {of}",
@@ -184,10 +174,10 @@ def _copied(session_id: str, tree: int, copy: Copy) -> Iterator[Statement]:
     )
     wanted = list(dict.fromkeys(copy.revisions))
     if wanted:
-        columns = ", ".join(f"r.{name}" for name in tree_rows.REVISION.split(", "))
+        columns = rows.prefixed("r", rows.REVISIONS.columns)
         yield Statement(
             _hits(
-                f"INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "
+                f"INSERT INTO revisions (tenant, session, tree, {rows.REVISIONS.columns}) "
                 f"SELECT $1, s.session, $4, {columns} FROM sessions s, sessions o "
                 "JOIN heads h ON h.tenant = o.tenant AND h.session = o.session "
                 "JOIN revisions r ON r.tenant = o.tenant AND r.session = o.session "
@@ -219,14 +209,14 @@ def _rewritten(after: SessionRecord, rewrite: Rewrite) -> Iterator[Statement]:
     of_message = f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}"
     if rewrite.kind == "edit":
         yield Statement(
-            f"INSERT INTO versions (tenant, {rows.MESSAGE}) "
-            f"SELECT tenant, {rows.MESSAGE} FROM messages {of_message}",
+            f"INSERT INTO versions (tenant, {rows.MESSAGES.columns}) "
+            f"SELECT tenant, {rows.MESSAGES.columns} FROM messages {of_message}",
             place,
         )
     elif rewrite.kind == "erase":
         yield Statement(f"DELETE FROM versions {of_message}", place)
         yield Statement(
-            f"UPDATE keys SET fingerprint = NULL WHERE tenant = $1 AND session = {_NUMBER} "
+            f"UPDATE keys SET fingerprint = NULL WHERE tenant = $1 AND session = {NUMBER} "
             f"AND message_index = $3 AND key = (SELECT key FROM messages {of_message})",
             place,
         )
@@ -253,13 +243,12 @@ def _structure(session_id: str, tree: int, changes: Changes[Any]) -> Iterator[St
         ids = " AND m.tree = $3 AND m.node_id = ANY($4::text[])"
         yield _of_session("DELETE FROM revisions m", session_id, ids, tree, forgotten)
     if changes.nodes:
-        nodes = [tree_rows.node_row(node) for node in changes.nodes]
-        yield tables.NODES.put(nodes, session_id, tree)
+        yield TABLES["node"].put(changes.nodes, session_id, tree)
     for child, parent in changes.parents:
         yield Statement(
             _hits(
                 "UPDATE nodes SET parent = $5, version = version + 1 WHERE tenant = $1 "
-                f"AND session = {_NUMBER} AND tree = $3 AND id = $4 AND {OK}"
+                f"AND session = {NUMBER} AND tree = $3 AND id = $4 AND {OK}"
             ),
             (session_id, tree, child, parent),
         )
@@ -289,7 +278,7 @@ def _named(tables: Sequence[tuple[str, str]], name: str) -> Iterator[Statement]:
 
 def dropped_journal(subject: str) -> Iterator[Statement]:
     """Yield the statements that delete the runs of this subject and the calls charged to it."""
-    return _named(_JOURNAL, subject)
+    return _named(rows.JOURNAL, subject)
 
 
 def deleted(session_id: str) -> Iterator[Statement]:
@@ -324,7 +313,7 @@ def deleted_shown(session_id: str) -> Iterator[Statement]:
     The empty id stands for what belongs to no session.
     """
     if session_id == NO_SESSION:
-        for table, column in _BY_NAME:
+        for table, column in rows.BY_NAME:
             kept = f" AND m.kind <> '{STORE_COPY}'" if table == "records" else ""
             yield Statement(
                 f"DELETE FROM {table} m WHERE m.tenant = $1 AND NOT EXISTS (SELECT FROM sessions s "
@@ -333,18 +322,18 @@ def deleted_shown(session_id: str) -> Iterator[Statement]:
         return
     yield segments.dissolved(session_id)
     yield from _deleted_rows(session_id)
-    yield from _named(_BY_NAME, session_id)
+    yield from _named(rows.BY_NAME, session_id)
 
 
 def _deleted_rows(session_id: str) -> Iterator[Statement]:
     """Yield the statements that delete the rows that hold the session's number."""
     for table in ("messages", "versions"):
         yield Statement(
-            f"DELETE FROM {table} WHERE tenant = $1 AND message >= {_NUMBER} << {rows.INDEX_BITS} "
-            f"AND message < ({_NUMBER} + 1) << {rows.INDEX_BITS}",
+            f"DELETE FROM {table} WHERE tenant = $1 AND message >= {NUMBER} << {rows.INDEX_BITS} "
+            f"AND message < ({NUMBER} + 1) << {rows.INDEX_BITS}",
             (session_id,),
         )
-    for table in _BY_NUMBER:
+    for table in rows.BY_NUMBER:
         yield _of_session(f"DELETE FROM {table} m", session_id)
 
 
@@ -353,13 +342,13 @@ def _deleted_rows(session_id: str) -> Iterator[Statement]:
 
 def runs(given: Sequence[RunRecord]) -> Statement:
     """Return the statement that inserts runs, or replaces those of the same ids."""
-    return tables.RUNS.put([tree_rows.run_row(run) for run in given])
+    return TABLES["run"].put(given)
 
 
 def attempts(given: Sequence[Attempt], where: str = "") -> Iterator[Statement]:
     """Yield the statement that inserts attempts, or replaces those of the same ids."""
     if given:
-        made = tables.ATTEMPTS.put([tree_rows.attempt_row(attempt) for attempt in given])
+        made = TABLES["attempt"].put(given)
         yield Statement(made.sql.replace(OK, f"{OK}{where}"), made.values)
 
 
@@ -414,7 +403,7 @@ def put_records(writes: Sequence[RecordWrite]) -> Iterator[Statement]:
             continue
         place = digest(write.kind, write.scope, write.key)
         yield Statement(
-            f"INSERT INTO records (tenant, place, {rows.RECORD}) "
+            f"INSERT INTO records (tenant, place, {rows.RECORDS.columns}) "
             f"SELECT $1, $2, $3, $4, $5, $6, 1 WHERE {OK} ON CONFLICT (tenant, place) "
             "DO UPDATE SET body = excluded.body, version = records.version + 1",
             (place, write.kind, write.scope, write.key, write.body),
@@ -423,19 +412,13 @@ def put_records(writes: Sequence[RecordWrite]) -> Iterator[Statement]:
 
 def put_view(view: ViewRecord) -> Statement:
     """Return the statement that inserts the view, or replaces it."""
-    place = digest(view.session_id, view.name)
-    return tables.VIEWS.put([(place, view.session_id, view.name, view.state)])
+    return TABLES["view"].put([view])
 
 
 def put_blocks(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
     """Yield the statements that insert the blocks, or replace those of the same start."""
     yield from segments.noted(session_id, blocks)
-    yield tables.BLOCKS.put([block_row(block) for block in blocks], session_id)
-
-
-def block_row(block: Block) -> tuple[Any, ...]:
-    """Return the columns of a block that is in no segment."""
-    return block.kind, block.start, block.stop, block.data, 0, 0
+    yield TABLES["block"].put(blocks, session_id)
 
 
 def drop_blocks(session_id: str, kind: str) -> Iterator[Statement]:
@@ -445,8 +428,8 @@ def drop_blocks(session_id: str, kind: str) -> Iterator[Statement]:
     yield segments.dropped(session_id, " AND m.kind = $3", kind)
 
 
-_NODE: Final = tree_rows.NODE.split(", ")
-_REVISION: Final = tree_rows.REVISION.split(", ")
+_NODE: Final = rows.NODES.columns.split(", ")
+_REVISION: Final = rows.REVISIONS.columns.split(", ")
 #: The revision's columns come first, so that a write without one leaves them out.
 _COUNT_APPLIED: Final = (
     "SELECT set_config('hiermem.applied', "
@@ -463,31 +446,30 @@ _WRITE_NODE: Final = (
     f"AND n.version = $4 AND {_INPUTS_SERVE} RETURNING n.session, n.tree)"
 )
 _WRITE_REVISION: Final = (
-    f", made AS (INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "
+    f", made AS (INSERT INTO revisions (tenant, session, tree, {rows.REVISIONS.columns}) "
     "SELECT $1, hit.session, hit.tree, "
     + ", ".join(f"${number}" for number in range(7 + len(_NODE), 7 + len(_NODE) + len(_REVISION)))
     + " FROM hit)"
 )
 
 
-def write_node(session_id: str, tree: int | None, write: NodeWrite) -> Statement:
+def write_node(of: TreeOf, write: NodeWrite) -> Statement:
     """Return the statement that writes one node by compare-and-swap, with its text.
 
     Its row is (…, 1) where the node was written, and (…, 0) where it was not.
     """
     values = (
-        session_id,
-        tree,
+        *of,
         write.expected,
         [id_ for id_, _ in write.inputs],
         [number for _, number in write.inputs],
-        *tree_rows.node_row(write.node),
+        *rows.NODES.row(write.node),
     )
     if write.revision is None:
         return Statement(f"{_WRITE_NODE} {_COUNT_APPLIED}", values)
     return Statement(
         f"{_WRITE_NODE}{_WRITE_REVISION} {_COUNT_APPLIED}",
-        (*values, *tree_rows.revision_row(write.revision)),
+        (*values, *rows.REVISIONS.row(write.revision)),
     )
 
 

@@ -24,7 +24,7 @@ from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import Busy, Readers, ReadTransaction, Transaction, Writer
+from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -83,19 +83,11 @@ class SQLiteStore:
             raise UsageError("path is empty; give a file name, or ':memory:' to keep nothing")
         if busy_timeout < 0 or readers < 1:
             raise UsageError("busy_timeout must be 0 or more, and readers 1 or more")
-        if read_only:
-            if name == files.MEMORY:
-                raise UsageError("':memory:' with read_only=True would be empty for ever")
-            return await asyncio.to_thread(
-                cls._open_to_read, name, busy_timeout=busy_timeout, readers=readers, clock=clock
-            )
+        if read_only and name == files.MEMORY:
+            raise UsageError("':memory:' with read_only=True would be empty for ever")
+        found = partial(cls._open, name, create=create, read_only=read_only)
         return await asyncio.to_thread(
-            cls._open,
-            name,
-            create=create,
-            busy_timeout=busy_timeout,
-            readers=readers,
-            clock=clock,
+            found, busy_timeout=busy_timeout, readers=readers, clock=clock
         )
 
     @classmethod
@@ -104,42 +96,25 @@ class SQLiteStore:
         name: str,
         *,
         create: bool,
+        read_only: bool,
         busy_timeout: float,
         readers: int,
         clock: Callable[[], datetime],
     ) -> SQLiteStore:
+        opened = partial(cls, path=name, busy_timeout=busy_timeout, clock=clock)
         if name == files.MEMORY:
             connection = files.connect(name, busy_timeout=busy_timeout)
             files.create_in(connection, current())
-            writer = Writer(connection, clock=clock)
-            return cls(
-                path=name, writer=writer, readers=None, busy_timeout=busy_timeout, clock=clock
-            )
+            return opened(writer=Writer(connection, clock=clock), readers=None)
         file = Path(name).absolute()
+        if read_only:
+            files.prepare_to_read(file, busy_timeout=busy_timeout, schema=current())
+            connect = partial(files.connect_to_read, file, busy_timeout=busy_timeout)
+            return opened(writer=None, readers=Readers(connect, readers))
         files.prepare(file, create=create, busy_timeout=busy_timeout, schema=current())
         connect = partial(files.connect, file, busy_timeout=busy_timeout)
-        return cls(
-            path=name,
-            writer=Writer(connect(), connect, clock=clock),
-            readers=Readers(connect, readers),
-            busy_timeout=busy_timeout,
-            clock=clock,
-        )
-
-    @classmethod
-    def _open_to_read(
-        cls, name: str, *, busy_timeout: float, readers: int, clock: Callable[[], datetime]
-    ) -> SQLiteStore:
-        file = Path(name).absolute()
-        files.prepare_to_read(file, busy_timeout=busy_timeout, schema=current())
-        connect = partial(files.connect_to_read, file, busy_timeout=busy_timeout)
-        return cls(
-            path=name,
-            writer=None,
-            readers=Readers(connect, readers),
-            busy_timeout=busy_timeout,
-            clock=clock,
-        )
+        writer = Writer(connect(), connect, clock=clock)
+        return opened(writer=writer, readers=Readers(connect, readers))
 
     @property
     def path(self) -> str:
@@ -309,6 +284,6 @@ def _decided(connection: sqlite3.Connection, work: Callable[[Transaction], T]) -
     """Run ``work``, all from one state. Raises ReadOnlyError where it changes something."""
     connection.execute("BEGIN")
     try:
-        return work(ReadTransaction(connection))
+        return work(Transaction(connection, read_only=True))
     finally:
         connection.execute("ROLLBACK")

@@ -9,25 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from hiermem.stores.sqlite import reads, records, tree_reads
-from hiermem.stores.sqlite.reads import one_state
-from hiermem.types.transaction import (
-    Need,
-    NeedCovering,
-    NeedEchoes,
-    NeedEvents,
-    NeedFlagged,
-    NeedForks,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedProvisional,
-    NeedRecords,
-    NeedRevisions,
-    NeedSession,
-    NeedViews,
-    SessionNeed,
-)
+from hiermem.stores.sqlite import reads, trees
+from hiermem.stores.sqlite.heads import one_state
+from hiermem.types import transaction as asked
+from hiermem.types.transaction import Need, SessionNeed
 
 #: More records than a session can have.
 _ALL = 1 << 62
@@ -38,37 +23,38 @@ def answer(connection: sqlite3.Connection, tenant: str, session_id: str, need: N
     of = (connection, tenant, session_id)
     found: Any
     match need:
-        case NeedSession():
+        case asked.NeedSession():
             found = reads.session(*of)
-        case NeedForks():
+        case asked.NeedForks():
             found = reads.forks(*of)
-        case NeedMessages(start, stop, thread):
+        case asked.NeedMessages(start, stop, thread):
             found = reads.messages(*of, start, stop, thread=thread)
-        case NeedEchoes():
+        case asked.NeedEchoes():
             found = reads.echoing(*of)
-        case NeedFlagged(flag, limit):
-            found = reads.flagged(*of, flag, limit)
-        case NeedEvents():
+        case asked.NeedFlagged(flag, limit):
+            found = reads.flagged(*of, flag, limit=limit)
+        case asked.NeedEvents():
             found = reads.events(*of)
-        case NeedNodes(ids, tree):
-            found = tree_reads.nodes(*of, ids, tree=tree)
-        case NeedLevel(level, start, stop, tree):
-            found = tree_reads.level(*of, level, start=start, stop=stop, tree=tree)
-        case NeedCovering(thread, index, tree, last):
-            found = tree_reads.covering(*of, thread, index, tree=tree, last=last)
-        case NeedProvisional(tree):
-            found = tree_reads.provisional(*of, tree=tree)
-        case NeedRevisions(wanted, tree):
-            found = tree_reads.revisions(*of, wanted, tree=tree)
-        case NeedViews(names):
+        case asked.NeedNodes(ids, tree):
+            found = trees.nodes(connection, (tenant, session_id, tree), ids)
+        case asked.NeedLevel(level, start, stop, tree):
+            found = trees.level(connection, (tenant, session_id, tree), level, start, stop)
+        case asked.NeedCovering(thread, index, tree, last):
+            end = index if last is None else last
+            found = trees.spanning(connection, (tenant, session_id, tree), thread, index, end)
+        case asked.NeedProvisional(tree):
+            found = trees.provisional(connection, (tenant, session_id, tree))
+        case asked.NeedRevisions(wanted, tree):
+            found = trees.revisions(connection, (tenant, session_id, tree), wanted)
+        case asked.NeedViews(names):
             found = reads.views(*of, names=names)
-        case NeedRecords(kind, everywhere):
+        case asked.NeedRecords(kind, everywhere):
             scope = None if everywhere else session_id
-            found = records.find(connection, tenant, kind, scope=scope, key=None, limit=_ALL)
+            found = reads.records(connection, tenant, kind, scope=scope, limit=_ALL)
     return found
 
 
-def answers(connection: sqlite3.Connection, tenant: str, needs: Sequence[SessionNeed]) -> list[Any]:
-    """Return the answers to these needs, all from one state."""
+def read(connection: sqlite3.Connection, tenant: str, needs: Sequence[SessionNeed]) -> list[Any]:
+    """Return the answers to these needs, in their order, all from one state of the file."""
     with one_state(connection):
         return [answer(connection, tenant, *one) for one in needs]

@@ -21,11 +21,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from hiermem.errors import ForkedProcessError
 from hiermem.process import at_fork
+
+if TYPE_CHECKING:
+    from hiermem.stores.sqlite.workers import Readers, Writer
 
 #: Seconds that a fork waits for reads and writes under way.
 PATIENCE: Final = 5.0
@@ -37,18 +40,6 @@ class Connection(sqlite3.Connection):
     path: Path | None = None
 
 
-class Pausing(Protocol):
-    """Whatever keeps connections open between its uses of them."""
-
-    def pause_for_fork(self, until: float) -> None:
-        """Close the connections and let nobody use them, if that is possible by ``until``."""
-        ...
-
-    def resume_after_fork(self) -> None:
-        """Allow the use of connections again."""
-        ...
-
-
 class _Registry:
     """What this process has open; a forked process begins with an empty one."""
 
@@ -56,8 +47,8 @@ class _Registry:
         self.guard = threading.Lock()
         self.forking = threading.Lock()
         self.connections: WeakSet[Connection] = WeakSet()
-        self.owners: WeakSet[Pausing] = WeakSet()
-        self.paused: list[Pausing] = []
+        self.owners: WeakSet[Writer | Readers] = WeakSet()
+        self.paused: list[Writer | Readers] = []
         #: The files of which an inherited connection is open, by device and inode.
         self.carried = carried
 
@@ -92,7 +83,7 @@ def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def keep(owner: Pausing) -> None:
+def keep(owner: Writer | Readers) -> None:
     """Have ``owner`` close its connections before every fork."""
     with _registry.guard:
         _registry.owners.add(owner)

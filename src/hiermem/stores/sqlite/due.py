@@ -63,14 +63,16 @@ def claim(transaction: Transaction, limit: int, lease: float, of: Of) -> list[Du
     return [DueSession(*rest) for _, *rest in found]
 
 
-def put(transaction: Transaction, tenant: str, session_ids: Sequence[str]) -> None:
+def put_due(transaction: Transaction, tenant: str, session_ids: Sequence[str]) -> None:
     """Make those of these sessions due now that have no entry."""
     transaction.writing()
     now = to_micros(transaction.now())
     transaction.connection.executemany(_PUT, [(now, tenant, id_) for id_ in session_ids])
 
 
-def settle(transaction: Transaction, tenant: str, claimed: DueSession, at: datetime | None) -> bool:
+def settle_due(
+    transaction: Transaction, tenant: str, claimed: DueSession, *, at: datetime | None = None
+) -> bool:
     """Remove the entry, or set its next time, where its generation is the claimed one."""
     head = heads.find(transaction, tenant, claimed.session_id)
     if head is None:

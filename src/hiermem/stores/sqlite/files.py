@@ -25,13 +25,7 @@ from hiermem.errors import (
 )
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
-from hiermem.stores.sqlite.schema import (
-    APPLICATION_ID,
-    DEVELOPMENT_ID,
-    Schema,
-    shape,
-    statements,
-)
+from hiermem.stores.sqlite.schema import APPLICATION_ID, DEVELOPMENT_ID, Schema, shape, statements
 
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
@@ -83,8 +77,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
     StoreError.
     """
-    connections.check(path)
-    try:
+    with _opening(path):
         found = _identify(path)
         if found == "absent" and not create:
             raise NotFoundError(f"there is no store at {path}; open it with create=True")
@@ -94,15 +87,11 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
         if found == "absent":
             connections.create(path)
         with closing(connect(path, busy_timeout=busy_timeout)) as connection:
-            _create(connection, schema)
+            create_in(connection, schema)
             _migrate(connection, path, busy_timeout=busy_timeout, schema=schema)
             if not looked:
                 _examine(connection, path, schema)
             _use_wal(connection, busy_timeout=busy_timeout)
-    except FAILURES as error:
-        raise translate(error, opening=path) from None
-    except OSError as error:
-        raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
 
 
 def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
@@ -111,8 +100,7 @@ def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
     Raises what ``prepare`` raises, and StoreError where the file has to be migrated or recovered
     first.
     """
-    connections.check(path)
-    try:
+    with _opening(path):
         found = _identify(path)
         if found == "absent":
             raise NotFoundError(f"there is no store at {path}")
@@ -130,6 +118,14 @@ def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
                 f"the store at {path} is of format {version}; open it once without "
                 f"read_only=True to bring it to format {schema.version}"
             )
+
+
+@contextmanager
+def _opening(path: Path) -> Generator[None]:
+    """Turn the failures of opening a file into errors of hiermem."""
+    connections.check(path)
+    try:
+        yield
     except FAILURES as error:
         raise translate(error, opening=path) from None
     except OSError as error:
@@ -155,11 +151,6 @@ def connect_to_read(path: Path, *, busy_timeout: float) -> sqlite3.Connection:
             raise
         connection = connect(path, busy_timeout=busy_timeout, mode="immutable")
     return connection
-
-
-def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Create a store in an empty database in memory."""
-    _create(connection, schema)
 
 
 def check(connection: sqlite3.Connection) -> list[str]:
@@ -301,8 +292,8 @@ def _locked(connection: sqlite3.Connection) -> Generator[None]:
         raise
 
 
-def _create(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Create the store unless the file already holds one.
+def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
+    """Create the store unless the database already holds one.
 
     The store is created before the file is set to WAL mode. So the first page identifies the file
     from the start, whatever happens next.

@@ -1,15 +1,40 @@
-"""The session's head, which every write reads first, and the helpers that build its statements.
+"""What most statements begin with: the session's number and head, and one state for all of them.
 
 A head is remembered only within the transaction that read it, or for as long as no other connection
-has committed.
+has committed. Every statement is bound to its tenant by equality, either directly or through the
+session's number.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
 from hiermem.stores import rows
-from hiermem.stores.codec import decode
+from hiermem.stores.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
+
+#: A tree of a session: its tenant, the session's id, and its number, None for the serving one.
+TreeOf: TypeAlias = tuple[str, str, int | None]
+
+#: What ``rows.SESSIONS`` reads.
+SESSION: Final = (
+    f"{rows.SESSION}, (SELECT json_group_object(m.key, m.value) FROM session_metadata m "  # noqa: S608
+    "WHERE m.session = s.session)"
+)
+#: The records of a tenant; conditions on ``s`` and ``h`` may follow.
+SESSIONS: Final = (
+    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session WHERE s.tenant = ?"  # noqa: S608
+)
+_FIND: Final = f"{SESSIONS} AND s.id = ?"
+_PLACE: Final = (
+    "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
+    "WHERE s.tenant = ? AND s.id = ?"
+)
+_PLACED: Final = shape("ii")
 
 
 def insert(table: str, owners: str, columns: str) -> str:
@@ -25,15 +50,37 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
-#: What ``rows.read_session`` reads.
-SESSION = (
-    f"{rows.SESSION}, (SELECT json_group_object(m.key, m.value) FROM session_metadata m "  # noqa: S608
-    "WHERE m.session = s.session)"
-)
-_FIND = (
-    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session "  # noqa: S608
-    "WHERE s.tenant = ? AND s.id = ?"
-)
+@contextmanager
+def one_state(connection: sqlite3.Connection) -> Generator[None]:
+    """Let several statements see the same state; inside a transaction they already do."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def place(connection: sqlite3.Connection, of: TreeOf) -> tuple[int, int] | None:
+    """Return (the session's number, the tree's), or None if the session does not exist."""
+    found = connection.execute(_PLACE, of[:2]).fetchall()
+    for number, serving in decode(found, _read_place, "sessions"):
+        return number, serving if of[2] is None else of[2]
+    return None
+
+
+def _read_place(row: Sequence[Any]) -> tuple[int, int]:
+    check(row, _PLACED)
+    return row[0], row[1]
+
+
+def number(connection: sqlite3.Connection, tenant: str, session_id: str) -> int | None:
+    """Return the session's number, or None if it does not exist."""
+    at = place(connection, (tenant, session_id, None))
+    return at and at[0]
 
 
 def find(
@@ -45,14 +92,9 @@ def find(
     """
     known = transaction.heads.get((tenant, session_id))
     if known is None:
-        found = decode(
-            transaction.connection.execute(_FIND, (tenant, session_id)),
-            rows.read_session,
-            "sessions",
-        )
-        if not found:
-            return None
-        known = transaction.heads[tenant, session_id] = found[0]
+        found = transaction.connection.execute(_FIND, (tenant, session_id))
+        for known in decode(found, rows.SESSIONS.read, "sessions"):
+            transaction.heads[tenant, session_id] = known
     return known
 
 

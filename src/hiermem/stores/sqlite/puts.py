@@ -1,34 +1,60 @@
 """The statements that write without a decision: runs, views, records, blocks.
 
-Data that was computed in an earlier epoch of a session is not written.
+Data that was computed in an earlier epoch of a session is not written. A block is never kept after
+a message that it covers was rewritten, because it was computed from the earlier text.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from hiermem.stores import tree_rows
+from hiermem.stores import rows
 from hiermem.stores.contract import check_record_writes
-from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, records, tree_writes
+from hiermem.stores.sqlite import heads, segments, trees
 from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import Attempt, Block, Record, RecordWrite, RunRecord, ViewRecord
+from hiermem.types.transaction import (
+    TERMS,
+    Attempt,
+    Block,
+    Record,
+    RecordWrite,
+    RunRecord,
+    ViewRecord,
+)
 
-_RUN = replacing(insert("runs", "tenant", tree_rows.RUN), "tenant, id", tree_rows.RUN)
-_VIEW = (
-    "INSERT INTO views (tenant, session_id, name, state) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (tenant, session_id, name) DO UPDATE SET state = excluded.state"
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
+
+_RUN: Final = replacing(
+    insert("runs", "tenant", rows.RUNS.columns), "tenant, id", rows.RUNS.columns
+)
+_VIEW: Final = replacing(
+    insert("views", "tenant", rows.VIEWS.columns), "tenant, session_id, name", "state"
+)
+_RECORD_AT: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
+_RECORD_HELD: Final = f"SELECT body, version FROM records WHERE {_RECORD_AT}"
+DROP_RECORD: Final = f"DELETE FROM records WHERE {_RECORD_AT}"
+_PUT_RECORD: Final = (
+    "INSERT INTO records (tenant, kind, scope, key, body, version) VALUES (?, ?, ?, ?, ?, 1) "
+    "ON CONFLICT (tenant, kind, scope, key) "
+    "DO UPDATE SET body = excluded.body, version = version + 1"
+)
+_BLOCK: Final = replacing(
+    insert("blocks", "session", rows.BLOCKS.columns), "session, kind, start", "stop, data"
 )
 
 
 def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
     """Insert the run, or replace the run with the same id, which keeps its place."""
     transaction.writing()
-    transaction.connection.execute(_RUN, (tenant, *tree_rows.run_row(run)))
+    transaction.connection.execute(_RUN, (tenant, *rows.RUNS.row(run)))
 
 
-def put_view(transaction: Transaction, tenant: str, view: ViewRecord, epoch: int | None) -> bool:
+def put_view(
+    transaction: Transaction, tenant: str, view: ViewRecord, *, epoch: int | None = None
+) -> bool:
     """Insert the view, or replace the view with the same session and name.
 
     Return whether it was written; it is not if ``epoch`` is given and outdated.
@@ -36,7 +62,7 @@ def put_view(transaction: Transaction, tenant: str, view: ViewRecord, epoch: int
     if epoch is not None and not epoch_is(transaction, tenant, view.session_id, epoch):
         return False
     transaction.writing()
-    transaction.connection.execute(_VIEW, (tenant, view.session_id, view.name, view.state))
+    transaction.connection.execute(_VIEW, (tenant, *rows.VIEWS.row(view)))
     return True
 
 
@@ -44,33 +70,42 @@ def put_records(
     transaction: Transaction,
     tenant: str,
     writes: Sequence[RecordWrite],
-    epochs: Mapping[str, int],
     *,
-    standing: Sequence[Record],
-    attempts: Sequence[Attempt],
+    epochs: Mapping[str, int] | None = None,
+    standing: Sequence[Record] = (),
+    attempts: Sequence[Attempt] = (),
 ) -> bool:
     """Apply all writes, record ``attempts`` and return True, or do nothing and return False.
 
     Nothing is done if an expectation or an epoch does not hold, or if a record of ``standing`` is
-    not stored exactly as given.
+    not stored exactly as given. All of this is checked before the first change.
     """
     check_record_writes(writes)
-    if not all(epoch_is(transaction, tenant, id_, epoch) for id_, epoch in epochs.items()):
+    execute = transaction.connection.execute
+    if not all(epoch_is(transaction, tenant, *of) for of in (epochs or {}).items()):
         return False
-    if not all(records.stands(transaction, tenant, record) for record in standing):
-        return False
-    applied = records.put(transaction, tenant, writes)
-    if applied:
-        tree_writes.put_attempts(transaction, tenant, attempts)
-    return applied
+    for one in standing:
+        held = execute(_RECORD_HELD, (tenant, one.kind, one.scope, one.key)).fetchone()
+        if held is None or tuple(held) != (one.body, one.version):
+            return False
+    for write in writes:
+        if write.expected is not None:
+            held = execute(_RECORD_HELD, (tenant, write.kind, write.scope, write.key)).fetchone()
+            if write.expected != (held[1] if held else 0):
+                return False
+    transaction.writing()
+    for write in writes:
+        place = (tenant, write.kind, write.scope, write.key)
+        if write.body is None:
+            execute(DROP_RECORD, place)
+        else:
+            execute(_PUT_RECORD, (*place, write.body))
+    trees.put_attempts(transaction, tenant, attempts)
+    return True
 
 
 def put_blocks(
-    transaction: Transaction,
-    tenant: str,
-    session_id: str,
-    blocks: Sequence[Block],
-    epoch: int,
+    transaction: Transaction, tenant: str, session_id: str, blocks: Sequence[Block], *, epoch: int
 ) -> bool:
     """Insert the blocks, or replace the blocks with the same kind and start.
 
@@ -79,12 +114,34 @@ def put_blocks(
     head = heads.find(transaction, tenant, session_id)
     if head is None or head[1].epoch != epoch:
         return False
-    block_rows.put(transaction, head[0], blocks)
+    write_blocks(transaction, head[0], blocks)
     return True
+
+
+def write_blocks(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
+    """Write the blocks of the session of that number."""
+    transaction.writing()
+    for block in blocks:
+        transaction.connection.execute(_BLOCK, (number, *rows.BLOCKS.row(block)))
+        if block.kind == TERMS:
+            segments.place(transaction.connection, number, block.start, block.stop)
 
 
 def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: str) -> None:
     """Remove all blocks of ``kind``."""
     head = heads.find(transaction, tenant, session_id)
-    if head is not None:
-        block_rows.drop(transaction, head[0], kind)
+    if head is None:
+        return
+    transaction.writing()
+    of = (head[0], kind)
+    transaction.connection.execute("DELETE FROM blocks WHERE session = ? AND kind = ?", of)
+    if kind == TERMS:
+        segments.drop(transaction.connection, head[0])
+
+
+def drop_blocks_over(connection: sqlite3.Connection, number: int, index: int) -> None:
+    """Remove the blocks of every kind that cover the message."""
+    connection.execute(
+        "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
+    )
+    segments.drop(connection, number, index)

@@ -1,32 +1,34 @@
-"""The statements that read sessions, their logs, the journal and views.
+"""The statements that read sessions, their logs, the journal, views, records and blocks.
 
-Each function sees one state of the store: the data committed before it began. Every statement is
-bound to its tenant by equality, either directly or through the session's number.
+Each function sees one state of the store: the data committed before it began.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from hiermem.errors import StoreCorruptError
-from hiermem.stores import rows, tree_rows
-from hiermem.stores.codec import check, decode, pack, shape
+from hiermem.stores import rows
+from hiermem.stores.codec import Format, decode, pack
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.failures import DAMAGED
-from hiermem.stores.sqlite.heads import SESSION
+from hiermem.stores.sqlite.heads import SESSION, SESSIONS, number, one_state
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
+    Block,
     LogEvent,
+    Record,
     RunRecord,
     SessionOrder,
     Spent,
     ViewRecord,
 )
+
+T = TypeVar("T")
 
 _ALL = (1 << INDEX_BITS) - 1
 #: Binds (tenant, session id).
@@ -34,9 +36,6 @@ _NUMBER = "(SELECT session FROM sessions WHERE tenant = ? AND id = ?)"
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-_SESSION = (
-    f"SELECT {SESSION} FROM sessions s JOIN heads h ON h.session = s.session WHERE s.tenant = ?"
-)
 _STANDING = (
     "SELECT h.last_activity, h.session FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ? AND s.id = ?"
@@ -84,7 +83,6 @@ _NEXT_TENANT = "SELECT min(name) FROM ({})".format(
         f"SELECT min(tenant) AS name FROM {table} WHERE tenant > ?" for table in _OWNED
     )
 )
-_MESSAGES = f"SELECT {rows.MESSAGE} FROM messages WHERE message >= ? AND message < ?"
 #: The condition repeats the index's word for word, and the index is named; otherwise SQLite could
 #: not use the index, and the query would be expensive.
 ECHOING = tuple(
@@ -95,48 +93,27 @@ ECHOING = tuple(
 #: Flags are stored as a JSON array without spaces. A flag is a whole entry if a comma stands before
 #: its first quote: inside a text every quote is escaped, so that a backslash would stand there.
 FLAGGED = (
-    f"SELECT {rows.MESSAGE} FROM messages INDEXED BY messages_flagged "
+    f"SELECT {rows.MESSAGES.columns} FROM messages INDEXED BY messages_flagged "
     "WHERE message >= ? AND message < ? AND flags IS NOT NULL "
     "AND instr(',' || substr(flags, 2), ?) > 0 "
     "ORDER BY message DESC LIMIT ?"
 )
-_VIEWS = "SELECT session_id, name, state FROM views WHERE tenant = ? AND session_id = ?"
-_PLACE = (
-    "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
-    "WHERE s.tenant = ? AND s.id = ?"
-)
 
 
-@contextmanager
-def one_state(connection: sqlite3.Connection) -> Generator[None]:
-    """Let several statements see the same state; inside a transaction they already do."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:
-            connection.execute("COMMIT")
+def _found(connection: sqlite3.Connection, form: Format[T], where: str, *values: Any) -> list[T]:
+    """Return the values of the rows for which the condition ``where`` holds."""
+    found = connection.execute(f"SELECT {form.columns} FROM {form.table} WHERE {where}", values)
+    return decode(found, form.read, form.table)
 
 
-def place(
-    connection: sqlite3.Connection, tenant: str, session_id: str, tree: int | None = None
-) -> tuple[int, int] | None:
-    """Return (the session's number, the tree), or None if the session does not exist.
-
-    The tree is ``tree``, or the serving tree if ``tree`` is None.
-    """
-    found = connection.execute(_PLACE, (tenant, session_id)).fetchall()
-    for number, serving in decode(found, _read_place, "sessions"):
-        return number, serving if tree is None else tree
-    return None
+def _first(found: Sequence[T]) -> T | None:
+    return found[0] if found else None
 
 
-def _read_place(row: Sequence[Any]) -> tuple[int, int]:
-    check(row, shape("ii"))
-    return row[0], row[1]
+def _having(**columns: str | None) -> tuple[str, list[str]]:
+    """Return the condition that the columns have these values, where they are given."""
+    given = {name: value for name, value in columns.items() if value is not None}
+    return " AND ".join(f"{name} = ?" for name in given), list(given.values())
 
 
 def secret(connection: sqlite3.Connection) -> bytes:
@@ -149,20 +126,22 @@ def secret(connection: sqlite3.Connection) -> bytes:
 
 def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> SessionRecord | None:
     """Return the session's record, or None if it does not exist."""
-    found = connection.execute(_SESSION + " AND s.id = ?", (tenant, session_id))
-    for _, record in decode(found, rows.read_session, "sessions"):
-        return record
-    return None
+    return _first(_records(connection, f"{SESSIONS} AND s.id = ?", tenant, session_id))
+
+
+def _records(connection: sqlite3.Connection, statement: str, *values: Any) -> list[SessionRecord]:
+    found = decode(connection.execute(statement, values), rows.SESSIONS.read, "sessions")
+    return [record for _, record in found]
 
 
 def sessions(
     connection: sqlite3.Connection,
     tenant: str,
     *,
-    after: str | None,
-    limit: int,
-    metadata: Mapping[str, str],
-    order_by: SessionOrder,
+    after: str | None = None,
+    limit: int = 100,
+    metadata: Mapping[str, str] | None = None,
+    order_by: SessionOrder = "created",
 ) -> list[SessionRecord]:
     """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     count = max(limit, 0)
@@ -171,19 +150,19 @@ def sessions(
         begin: tuple[int, int] | None = None
         if after is not None:
             begin = connection.execute(_STANDING, (tenant, after)).fetchone()
-        number = begin[1] if begin else 0
+        last = begin[1] if begin else 0
         at = begin or _FIRST
-        bounds: list[tuple[Any, ...]] = [(number,)] if created else [at, at[:1]]
+        bounds: list[tuple[Any, ...]] = [(last,)] if created else [at, at[:1]]
         numbers: tuple[str, ...] = ()
         if metadata:
-            holding = _holding(connection, tenant, metadata, number if created else 0)
+            holding = _holding(connection, tenant, metadata, last if created else 0)
             numbers = (pack(list(islice(holding, count) if created else holding)),)
         found: list[Any] = []
         statements = listing(order_by, filtered=bool(metadata))
         for statement, bound in zip(statements, bounds, strict=True):
             values = (*numbers, tenant, *bound, count - len(found))
             found += connection.execute(statement, values).fetchall()
-    return [record for _, record in decode(found, rows.read_session, "sessions")]
+    return [record for _, record in decode(found, rows.SESSIONS.read, "sessions")]
 
 
 def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
@@ -193,9 +172,10 @@ def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
 
 
 def count_sessions(
-    connection: sqlite3.Connection, tenant: str, *, metadata: Mapping[str, str]
+    connection: sqlite3.Connection, tenant: str, *, metadata: Mapping[str, str] | None = None
 ) -> int:
     """Return the number of sessions that hold all of ``metadata``."""
+    metadata = metadata or {}
     if len(metadata) > 1:
         with one_state(connection):
             return sum(1 for _ in _holding(connection, tenant, metadata, 0))
@@ -244,10 +224,11 @@ def tenants(connection: sqlite3.Connection, *, after: str | None, limit: int) ->
 
 def forks(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[SessionRecord]:
     """Return the sessions forked from this session, in the order of their creation."""
-    found = connection.execute(
-        _SESSION + " AND s.forked_from = ? ORDER BY s.session", (tenant, session_id)
-    )
-    return [record for _, record in decode(found, rows.read_session, "sessions")]
+    statement = f"{SESSIONS} AND s.forked_from = ? ORDER BY s.session"
+    return _records(connection, statement, tenant, session_id)
+
+
+# -- the log
 
 
 def messages(
@@ -257,48 +238,44 @@ def messages(
     start: int,
     stop: int,
     *,
-    thread: str | None,
+    thread: str | None = None,
 ) -> list[StoredMessage]:
     """Return the messages with ``start <= index < stop``, ordered by index.
 
     If ``thread`` is given, only its messages are returned.
     """
     with one_state(connection):
-        found_place = place(connection, tenant, session_id)
-        if found_place is None:
+        session = number(connection, tenant, session_id)
+        if session is None:
             return []
-        number = found_place[0]
-        first = number << INDEX_BITS
-        bounds = (first + min(max(start, 0), _ALL), first + min(max(stop, 0), _ALL))
-        if thread is None:
-            found = connection.execute(_MESSAGES + " ORDER BY message", bounds)
-        else:
-            found = connection.execute(
-                _MESSAGES + " AND thread = ? ORDER BY message", (*bounds, thread)
-            )
-        return decode(found, rows.read_message, "messages")
+        first = session << INDEX_BITS
+        values: list[Any] = [first + min(max(end, 0), _ALL) for end in (start, stop)]
+        where = "message >= ? AND message < ?"
+        if thread is not None:
+            where, values = f"{where} AND thread = ?", [*values, thread]
+        return _found(connection, rows.MESSAGES, f"{where} ORDER BY message", *values)
 
 
 def flagged(
-    connection: sqlite3.Connection, tenant: str, session_id: str, flag: str, limit: int
+    connection: sqlite3.Connection, tenant: str, session_id: str, flag: str, *, limit: int
 ) -> list[StoredMessage]:
     """Return up to ``limit`` messages that have ``flag``, the newest first."""
     with one_state(connection):
-        found_place = place(connection, tenant, session_id)
-        if found_place is None:
+        session = number(connection, tenant, session_id)
+        if session is None:
             return []
-        first = found_place[0] << INDEX_BITS
+        first = session << INDEX_BITS
         found = connection.execute(FLAGGED, (first, first + _ALL, "," + pack(flag), max(limit, 0)))
-        return decode(found, rows.read_message, "messages")
+        return decode(found, rows.MESSAGES.read, "messages")
 
 
 def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:
     """Return the indices of the messages that have echoes now or had them in an earlier version."""
     with one_state(connection):
-        found_place = place(connection, tenant, session_id)
-        if found_place is None:
+        session = number(connection, tenant, session_id)
+        if session is None:
             return []
-        first = found_place[0] << INDEX_BITS
+        first = session << INDEX_BITS
         found = [
             row
             for statement in ECHOING
@@ -314,75 +291,67 @@ def versions(
     """Return the versions of the message from before its edits, oldest first."""
     if not 0 <= index <= _ALL:
         return []
-    found = connection.execute(
-        f"SELECT {rows.MESSAGE} FROM versions WHERE message = {_NUMBER} << {INDEX_BITS} | ? "
-        "ORDER BY edit",
-        (tenant, session_id, index),
-    )
-    return decode(found, rows.read_message, "versions")
+    where = f"message = {_NUMBER} << {INDEX_BITS} | ? ORDER BY edit"
+    return _found(connection, rows.VERSIONS, where, tenant, session_id, index)
 
 
 def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[LogEvent]:
     """Return the log's events that are not messages, in the order of their writing."""
-    found = connection.execute(
-        f"SELECT {rows.EVENT} FROM events WHERE session = {_NUMBER} ORDER BY event",
-        (tenant, session_id),
-    )
-    return decode(found, rows.read_event, "events")
+    where = f"session = {_NUMBER} ORDER BY event"
+    return _found(connection, rows.EVENTS, where, tenant, session_id)
+
+
+def blocks(  # noqa: PLR0917 - the arguments of the protocol
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    kind: str,
+    start: int = 0,
+    stop: int | None = None,
+) -> list[Block]:
+    """Return the blocks of ``kind`` whose own ``start`` is in the range, ordered by ``start``."""
+    values = (tenant, session_id, kind, start, 1 << 62 if stop is None else stop)
+    where = f"session = {_NUMBER} AND kind = ? AND start >= ? AND start < ? ORDER BY start"
+    return _found(connection, rows.BLOCKS, where, *values)
+
+
+# -- the journal, views and records
 
 
 def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord | None:
     """Return the run with this id, or None if it does not exist."""
-    found = connection.execute(
-        f"SELECT {tree_rows.RUN} FROM runs WHERE tenant = ? AND id = ?", (tenant, run_id)
-    )
-    for record in decode(found, tree_rows.read_run, "runs"):
-        return record
-    return None
+    return _first(_found(connection, rows.RUNS, "tenant = ? AND id = ?", tenant, run_id))
 
 
 def runs(
-    connection: sqlite3.Connection, tenant: str, subject: str | None, limit: int
+    connection: sqlite3.Connection, tenant: str, *, subject: str | None = None, limit: int = 100
 ) -> list[RunRecord]:
     """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
-    where, values = "tenant = ?", [tenant]
-    if subject is not None:
-        where, values = where + " AND subject = ?", [*values, subject]
-    found = connection.execute(
-        f"SELECT {tree_rows.RUN} FROM runs WHERE {where} ORDER BY run DESC LIMIT ?",
-        (*values, max(limit, 0)),
-    )
-    return decode(found, tree_rows.read_run, "runs")
+    where, values = _having(tenant=tenant, subject=subject)
+    where = f"{where} ORDER BY run DESC LIMIT ?"
+    return _found(connection, rows.RUNS, where, *values, max(limit, 0))
 
 
 def attempts(
     connection: sqlite3.Connection,
     tenant: str,
-    run_id: str | None,
-    session_id: str | None,
-    limit: int,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    limit: int = 1000,
 ) -> list[Attempt]:
     """Return up to ``limit`` journalled attempts in the order in which they were recorded.
 
     ``run_id`` and ``session_id`` filter the attempts if they are given.
     """
-    where, values = "tenant = ?", [tenant]
-    if run_id is not None:
-        where, values = where + " AND run_id = ?", [*values, run_id]
-    if session_id is not None:
-        where, values = where + " AND session_id = ?", [*values, session_id]
-    found = connection.execute(
-        f"SELECT {tree_rows.ATTEMPT} FROM attempts WHERE {where} ORDER BY attempt LIMIT ?",
-        (*values, max(limit, 0)),
-    )
-    return decode(found, tree_rows.read_attempt, "attempts")
+    where, values = _having(tenant=tenant, run_id=run_id, session_id=session_id)
+    where = f"{where} ORDER BY attempt LIMIT ?"
+    return _found(connection, rows.ATTEMPTS, where, *values, max(limit, 0))
 
 
-def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -> Spent:
+def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = None) -> Spent:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
-    where, values = "tenant = ?", [tenant]
-    if session_id is not None:
-        where, values = where + " AND session_id = ?", [*values, session_id]
+    where, values = _having(tenant=tenant, session_id=session_id)
     found = connection.execute(
         "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
         "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
@@ -390,20 +359,15 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -
         f"FROM attempts WHERE {where}",
         values,
     )
-    return decode(found, tree_rows.read_spent, "attempts")[0]
+    return decode(found, rows.read_spent, "attempts")[0]
 
 
 def view(
     connection: sqlite3.Connection, tenant: str, session_id: str, name: str
 ) -> ViewRecord | None:
     """Return the stored view, or None if it does not exist."""
-    found = connection.execute(
-        f"{_VIEWS} AND name = ?",
-        (tenant, session_id, name),
-    )
-    for record in decode(found, rows.read_view, "views"):
-        return record
-    return None
+    where = "tenant = ? AND session_id = ? AND name = ?"
+    return _first(_found(connection, rows.VIEWS, where, tenant, session_id, name))
 
 
 def views(
@@ -417,8 +381,23 @@ def views(
     if names is not None:
         wanted = (view(connection, tenant, session_id, name) for name in sorted({*names}))
         return [one for one in wanted if one is not None]
-    found = connection.execute(
-        f"{_VIEWS} ORDER BY name",
-        (tenant, session_id),
-    )
-    return decode(found, rows.read_view, "views")
+    where = "tenant = ? AND session_id = ? ORDER BY name"
+    return _found(connection, rows.VIEWS, where, tenant, session_id)
+
+
+def records(
+    connection: sqlite3.Connection,
+    tenant: str,
+    kind: str,
+    *,
+    scope: str | None = None,
+    key: str | None = None,
+    limit: int = 10_000,
+) -> list[Record]:
+    """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
+
+    ``scope`` and ``key`` filter the records if they are given.
+    """
+    where, values = _having(tenant=tenant, kind=kind, scope=scope, key=key)
+    where = f"{where} ORDER BY scope, key LIMIT ?"
+    return _found(connection, rows.RECORDS, where, *values, max(limit, 0))

@@ -1,4 +1,4 @@
-"""The statements that remove trees, data derived from a session, whole sessions, and a tenant.
+"""The statements that remove data derived from a session, whole sessions, and a tenant.
 
 A removal leaves no row that bears the removed number or name. ``scrub`` is responsible for the
 bytes that a deleted row leaves in the file.
@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.stores import rows
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import segments
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 
-#: The tables whose rows hold a session's number.
-_BY_NUMBER: Final = (
-    "keys", "events", "nodes", "revisions", "blocks", "session_metadata", "due", "heads",
-    "sessions",
-)  # fmt: skip
-#: The tables of the journal, and the column that holds the name of the session or subject.
-_JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
-#: The tables whose rows hold a session's name, and the column that holds it.
-_BY_NAME: Final = (("views", "session_id"), *_JOURNAL, ("records", "scope"))
-
 # ruff: noqa: S608 - the statements are put together from the constants of this module alone
-
-
-def tree(connection: sqlite3.Connection, number: int, tree: int) -> None:
-    """Remove all nodes and revisions of one tree."""
-    for table in ("nodes", "revisions"):
-        connection.execute(f"DELETE FROM {table} WHERE session = ? AND tree = ?", (number, tree))
 
 
 def derived(
@@ -50,11 +35,6 @@ def derived(
             "DELETE FROM records WHERE tenant = ? AND kind = ? AND scope = ? AND key = ?",
             (tenant, kind, session_id, key),
         )
-
-
-def journal(connection: sqlite3.Connection, tenant: str, subject: str) -> None:
-    """Remove the runs of this subject and the calls that were charged to it."""
-    _named(connection, _JOURNAL, tenant, subject)
 
 
 def session(transaction: Transaction, tenant: str, session_id: str) -> None:
@@ -89,7 +69,7 @@ def unshown(connection: sqlite3.Connection, tenant: str, session_id: str) -> Non
 def shown(transaction: Transaction, tenant: str, session_id: str) -> None:
     """Remove all data of a session but what a restore is bringing; or what belongs to none."""
     if session_id == NO_SESSION:
-        for table, column in _BY_NAME:
+        for table, column in rows.BY_NAME:
             kept = f" AND kind <> '{STORE_COPY}'" if table == "records" else ""
             transaction.connection.execute(
                 f"DELETE FROM {table} WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s "
@@ -103,11 +83,11 @@ def shown(transaction: Transaction, tenant: str, session_id: str) -> None:
     ).fetchone()
     if found is not None:
         _numbered(connection, found[0])
-    _named(connection, _BY_NAME, tenant, session_id)
+    named(connection, rows.BY_NAME, tenant, session_id)
     transaction.heads.pop((tenant, session_id), None)
 
 
-def everything(transaction: Transaction, tenant: str) -> int:
+def erase_all(transaction: Transaction, tenant: str) -> int:
     """Remove all data of the tenant; return the number of sessions removed."""
     transaction.writing()
     connection = transaction.connection
@@ -121,16 +101,17 @@ def everything(transaction: Transaction, tenant: str) -> int:
         connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
     for number in numbers:
         _numbered(connection, number)
-    for table, _ in _BY_NAME:
+    for table, _ in rows.BY_NAME:
         connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
     for known in [key for key in transaction.heads if key[0] == tenant]:
         del transaction.heads[known]
     return len(numbers)
 
 
-def _named(
+def named(
     connection: sqlite3.Connection, tables: Sequence[tuple[str, str]], tenant: str, name: str
 ) -> None:
+    """Remove the rows of this name: all of them, or those of ``rows.JOURNAL``."""
     for table, column in tables:
         connection.execute(f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, name))
 
@@ -140,5 +121,5 @@ def _numbered(connection: sqlite3.Connection, number: int) -> None:
     for table in ("messages", "versions"):
         connection.execute(f"DELETE FROM {table} WHERE message >= ? AND message < ?", (first, stop))
     segments.drop(connection, number)
-    for table in _BY_NUMBER:
+    for table in rows.BY_NUMBER:
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))

@@ -1,7 +1,7 @@
 """The statements of the index over all sessions of a tenant: segments, their pages, their blocks.
 
 What is replaced stays in its segment until that is dissolved; what is erased takes the segment with
-it. The blocks themselves are in ``blocks``.
+it. The blocks themselves are written in ``puts``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from hiermem.stores import rows
 from hiermem.stores.codec import decode
 from hiermem.stores.sqlite import heads
-from hiermem.stores.sqlite.reads import one_state
+from hiermem.stores.sqlite.heads import one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import TERMS, IndexState, PlacedBlock, Segment
@@ -53,10 +53,14 @@ _COVERED: Final = (
 # Reading
 
 
-def state(
-    connection: sqlite3.Connection, tenant: str, *, pages: Sequence[int], limit: int | None
+def index_state(
+    connection: sqlite3.Connection,
+    tenant: str,
+    pages: Sequence[int] = (),
+    *,
+    limit: int | None = 100,
 ) -> IndexState:
-    """Return the segments with ``pages``, the loose blocks, and the sessions with gaps."""
+    """Return the segments with these pages, the loose blocks, and the sessions with gaps."""
     most = -1 if limit is None else max(limit, 0)
     with one_state(connection):
         dead: dict[int, list[int]] = {}
@@ -71,7 +75,7 @@ def state(
         )
         loose = decode(connection.execute(LOOSE, (tenant, most)), rows.read_placed, "blocks")
         behind = decode(
-            connection.execute(UNINDEXED, (tenant, most)), rows.read_session, "sessions"
+            connection.execute(UNINDEXED, (tenant, most)), rows.SESSIONS.read, "sessions"
         )
         gaps = tuple(
             (record, rows.gaps(connection.execute(_COVERED, (number,)).fetchall(), record.messages))
@@ -92,7 +96,7 @@ def _pages(
     return found
 
 
-def blocks(
+def segment_blocks(
     connection: sqlite3.Connection, tenant: str, places: Sequence[tuple[int, int]]
 ) -> list[PlacedBlock]:
     """Return the live blocks at these places of segments."""
@@ -107,12 +111,13 @@ def blocks(
 # Writing
 
 
-def put(
+def put_segment(
     transaction: Transaction,
     tenant: str,
     blocks: Sequence[PlacedBlock],
     pages: Mapping[int, bytes],
-    replaces: Sequence[int],
+    *,
+    replaces: Sequence[int] = (),
 ) -> bool:
     """Dissolve ``replaces`` and put a segment, or do nothing and return False."""
     connection = transaction.connection

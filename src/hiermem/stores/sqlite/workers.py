@@ -11,11 +11,11 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
@@ -23,10 +23,8 @@ from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import DueSession, Scrubbed
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
@@ -42,9 +40,14 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, now: Callable[[], datetime] = system_time
+        self,
+        connection: sqlite3.Connection,
+        now: Callable[[], datetime] = system_time,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.connection = connection
+        self._read_only = read_only
         self.now = now
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
         #: True while a decision runs: an error that the decision raises is not translated.
@@ -60,7 +63,12 @@ class Transaction:
         self._seen = None
 
     def writing(self) -> None:
-        """Mark the point to return to if this write fails; call this before the first change."""
+        """Mark the point to return to if this write fails; call this before the first change.
+
+        Raises ReadOnlyError where the store is only read: a decision may read and change nothing.
+        """
+        if self._read_only:
+            raise ReadOnlyError
         if self._grouped and not self._marked:
             self.connection.execute("SAVEPOINT one")
         self._marked = True
@@ -105,14 +113,6 @@ class Transaction:
             # If even this fails, the next BEGIN fails too and reports it to the next caller.
             with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
-
-
-class ReadTransaction(Transaction):
-    """A transaction of a store that is only read: a decision may read in it and change nothing."""
-
-    def writing(self) -> None:
-        """Refuse the first change. Raises ReadOnlyError."""
-        raise ReadOnlyError
 
 
 class Busy:
@@ -458,45 +458,3 @@ class Readers(_Worker):
             if connection is not None and connection.in_transaction:
                 with suppress(*FAILURES):
                     connection.execute("ROLLBACK")
-
-
-class Connections(Protocol):
-    """The operations of the store that the handles use."""
-
-    @property
-    def place(self) -> str:
-        """Return how the store is named to people."""
-        ...
-
-    async def read(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        """Run ``work`` on a connection for reading."""
-        ...
-
-    async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` on the writer and wait for its commit."""
-        ...
-
-    def pages(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
-        """Yield what ``work`` yields, all from one state."""
-        ...
-
-    async def time(self) -> datetime:
-        """Return the store's time."""
-        ...
-
-    async def claim(self, limit: int, lease: float, of: tuple[str, str] | None) -> list[DueSession]:
-        """Claim sessions that are due, or one."""
-        ...
-
-    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
-        ...
-
-    async def scrub(self) -> Scrubbed:
-        """Remove deleted data from the file's bytes."""
-        ...

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hiermem.core.summaries.due import due_by_change
-from hiermem.stores import rows, tree_rows
+from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
 from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.rows import INDEX_BITS
-from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import due, heads, puts, records, removal, tree_writes
+from hiermem.stores.sqlite import due, heads, puts, removal, trees
 from hiermem.stores.sqlite.answers import answer
 from hiermem.stores.sqlite.heads import insert
 from hiermem.stores.sqlite.workers import Transaction
@@ -28,42 +27,33 @@ T = TypeVar("T")
 #: The number of keys that one statement looks up; a fixed number keeps the statement prepared.
 _KEYS_AT_ONCE = 50
 
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-_NEW_SESSION = insert(
-    "sessions",
-    "tenant",
-    f"id, {rows.FIXED}",
-)
-_NUMBERED = insert("sessions", "session, tenant", f"id, {rows.FIXED}")
-_NEW_HEAD = insert(
-    "heads",
-    "tenant",
-    f"{rows.HEAD}, session",
-)
-_HEAD = (
-    "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
-    "build = ?, last_activity = ? WHERE session = ?"
-)
-_SESSION = (
-    "UPDATE sessions SET title = ?, participants = ?, config = ?, counter = ?, created_at = ?, "
-    "forked_from = ?, forked_at = ? WHERE session = ?"
-)
+
+def _sets(columns: str) -> str:
+    return ", ".join(f"{name} = ?" for name in columns.split(", "))
+
+
+_NEW_SESSION = insert("sessions", "session, tenant", f"id, {rows.FIXED.columns}")
+_NEW_HEAD = insert("heads", "tenant", f"{rows.HEADS.columns}, session")
+_HEAD = f"UPDATE heads SET {_sets(rows.HEADS.columns)} WHERE session = ?"
+_SESSION = f"UPDATE sessions SET {_sets(rows.FIXED.columns)} WHERE session = ?"
 _METADATA = insert("session_metadata", "", "session, tenant, key, value")
-MESSAGE = insert("messages", "", rows.MESSAGE)
-KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
-_ONE_KEY = "SELECT key, message_index, fingerprint FROM keys WHERE session = ? AND key = ?"
+_MESSAGE = insert("messages", "", rows.MESSAGES.columns)
+_KEY = insert("keys", "session", rows.KEYS.columns)
+_ONE_KEY = f"SELECT {rows.KEYS.columns} FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
-    "SELECT key, message_index, fingerprint FROM keys "  # noqa: S608 - question marks only
+    f"SELECT {rows.KEYS.columns} FROM keys "
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-EVENT = insert("events", "session", rows.EVENT)
+_EVENT = insert("events", "session", rows.EVENTS.columns)
 _REWRITE = (
-    f"UPDATE messages SET {', '.join(f'{name} = ?' for name in rows.MESSAGE.split(', ')[1:])} "  # noqa: S608
+    f"UPDATE messages SET {_sets(rows.MESSAGES.columns.removeprefix('message, '))} "
     "WHERE message = ?"
 )
 _KEEP_VERSION = (
-    f"INSERT INTO versions ({rows.MESSAGE}) "  # noqa: S608
-    f"SELECT {rows.MESSAGE} FROM messages WHERE message = ?"
+    f"INSERT INTO versions ({rows.MESSAGES.columns}) "
+    f"SELECT {rows.MESSAGES.columns} FROM messages WHERE message = ?"
 )
 _RESERVE = (
     "UPDATE keys SET fingerprint = NULL WHERE session = ? AND message_index = ? "
@@ -121,9 +111,10 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
         transaction.writing()
     for session_id in batch.delete:
         removal.session(transaction, tenant, session_id)
-    records.drop(transaction, tenant, batch.drop_records)
+    for place in batch.drop_records:
+        transaction.connection.execute(puts.DROP_RECORD, (tenant, *place))
     for subject in batch.drop_journals:
-        removal.journal(transaction.connection, tenant, subject)
+        removal.named(transaction.connection, rows.JOURNAL, tenant, subject)
     for run in batch.runs:
         puts.put_run(transaction, tenant, run)
     return batch.result
@@ -135,15 +126,16 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     if after is None:
         return
     head = heads.find(transaction, tenant, session_id)
-    number, before = head or (0, None)
-    check_changes(session_id, before, after, changes)
-    source = _source(transaction, tenant, before, after, changes.copy)
+    number, before = head or (None, None)
+    copy = changes.copy
+    source = heads.find(transaction, tenant, copy.source) if copy else None
+    check_changes(session_id, before, after, changes, source and source[1])
     transaction.writing()
     connection = transaction.connection
     number = write_record(connection, tenant, number, before, after)
     tree = after.tree if changes.tree is None else changes.tree
-    if changes.copy is not None and source is not None:
-        _copy(connection, after, (number, tree), changes.copy, source)
+    if copy is not None and source is not None:
+        _copy(connection, after, (number, tree), copy, (source[0], source[1].tree))
     _write_log(connection, number, after, changes)
     if (
         changes.drop
@@ -152,29 +144,11 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         or changes.parents
         or changes.drop_tree is not None
     ):
-        tree_writes.write_structure(connection, tenant, session_id, (number, tree), changes)
+        trees.write_structure(connection, tenant, session_id, (number, tree), changes)
     if changes.drop_views or changes.drop_records:
         removal.derived(connection, tenant, session_id, changes)
     due.note(transaction, number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
-
-
-def _source(
-    transaction: Transaction,
-    tenant: str,
-    before: SessionRecord | None,
-    after: SessionRecord,
-    copy: Copy | None,
-) -> tuple[int, int] | None:
-    """Return the number and the serving tree of the source session of ``copy``, or None."""
-    if copy is None:
-        return None
-    if before is not None:
-        raise refuse(after.id, "a copy is for a session that exists already")
-    source = heads.find(transaction, tenant, copy.source)
-    if source is None or not 0 <= copy.stop <= source[1].messages:
-        raise refuse(after.id, f"a copy is of what {copy.source!r} does not have")
-    return source[0], source[1].tree
 
 
 def _copy(
@@ -190,24 +164,23 @@ def _copy(
     """
     number, tree = source
     first = number << INDEX_BITS
-    own = rows.MESSAGE.removeprefix("message, ")
+    own = rows.MESSAGES.columns.removeprefix("message, ")
     for table in ("messages", "versions"):
         order = "message" if table == "messages" else "edit"
         connection.execute(
-            f"INSERT INTO {table} ({rows.MESSAGE}) SELECT message + ?, {own} FROM {table} "  # noqa: S608
+            f"INSERT INTO {table} ({rows.MESSAGES.columns}) SELECT message + ?, {own} FROM {table} "
             f"WHERE message >= ? AND message < ? ORDER BY {order}",
             ((at[0] << INDEX_BITS) - first, first, first + copy.stop),
         )
     connection.execute(
-        "INSERT INTO keys (session, key, message_index, fingerprint) "
-        "SELECT ?, key, message_index, fingerprint FROM keys "
+        f"INSERT INTO keys (session, {rows.KEYS.columns}) SELECT ?, {rows.KEYS.columns} FROM keys "
         "WHERE session = ? AND message_index < ?",
         (at[0], number, copy.stop),
     )
     wanted = dict.fromkeys(copy.revisions)
     cursor = connection.executemany(
-        f"INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "  # noqa: S608
-        f"SELECT tenant, ?, ?, {tree_rows.REVISION} FROM revisions "
+        f"INSERT INTO revisions (tenant, session, tree, {rows.REVISIONS.columns}) "
+        f"SELECT tenant, ?, ?, {rows.REVISIONS.columns} FROM revisions "
         "WHERE session = ? AND tree = ? AND node_id = ? AND number = ?",
         [(*at, number, tree, *one) for one in wanted],
     )
@@ -218,38 +191,30 @@ def _copy(
 def write_record(
     connection: sqlite3.Connection,
     tenant: str,
-    number: int,
+    number: int | None,
     before: SessionRecord | None,
     after: SessionRecord,
 ) -> int:
-    """Write the session's record and return its number.
+    """Write the session's record and return its number; a new one gets ``number``, or any.
 
     The fields that an append does not change are written only if they differ.
     """
-    head = rows.head_row(after)
-    if before is None or not rows.same_fixed(before, after):
-        fixed = rows.fixed_row(after)
-        if before is None:
-            cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
-            number = cursor.lastrowid or 0
-            connection.execute(_NEW_HEAD, (tenant, *head, number))
-            _write_metadata(connection, tenant, number, after)
-            return number
-        connection.execute(_SESSION, (*fixed, number))
+    head = rows.HEADS.row(after)
+    if before is None:
+        fixed = rows.FIXED.row(after)
+        cursor = connection.execute(_NEW_SESSION, (number, tenant, after.id, *fixed))
+        number = number or cursor.lastrowid or 0
+        connection.execute(_NEW_HEAD, (tenant, *head, number))
+        _write_metadata(connection, tenant, number, after)
+        return number
+    assert number is not None
+    if not rows.same_fixed(before, after):
+        connection.execute(_SESSION, (*rows.FIXED.row(after), number))
         if before.metadata != after.metadata:
             connection.execute("DELETE FROM session_metadata WHERE session = ?", (number,))
             _write_metadata(connection, tenant, number, after)
     connection.execute(_HEAD, (*head, number))
     return number
-
-
-def write_new(
-    connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
-) -> None:
-    """Write the record of a session that has its number already."""
-    connection.execute(_NUMBERED, (number, tenant, record.id, *rows.fixed_row(record)))
-    connection.execute(_NEW_HEAD, (tenant, *rows.head_row(record), number))
-    _write_metadata(connection, tenant, number, record)
 
 
 def _write_metadata(
@@ -265,24 +230,26 @@ def _write_log(
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
-        connection.execute(MESSAGE, rows.message_row(number, messages[0]))
+        connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
     elif messages:
-        connection.executemany(MESSAGE, [rows.message_row(number, m) for m in messages])
+        connection.executemany(_MESSAGE, [rows.message_row(number, m) for m in messages])
     for key, entry in changes.keys:
-        connection.execute(KEY, (number, key, entry.index, entry.fingerprint))
+        connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
         _rewrite(connection, number, after, rewrite)
     for event in changes.events:
-        connection.execute(EVENT, (number, *rows.event_row(event)))
+        connection.execute(_EVENT, (number, *rows.EVENTS.row(event)))
 
 
 def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str) -> None:
     place = number << INDEX_BITS | index
     found = decode(
-        connection.execute(f"SELECT {rows.MESSAGE} FROM messages WHERE message = ?", (place,)),  # noqa: S608
-        rows.read_message,
+        connection.execute(
+            f"SELECT {rows.MESSAGES.columns} FROM messages WHERE message = ?", (place,)
+        ),
+        rows.MESSAGES.read,
         "messages",
     )
     if index < 0 or not found:
@@ -307,4 +274,4 @@ def _rewrite(
         connection.execute("DELETE FROM versions WHERE message = ?", (place,))
         connection.execute(_RESERVE, (number, index, place))
     connection.execute(_REWRITE, (*columns, place))
-    block_rows.drop_holding(connection, number, index)
+    puts.drop_blocks_over(connection, number, index)

@@ -1,0 +1,336 @@
+"""The statements of trees: nodes, revisions, and the work that is left to do.
+
+A statement that reads a session's nodes or revisions is bound to one tree. The conditions of an
+index are repeated word for word, because otherwise SQLite would not use the index. Nodes are
+written by decision, texts by compare-and-swap; as in ``writes``, each function that writes runs
+inside a transaction that it neither begins nor ends.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from hiermem.core.summaries.due import due_by_nodes
+from hiermem.stores import rows
+from hiermem.stores.codec import decode
+from hiermem.stores.contract import check_write, refuse
+from hiermem.stores.sqlite import due, heads
+from hiermem.stores.sqlite.heads import TreeOf, insert, one_state, place, replacing
+from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types import Node, Revision
+from hiermem.types.transaction import Attempt, Changes, NodeTally, NodeWrite
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
+
+_NODES: Final = f"SELECT {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ?"
+_NODE: Final = _NODES + " AND id = ?"
+_OF_LEVEL: Final = (
+    _NODES + " AND level = ? AND sealed = 1 AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
+)
+UNFINISHED: Final = (
+    f"SELECT {rows.NODES.columns} FROM nodes WHERE tenant = ? AND session = ? AND tree = ? "
+    f"AND level = ? AND ordinal > ? AND {rows.DUE} ORDER BY ordinal LIMIT ?"
+)
+COVERING: Final = (
+    f"SELECT start, {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
+    "AND stop > ? AND sealed = 1 AND level = 1 ORDER BY stop, start"
+)
+NEXT_WAITING: Final = (
+    f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {rows.DUE}"
+)
+_WAITS: Final = (
+    "SELECT s.id, EXISTS (SELECT 1 FROM nodes WHERE tenant = ? AND session = h.session "
+    f"AND tree = h.tree AND {rows.DUE}) FROM heads h JOIN sessions s ON s.session = h.session "
+    "WHERE h.session = ?"
+)
+_REVISION: Final = (
+    f"SELECT {rows.REVISIONS.columns} FROM revisions "
+    "WHERE session = ? AND tree = ? AND node_id = ? AND number = ?"
+)
+_SERVING: Final = (
+    "revisions r ON r.session = n.session AND r.tree = n.tree AND r.node_id = n.id "
+    "AND r.number = n.revision"
+)
+_MADE: Final = ", ".join(
+    f"coalesce(sum(r.{name}), 0)"
+    for name in ("tokens", "tokens_in", "tokens_out", "calls", "reused", "duration_ms")
+)
+_TALLY: Final = (
+    "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded), sum(n.dirty), "
+    "sum(n.stale), sum(n.input_tokens), sum(iif(r.number IS NULL, 0, n.input_tokens)), "
+    f"{_MADE}, coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since) "
+    f"FROM nodes n LEFT JOIN {_SERVING} "
+    "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
+    "GROUP BY n.level, n.status ORDER BY n.level, n.status"
+)
+
+
+_PUT_NODE: Final = replacing(
+    insert("nodes", "tenant, session, tree", rows.NODES.columns),
+    "session, tree, id",
+    rows.NODES.columns,
+)
+_PUT_REVISION: Final = insert("revisions", "tenant, session, tree", rows.REVISIONS.columns)
+_PUT_ATTEMPT: Final = replacing(
+    insert("attempts", "tenant", rows.ATTEMPTS.columns), "tenant, id", rows.ATTEMPTS.columns
+)
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def _of(connection: sqlite3.Connection, of: TreeOf, statement: str, *values: Any) -> list[Any]:
+    """Run a statement that binds (session, tree) before ``values`` and return its rows.
+
+    The result is empty if the session is unknown.
+    """
+    with one_state(connection):
+        at = place(connection, of)
+        return [] if at is None else connection.execute(statement, (*at, *values)).fetchall()
+
+
+def _nodes(connection: sqlite3.Connection, of: TreeOf, statement: str, *values: Any) -> list[Node]:
+    return decode(_of(connection, of, statement, *values), rows.NODES.read, "nodes")
+
+
+def nodes(connection: sqlite3.Connection, of: TreeOf, ids: Sequence[str]) -> list[Node]:
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
+    with one_state(connection):
+        at = place(connection, of)
+        if at is None:
+            return []
+        found = [row for id_ in ids for row in connection.execute(_NODE, (*at, id_)).fetchall()]
+    return decode(found, rows.NODES.read, "nodes")
+
+
+def level(
+    connection: sqlite3.Connection, of: TreeOf, level: int, start: int, stop: int | None = None
+) -> list[Node]:
+    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, ordered by ordinal."""
+    return _nodes(connection, of, _OF_LEVEL, level, start, 1 << 62 if stop is None else stop)
+
+
+def levels(connection: sqlite3.Connection, of: TreeOf) -> dict[int, int]:
+    """Return the number of sealed nodes for each level that has any."""
+    counted = (
+        "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? AND sealed = 1 "
+        "GROUP BY level ORDER BY level"
+    )
+    return dict(_of(connection, of, counted))
+
+
+def covering(connection: sqlite3.Connection, of: TreeOf, thread: str, index: int) -> list[Node]:
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    return spanning(connection, of, thread, index, index)
+
+
+def spanning(
+    connection: sqlite3.Connection, of: TreeOf, thread: str, index: int, last: int
+) -> list[Node]:
+    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``.
+
+    The windows of a thread follow one another, so the search ends at the first window that begins
+    after the last message.
+    """
+    found: list[Any] = []
+    with one_state(connection):
+        at = place(connection, of)
+        if at is None:
+            return []
+        with closing(connection.execute(COVERING, (*at, thread, index))) as cursor:
+            for start, *row in cursor:
+                if start > last:
+                    break
+                found.append(row)
+    return sorted(decode(found, rows.NODES.read, "nodes"), key=lambda node: node.ordinal)
+
+
+def provisional(connection: sqlite3.Connection, of: TreeOf) -> list[Node]:
+    """Return the nodes that are not sealed, ordered by level, then id."""
+    return _nodes(connection, of, _NODES + " AND sealed = 0 ORDER BY level, id")
+
+
+def unfinished(
+    connection: sqlite3.Connection, of: TreeOf, level: int, after: int, limit: int
+) -> list[Node]:
+    """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
+
+    Only nodes with an ordinal above ``after`` are returned.
+    """
+    with one_state(connection):
+        at = place(connection, of)
+        if at is None:
+            return []
+        values = (of[0], *at, level, after, max(limit, 0))
+        found = connection.execute(UNFINISHED, values).fetchall()
+    return decode(found, rows.NODES.read, "nodes")
+
+
+def outdated(  # noqa: PLR0917 - the arguments of the protocol
+    connection: sqlite3.Connection,
+    of: TreeOf,
+    level: int,
+    strategies: Sequence[str],
+    after: int,
+    limit: int,
+) -> list[Node]:
+    """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
+
+    Only nodes with an ordinal above ``after`` are returned, ordered by ordinal.
+    """
+    other = (
+        f"SELECT {rows.prefixed('n', rows.NODES.columns)} FROM nodes n JOIN {_SERVING} "
+        "WHERE n.session = ? AND n.tree = ? AND n.level = ? AND n.sealed = 1 AND n.ordinal > ? "
+        f"AND r.strategy NOT IN ({', '.join('?' * len(strategies))}) ORDER BY n.ordinal LIMIT ?"
+    )
+    return _nodes(connection, of, other, level, after, *strategies, max(limit, 0))
+
+
+def backlog(
+    connection: sqlite3.Connection, tenant: str, *, after: str | None = None, limit: int = 100
+) -> list[str]:
+    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
+
+    The search goes from one session with work left directly to the next, in the index of
+    unfinished nodes.
+    """
+    waiting: list[str] = []
+    with one_state(connection):
+        number = (heads.number(connection, tenant, after) if after is not None else None) or 0
+        while len(waiting) < limit:
+            (number,) = connection.execute(NEXT_WAITING, (tenant, number)).fetchone()
+            if number is None:
+                break
+            for id_, waits in connection.execute(_WAITS, (tenant, number)).fetchall():
+                if waits:  # perhaps only the tree that is being built has work left
+                    waiting.append(id_)
+    return waiting
+
+
+def tally(connection: sqlite3.Connection, of: TreeOf) -> list[NodeTally]:
+    """Return the totals of the sealed nodes for each level and status, in that order."""
+    return decode(_of(connection, of, _TALLY), rows.TALLY.read, "nodes")
+
+
+def revisions(
+    connection: sqlite3.Connection, of: TreeOf, wanted: Sequence[tuple[str, int]]
+) -> list[Revision]:
+    """Return the revisions with these (node id, number) that exist, in the order of ``wanted``."""
+    with one_state(connection):
+        at = place(connection, of)
+        if at is None:
+            return []
+        found = [
+            row for one in wanted for row in connection.execute(_REVISION, (*at, *one)).fetchall()
+        ]
+    return decode(found, rows.REVISIONS.read, "revisions")
+
+
+def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Revision | None:
+    """Return the tenant's newest revision with this input hash, or None.
+
+    Degraded revisions are left out.
+    """
+    found = connection.execute(
+        f"SELECT {rows.REVISIONS.columns} FROM revisions WHERE tenant = ? AND input_hash = ? "
+        "AND degraded = 0 AND EXISTS (SELECT 1 FROM heads h WHERE h.session = revisions.session) "
+        "ORDER BY written DESC LIMIT 1",  # not those that a restore is bringing
+        (tenant, input_hash),
+    )
+    return next(iter(decode(found, rows.REVISIONS.read, "revisions")), None)
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def write_structure(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    at: tuple[int, int],
+    changes: Changes[Any],
+) -> None:
+    """Write dropped, forgotten and new nodes and the parents of older nodes, in this order.
+
+    ``at`` is (the session's number, the tree of the nodes).
+    """
+    if changes.drop_tree is not None:
+        for table in ("nodes", "revisions"):
+            gone = f"DELETE FROM {table} WHERE session = ? AND tree = ?"
+            connection.execute(gone, (at[0], changes.drop_tree))
+    for id_ in changes.drop:
+        connection.execute(
+            "DELETE FROM nodes WHERE session = ? AND tree = ? AND id = ?", (*at, id_)
+        )
+    for id_ in (*changes.drop, *changes.forget):
+        connection.execute(
+            "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
+        )
+    for node in changes.nodes:
+        connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(node)))
+    for child, parent in changes.parents:
+        cursor = connection.execute(
+            "UPDATE nodes SET parent = ?, version = version + 1 "
+            "WHERE session = ? AND tree = ? AND id = ?",
+            (parent, *at, child),
+        )
+        if not cursor.rowcount:
+            raise refuse(session_id, f"a parent is for node {child!r}, which does not exist")
+
+
+def write_nodes(
+    transaction: Transaction,
+    of: TreeOf,
+    writes: Sequence[NodeWrite],
+    *,
+    attempts: Sequence[Attempt] = (),
+    attempts_if_applied: Sequence[Attempt] = (),
+) -> list[bool]:
+    """Apply each write whose expectations hold, and record ``attempts`` in any case.
+
+    Return for each write whether it was applied.
+    """
+    for write in writes:
+        check_write(write)
+    connection = transaction.connection
+    tenant, session_id, tree = of
+    head = heads.find(transaction, tenant, session_id)
+    transaction.writing()
+    applied = [False] * len(writes)
+    if head is not None:
+        at = (head[0], head[1].tree if tree is None else tree)
+        applied = [_write_node(connection, tenant, at, write) for write in writes]
+        if at[1] == head[1].tree and any(applied):
+            due.note(transaction, at[0], due_by_nodes(write.node for write in writes))
+    recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
+    put_attempts(transaction, tenant, recorded)
+    return applied
+
+
+def put_attempts(transaction: Transaction, tenant: str, attempts: Sequence[Attempt]) -> None:
+    """Insert attempts, or replace those of the same ids."""
+    for attempt in attempts:
+        transaction.connection.execute(_PUT_ATTEMPT, (tenant, *rows.ATTEMPTS.row(attempt)))
+
+
+def _write_node(
+    connection: sqlite3.Connection, tenant: str, at: tuple[int, int], write: NodeWrite
+) -> bool:
+    """Write one node by compare-and-swap; return whether it was written."""
+    standing = "SELECT version, revision FROM nodes WHERE session = ? AND tree = ? AND id = ?"
+    now = connection.execute(standing, (*at, write.node.id)).fetchone()
+    if now is None or now[0] != write.expected:
+        return False
+    for id_, revision in write.inputs:
+        serving = connection.execute(standing, (*at, id_)).fetchone()
+        if serving is None or serving[1] != revision:
+            return False
+    connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(write.node)))
+    if write.revision is not None:
+        connection.execute(_PUT_REVISION, (tenant, *at, *rows.REVISIONS.row(write.revision)))
+    return True
