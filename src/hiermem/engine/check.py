@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
-from hiermem.core.log.repack_state import Build
+from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
@@ -36,17 +36,13 @@ from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import beside, replay_of
 from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import (
     Batch,
     Changes,
     Deciding,
     KeyEntry,
     LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedSession,
-    NeedViews,
     Snapshot,
     ViewRecord,
 )
@@ -134,7 +130,12 @@ async def _check_several(
 
 
 def _read_at_once(records: Sequence[SessionRecord]) -> Deciding[dict[str, _Reads]]:
-    needs = NeedSession(), NeedMessages(0, _SMALL + 1), NeedEvents(), NeedViews()
+    needs = (
+        transaction.NeedSession(),
+        transaction.NeedMessages(0, _SMALL + 1),
+        transaction.NeedEvents(),
+        transaction.NeedViews(),
+    )
     answers: Sequence[Any] = yield tuple((one.id, need) for one in records for need in needs)
     reads: dict[str, _Reads] = {}
     for place in range(0, len(answers), len(needs)):
@@ -429,7 +430,7 @@ class _SessionCheck:
         session_id, key = self._record.id, await self._handle.key()
 
         def ask() -> Deciding[Sequence[ViewRecord]]:
-            views = yield session_id, NeedViews()
+            views = yield session_id, transaction.NeedViews()
             return Batch(views)
 
         views = self._reads.views if self._reads else await self._store.transact(ask)

@@ -14,25 +14,14 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
-from hiermem.core.log.locate import Location
 from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
+from hiermem.core.log.trees import TreeState, changes_of, tree_states
 from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
-from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Deciding,
-    LogEvent,
-    NeedMessages,
-    NeedSession,
-    NeedViews,
-    Rewrite,
-    ViewRecord,
-)
+from hiermem.types import SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Batch, Deciding, Rewrite, ViewRecord
 
 #: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]
@@ -49,9 +38,9 @@ def edit(
     """
     found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
     found = yield (
-        (session_id, NeedSession()),
-        (session_id, NeedMessages(index, index + 1)),
-        (session_id, NeedViews()),
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedMessages(index, index + 1)),
+        (session_id, transaction.NeedViews()),
     )
     record, at_index, views = known(session_id, found[0]), found[1], found[2]
     if record.closed:
@@ -63,22 +52,24 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    reached: list[TreeState] = []
-    for tree_state in tree_states(record):
-        if index < tree_state.stop:
-            location = yield from inside(session_id, tree_state.locate(before))
-            points = _weighed(tree_state, location, before, after, weigher)
-            if tree_state.build is None:
-                after = replace(after, slices=points)
-            reached.append(tree_state)
     propagated: list[tuple[TreeState, Propagated]] = []
-    for tree_state in reached:
+    for tree_state in tree_states(record):
+        if index >= tree_state.stop:
+            continue
+        location = yield from inside(session_id, tree_state.locate(before))
+        config = tree_state.config
+        points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
+        weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
+        tree_state.add(location, SizeChange(index, before.thread, *weights), points)
+        if tree_state.build is None:
+            after = replace(after, slices=points)
         result = yield from inside(session_id, tree_state.propagate(on_edit, now))
         propagated.append((tree_state, result))
     _, changes = changes_of(
         record,
         propagated,
-        LogEvent("edit", record.messages, now, logged_changes(reached).to_json()),
+        "edit",
+        now,
         rewrites=(Rewrite(after, "edit"),),
         drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
     )
@@ -87,29 +78,9 @@ def edit(
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
-def _weighed(
-    tree_state: TreeState,
-    location: Location,
-    before: StoredMessage,
-    after: StoredMessage,
-    weigher: Weigher,
-) -> tuple[int, ...]:
-    """Note the message's new weight in one tree; return the offsets of its slices there."""
-    config = tree_state.config
-    points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
-    shift = SizeChange(
-        before.index,
-        before.thread,
-        weigher.weigh(before, location.points),
-        weigher.weigh(after, points),
-    )
-    tree_state.add(location, shift, points)
-    return points
-
-
 def known_session(session_id: str) -> Asking[SessionRecord]:
     """Read a session's record. Raises NotFoundError if the session does not exist."""
-    record: SessionRecord | None = yield session_id, NeedSession()
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
     return known(session_id, record)
 
 

@@ -24,13 +24,14 @@ from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.lineage import Family
 from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher, marks_of
-from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
+from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
+from hiermem.core.log.trees import TreeState, changes_of, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.instructions import without_flags
-from hiermem.types import Message, Node, SessionRecord, StoredMessage
+from hiermem.core.tree.turns import marks_of
+from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import (
     Asking,
     Batch,
@@ -38,13 +39,6 @@ from hiermem.types.transaction import (
     Deciding,
     LogEvent,
     Need,
-    NeedEchoes,
-    NeedEvents,
-    NeedLevel,
-    NeedMessages,
-    NeedProvisional,
-    NeedRecords,
-    NeedViews,
     Record,
     Rewrite,
     RunRecord,
@@ -105,7 +99,7 @@ def erase(
     wanted = tuple(sorted(set(indices)))
     for index in wanted:
         check_index(record, index)
-    family = yield from Family.around(record, wanted)
+    family = yield from Family.of(record, wanted, upwards=True)
     work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
         if one == session_id or forks == "all":
@@ -140,7 +134,7 @@ def erase_session(
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
-    family = yield from Family.below(record, own)
+    family = yield from Family.of(record, own, upwards=False)
     work = _Withdrawal("erase", now, weigher)
     for one, shared in family.reach.items():
         if one != session_id and forks == "all":
@@ -231,17 +225,15 @@ class _Withdrawal:
             return
         trees = tree_states(record)
         data = yield from _session_data(record, trees)
-        reached: list[TreeState] = []
+        propagated: list[tuple[TreeState, Propagated]] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
             for first in range(0, len(mine), _TOGETHER):
                 yield from self._withdraw_messages(
                     record, tree_state, mine[first : first + _TOGETHER]
                 )
-            if mine:
-                reached.append(tree_state)
-        propagated: list[tuple[TreeState, Propagated]] = []
-        for tree_state in reached:
+            if not mine:
+                continue
             result = yield from inside(record.id, tree_state.propagate("forget", self.now))
             # It is not on record when a provisional node was made, or from what.
             loose = (node.id for node in data.provisional[tree_state.tree])
@@ -255,11 +247,11 @@ class _Withdrawal:
         self.links += noted.values()
         if self.kind == "erase":
             derived += [(SOURCE, key) for key in noted]
-        event = LogEvent(self.kind, record.messages, self.now, logged_changes(reached).to_json())
         after, changes = changes_of(
             record,
             propagated,
-            event,
+            self.kind,
+            self.now,
             rewrites=[self._rewrite(stored) for stored in live],
             drop_views=[view.name for view in data.views],
             drop_records=derived,
@@ -292,7 +284,7 @@ class _Withdrawal:
                     stop = min(count, first + _PAGE)
                     page: list[Node] = yield (
                         record.id,
-                        NeedLevel(level, first, stop, tree_state.tree),
+                        transaction.NeedLevel(level, first, stop, tree_state.tree),
                     )
                     self._count("summaries", sum(node.revision > 0 for node in page))
         self._count("views", len(data.views))
@@ -306,9 +298,13 @@ class _Withdrawal:
         """
         found: list[str] = []
         looked_at = [one for one, indices in reach.items() if indices]
-        echoing: Sequence[Sequence[int]] = yield tuple((one, NeedEchoes()) for one in looked_at)
+        echoing: Sequence[Sequence[int]] = yield tuple(
+            (one, transaction.NeedEchoes()) for one in looked_at
+        )
         echoes = {one: each for one, each in zip(looked_at, echoing, strict=True) if each}
-        events: Sequence[Sequence[LogEvent]] = yield tuple((one, NeedEvents()) for one in echoes)
+        events: Sequence[Sequence[LogEvent]] = yield tuple(
+            (one, transaction.NeedEvents()) for one in echoes
+        )
         for (one, indices), log in zip(echoes.items(), events, strict=True):
             first, edited, gone = min(reach[one]), edits_of(log), self.done.get(one, ())
             found += [
@@ -366,9 +362,13 @@ class _SessionData:
 
 def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Asking[_SessionData]:
     """Read what is stored of a session beside its messages, and the provisional nodes of trees."""
-    needs: list[Need] = [NeedEvents(), NeedViews(), NeedRecords(SOURCE)]
-    needs += [NeedRecords(kind) for kind in DERIVED]
-    needs += [NeedProvisional(each.tree) for each in trees]
+    needs: list[Need] = [
+        transaction.NeedEvents(),
+        transaction.NeedViews(),
+        transaction.NeedRecords(SOURCE),
+    ]
+    needs += [transaction.NeedRecords(kind) for kind in DERIVED]
+    needs += [transaction.NeedProvisional(each.tree) for each in trees]
     events, views, sources, *found = yield tuple((record.id, need) for need in needs)
     derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
     return _SessionData(
@@ -383,7 +383,7 @@ def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Ask
 def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[StoredMessage]]:
     """Read the messages at these indices, which exist."""
     found: Sequence[Sequence[StoredMessage]] = yield tuple(
-        (record.id, NeedMessages(index, index + 1)) for index in indices
+        (record.id, transaction.NeedMessages(index, index + 1)) for index in indices
     )
     return [stored for (stored,) in found]
 

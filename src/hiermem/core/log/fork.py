@@ -22,20 +22,8 @@ from hiermem.core.log.replay import Replay, prefix
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import SessionExistsError
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Changes,
-    Copy,
-    Deciding,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedNodes,
-    NeedSession,
-    Rewrite,
-)
+from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Batch, Changes, Copy, Deciding, LogEvent, Rewrite
 
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
@@ -154,21 +142,24 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
     Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
     source, record = prepared.source, prepared.record
-    other, found = yield (record.id, NeedSession()), (source.id, NeedSession())
+    other, found = yield (
+        (record.id, transaction.NeedSession()),
+        (source.id, transaction.NeedSession()),
+    )
     if other is not None:
         raise SessionExistsError(record.id)
     now = known(source.id, found)
     if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
         return Batch(result=False)
     if now.version != source.version:
-        events: Sequence[LogEvent] = yield source.id, NeedEvents()
+        events: Sequence[LogEvent] = yield source.id, transaction.NeedEvents()
         log = prefix(events, record.messages)
         if log != prepared.events[: len(log)] or len(prepared.events) - len(log) > 1:
             return Batch(result=False)
     theirs: dict[str, Node] = {}
     for start in range(0, len(prepared.nodes), _PAGE):
         ids = tuple(node.id for node in prepared.nodes[start : start + _PAGE])
-        page: Sequence[Node] = yield source.id, NeedNodes(ids)
+        page: Sequence[Node] = yield source.id, transaction.NeedNodes(ids)
         theirs.update((node.id, node) for node in page)
     mine, revisions = _with_texts(prepared.nodes, theirs)
     rewrites = yield from _still_waiting(source.id, prepared.waiting)
@@ -189,7 +180,7 @@ def _still_waiting(source_id: str, waiting: Iterable[int]) -> Asking[tuple[Rewri
     The source may have given up on them since; an append that does so leaves no event in its log.
     """
     rewrites: list[Rewrite] = []
-    asked = tuple((source_id, NeedMessages(index, index + 1)) for index in waiting)
+    asked = tuple((source_id, transaction.NeedMessages(index, index + 1)) for index in waiting)
     answers: Sequence[Sequence[StoredMessage]] = yield asked
     for found in answers:
         for stored in found:

@@ -20,25 +20,14 @@ from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack
-from hiermem.core.log.remeasure import arrival
-from hiermem.core.log.repack_state import Build
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival
 from hiermem.errors import NotFoundError, SessionClosedError
-from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedSession,
-    Rewrite,
-)
+from hiermem.types import SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite
 
 #: Messages folded at once.
 PAGE: Final = 2048
@@ -97,7 +86,7 @@ class Backlog:
                 return replace(
                     Arrival.of(stored), size=weight.size(self.config.unit), tokens=weight.tokens
                 )
-        arrived, points = arrival(stored, self.config, weigher)
+        arrived, points = repack.arrival(stored, self.config, weigher)
         if points:
             whole, parts = weigher.weigh(stored), weigher.weigh(stored, points)
             self.cuts.append(SizeChange(stored.index, stored.thread, whole, parts))
@@ -121,13 +110,13 @@ def reconfigure(
     changed and None returned; without ``wait`` the messages are read and folded here instead.
     ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
     """
-    record: SessionRecord | None = yield session_id, NeedSession()
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
-    build = Build.from_json(record.build)
+    build = repack.Build.from_json(record.build)
     overtaken = build if build is not None and config_from(build.config) != after else None
     session = replace(record, version=record.version + 1)
     if overtaken is not None:
@@ -139,7 +128,7 @@ def reconfigure(
     )
     if before == after:
         # The event says that the session has a configuration of its own.
-        events: Sequence[LogEvent] = yield session_id, NeedEvents()
+        events: Sequence[LogEvent] = yield session_id, transaction.NeedEvents()
         chosen = any(event.kind == "reconfigure" for event in events)
         if chosen and overtaken is None:
             return Batch(result=False)
@@ -150,7 +139,7 @@ def reconfigure(
             return Batch(None)
         backlog = Backlog.of(record, after, weigher)
         while stretch := backlog.left():
-            messages: Sequence[StoredMessage] = yield session_id, NeedMessages(*stretch)
+            messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(*stretch)
             backlog.feed(messages)
     if backlog.cuts:
         detail["cuts"] = [cut.row() for cut in backlog.cuts]

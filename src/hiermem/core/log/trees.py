@@ -10,19 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Literal
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import (
-    Location,
-    later_windows,
-    locate,
-    may_be_generating,
-    shown_to,
-    windows_overlapping,
-)
+from hiermem.core.log import locate as places
+from hiermem.core.log.locate import Location
 from hiermem.core.log.propagate import Mark, MessageChange, Propagated, propagate
-from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import BuildChanges, LoggedChanges, SizeChange, overlaps_of
+from hiermem.core.log.repack import Build
+from hiermem.core.log.size_changes import BuildChanges, LoggedChanges, SizeChange, configs_of
 from hiermem.core.needs import Reading
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
@@ -46,12 +41,7 @@ class TreeState:
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
     overlapping_open: set[str] = field(default_factory=set[str])
 
-    def locate(
-        self,
-        stored: StoredMessage,
-        *,
-        ever: bool = False,
-    ) -> Reading[Location]:
+    def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
         """Find where a message is, and note the windows that were shown some of it.
 
         What a finished text was shown is on record with it; with ``ever``, the node's earlier texts
@@ -59,15 +49,18 @@ class TreeState:
         log allows: its generation began under one of them, and any later change would have stopped
         it.
         """
-        location = yield from locate(stored.thread, stored.index, self.state, self.tree)
-        later = yield from later_windows(location, self.tree)
-        overlapping = yield from shown_to(later, location.index, self.tree, ever=ever)
+        location = yield from places.locate(stored.thread, stored.index, self.state, self.tree)
+        later = yield from places.later_windows(location, self.tree)
+        overlapping = yield from places.shown_to(later, location.index, self.tree, ever=ever)
         overlap = self.config.overlap
-        making = {node.id for node in later if may_be_generating(node)}
+        making = {node.id for node in later if places.may_be_generating(node)}
         if making:
             events: Sequence[LogEvent] = yield NeedEvents()
-            overlap = max(overlap, *(each for event in events for each in overlaps_of(event)), 0)
-        near, opened = yield from windows_overlapping(location, overlap, self.state, self.tree)
+            named = [config for event in events for config in configs_of(event)]
+            overlap = max(overlap, *(config.overlap for config in named), 0)
+        near, opened = yield from places.windows_overlapping(
+            location, overlap, self.state, self.tree
+        )
         overlapping += [node for node in near if node.id in making]
         self.overlapping.update((node.id, node) for node in overlapping)
         if opened:
@@ -111,29 +104,29 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
     return found
 
 
-def logged_changes(propagated: Sequence[TreeState]) -> LoggedChanges:
-    """Return what the log's event records of the changes that reached the trees."""
-    serving, *others = propagated
-    build_changes: BuildChanges | None = None
-    for tree_state in others:
-        shifts = tuple(change.shift for change in tree_state.message_changes)
-        if tree_state.build is not None and shifts:
-            build_changes = BuildChanges(
-                tree_state.tree, tree_state.build.at, tree_state.build.events, shifts
-            )
-    return LoggedChanges(tuple(change.shift for change in serving.message_changes), build_changes)
-
-
 def changes_of(
     record: SessionRecord,
     propagated: Sequence[tuple[TreeState, Propagated]],
-    event: LogEvent,
+    kind: Literal["edit", "erase", "quarantine"],
+    now: datetime,
     *,
     rewrites: Sequence[Rewrite],
     drop_views: Sequence[str] = (),
     drop_records: Sequence[tuple[str, str]] = (),
 ) -> tuple[SessionRecord, list[Changes[None]]]:
-    """Return the record after a change of messages, and the writes: one entry for each tree."""
+    """Return the record after a change of messages, and the writes: one entry for each tree.
+
+    The log gets one event of ``kind`` for all of them.
+    """
+    logged = LoggedChanges(())
+    for tree_state, _ in propagated:
+        shifts = tuple(change.shift for change in tree_state.message_changes)
+        if (build := tree_state.build) is None:
+            logged = replace(logged, shifts=shifts)
+        elif shifts:
+            inside = BuildChanges(tree_state.tree, build.at, build.events, shifts)
+            logged = replace(logged, build=inside)
+    event = LogEvent(kind, record.messages, now, logged.to_json())
     made: list[Changes[None]] = []
     for tree_state, result in propagated:
         state = result.state.to_json()
