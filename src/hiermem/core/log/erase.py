@@ -14,6 +14,7 @@ window or group has no lasting text, so every provisional node is dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -118,8 +119,8 @@ def erase(
     )
     if not work.changes:
         return Batch(receipt)
-    run = _run(run_id, session_id, now, kind, work)
-    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=(run,))
+    runs = (work.run(receipt, run_id),)
+    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=runs)
 
 
 def erase_session(
@@ -142,14 +143,13 @@ def erase_session(
     for child in family.without(record):
         # The record may have been changed above; the new parent is set on the changed one.
         latest = work.records.get(child.id, family.records[child.id])
-        work.put(
-            replace(
-                latest,
-                forked_from=child.forked_from,
-                forked_at=child.forked_at,
-                version=latest.version + 1,
-            )
+        after = replace(
+            latest,
+            forked_from=child.forked_from,
+            forked_at=child.forked_at,
+            version=latest.version + 1,
         )
+        work.changes.append((child.id, Changes(None, session=after)))
     kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
@@ -166,8 +166,8 @@ def erase_session(
         kept_in=kept,
         run_id=run_id,
     )
-    run = _run(run_id, session_id, now, "erase_session", work)
-    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
+    runs = (work.run(receipt, run_id),)
+    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
 def erase_copied(session_id: str) -> Deciding[Receipt]:
@@ -177,16 +177,6 @@ def erase_copied(session_id: str) -> Deciding[Receipt]:
     """
     yield from ()
     return Batch(Receipt("erase_session", session_id), delete=(session_id,))
-
-
-def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
-    """Return the journal's record of an erasure: which messages of which sessions, and counts."""
-    detail: dict[str, Any] = {
-        "kind": kind,
-        "sessions": {one: list(done) for one, done in work.done.items()},
-        "removed": dict(work.removed),
-    }
-    return RunRecord(run_id, "erasure", session_id, now, now, "ok", detail)
 
 
 @dataclass(slots=True)
@@ -201,18 +191,23 @@ class _Withdrawal:
     )
     records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
     done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    removed: dict[str, int] = field(default_factory=dict[str, int])
+    removed: Counter[str] = field(default_factory=Counter[str])
     remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     links: list[SourceLink] = field(default_factory=list[SourceLink])
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""
-        return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
+        return Receipt(self.kind, None, removed=dict(+self.removed), to_remake=dict(self.remake))
 
-    def put(self, record: SessionRecord) -> None:
-        """Add a write of one session's record."""
-        self.records[record.id] = record
-        self.changes.append((record.id, Changes(None, session=record)))
+    def run(self, receipt: Receipt, run_id: str) -> RunRecord:
+        """Return the journal's record: which messages of which sessions, and counts."""
+        detail: dict[str, Any] = {
+            "kind": receipt.kind,
+            "sessions": {one: list(done) for one, done in self.done.items()},
+            "removed": dict(+self.removed),
+        }
+        subject = str(receipt.session_id)
+        return RunRecord(run_id, "erasure", subject, self.now, self.now, "ok", detail)
 
     def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
@@ -263,32 +258,31 @@ class _Withdrawal:
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         if propagated[0][1].forget:
             self.remake[record.id] = propagated[0][1].forget
-        versions = sum(data.edits.get(index, 0) for index in done)
-        self._count("messages", len(done))
-        self._count("versions", versions if self.kind == "erase" else 0)
-        self._count("summaries", sum(len(result.gone) for _, result in propagated))
-        self._count("views", len(data.views))
-        self._count("records", len(derived))
+        versions = sum(data.edits[index] for index in done)
+        self.removed.update(
+            messages=len(done),
+            versions=versions if self.kind == "erase" else 0,
+            summaries=sum(len(result.gone) for _, result in propagated),
+            views=len(data.views),
+            records=len(derived),
+        )
 
     def count_all(self, record: SessionRecord) -> Asking[None]:
         """Count everything that is stored of a session that is erased as a whole."""
-        self._count("sessions", 1)
-        self._count("messages", record.messages)
+        self.removed.update(sessions=1, messages=record.messages)
         data = yield from _session_data(record)
-        for stored in (yield from _messages_at(record, tuple(data.edits))):
-            self._count("versions", data.edits[stored.index] if stored.state != "erased" else 0)
+        edited = yield from _messages_at(record, tuple(data.edits))
+        kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
+        self.removed["versions"] += sum(kept)
         for tree_state in tree_states(record):
             for level in range(1, len(tree_state.state.ordinals) + 1):
                 count = tree_state.state.next_ordinal(level)
                 for first in range(0, count, _PAGE):
                     stop = min(count, first + _PAGE)
-                    page: list[Node] = yield (
-                        record.id,
-                        transaction.NeedLevel(level, first, stop, tree_state.tree),
-                    )
-                    self._count("summaries", sum(node.revision > 0 for node in page))
-        self._count("views", len(data.views))
-        self._count("records", len(data.records) + len(data.sources))
+                    need = transaction.NeedLevel(level, first, stop, tree_state.tree)
+                    page: list[Node] = yield record.id, need
+                    self.removed["summaries"] += sum(node.revision > 0 for node in page)
+        self.removed.update(views=len(data.views), records=len(data.records) + len(data.sources))
         self.links += links_in(data.sources, None).values()
 
     def echoes(self, reach: Mapping[str, Collection[int]]) -> Asking[tuple[str, ...]]:
@@ -298,14 +292,11 @@ class _Withdrawal:
         """
         found: list[str] = []
         looked_at = [one for one, indices in reach.items() if indices]
-        echoing: Sequence[Sequence[int]] = yield tuple(
-            (one, transaction.NeedEchoes()) for one in looked_at
-        )
-        echoes = {one: each for one, each in zip(looked_at, echoing, strict=True) if each}
-        events: Sequence[Sequence[LogEvent]] = yield tuple(
-            (one, transaction.NeedEvents()) for one in echoes
-        )
-        for (one, indices), log in zip(echoes.items(), events, strict=True):
+        echoing = yield tuple((one, transaction.NeedEchoes()) for one in looked_at)
+        echoes: dict[str, Sequence[int]] = dict(zip(looked_at, echoing, strict=True))
+        echoes = {one: indices for one, indices in echoes.items() if indices}
+        logs = yield tuple((one, transaction.NeedEvents()) for one in echoes)
+        for (one, indices), log in zip(echoes.items(), logs, strict=True):
             first, edited, gone = min(reach[one]), edits_of(log), self.done.get(one, ())
             found += [
                 f"{one}:message:{index}"
@@ -340,10 +331,6 @@ class _Withdrawal:
             return Rewrite(tombstone(stored), "erase")
         return Rewrite(replace(stored, state="quarantined"), "mark")
 
-    def _count(self, what: str, number: int) -> None:
-        if number:
-            self.removed[what] = self.removed.get(what, 0) + number
-
 
 @dataclass(frozen=True, slots=True)
 class _SessionData:
@@ -353,7 +340,7 @@ class _SessionData:
     kinds; ``provisional`` are the provisional nodes of each tree that was asked about.
     """
 
-    edits: dict[int, int]
+    edits: Counter[int]
     views: Sequence[ViewRecord]
     sources: Sequence[Record]
     records: Sequence[Record]
@@ -362,12 +349,8 @@ class _SessionData:
 
 def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Asking[_SessionData]:
     """Read what is stored of a session beside its messages, and the provisional nodes of trees."""
-    needs: list[Need] = [
-        transaction.NeedEvents(),
-        transaction.NeedViews(),
-        transaction.NeedRecords(SOURCE),
-    ]
-    needs += [transaction.NeedRecords(kind) for kind in DERIVED]
+    needs: list[Need] = [transaction.NeedEvents(), transaction.NeedViews()]
+    needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
     needs += [transaction.NeedProvisional(each.tree) for each in trees]
     events, views, sources, *found = yield tuple((record.id, need) for need in needs)
     derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
@@ -395,11 +378,7 @@ def _made_from(record: Record, indices: Collection[int]) -> bool:
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
-def edits_of(events: Iterable[LogEvent]) -> dict[int, int]:
+def edits_of(events: Iterable[LogEvent]) -> Counter[int]:
     """Return how often each message was edited, by index."""
-    edits: dict[int, int] = {}
-    for event in events:
-        if event.kind == "edit":
-            for shift in LoggedChanges.from_json(event.detail).shifts:
-                edits[shift.index] = edits.get(shift.index, 0) + 1
-    return edits
+    logged = (LoggedChanges.from_json(each.detail) for each in events if each.kind == "edit")
+    return Counter(shift.index for changes in logged for shift in changes.shifts)

@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack
+from hiermem.core.log.edit import known_session
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival
-from hiermem.errors import NotFoundError, SessionClosedError
+from hiermem.errors import SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite
 
@@ -110,9 +111,7 @@ def reconfigure(
     changed and None returned; without ``wait`` the messages are read and folded here instead.
     ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
     """
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
+    record = yield from known_session(session_id)
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
