@@ -2,7 +2,7 @@
 
 The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
 pairs below say which; others bring a pair of their own. Only the retries of one model call are not
-decided here: they follow the provider's wish, and are spread at random (``engine.calls.retry``).
+decided here: they follow the provider's wish, and are spread at random (``engine.calls.ask``).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
+from hiermem.engine.calls.ask import retrying
 from hiermem.engine.calls.rate_limit import Permit, RateLimiter, sleep_unless
-from hiermem.engine.calls.retry import retrying
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.errors import (
     HiermemError,
