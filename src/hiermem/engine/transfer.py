@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from hiermem import errors
 from hiermem.core import transfer
 from hiermem.core.check import Finding
 from hiermem.core.log import copies
@@ -25,14 +26,6 @@ from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.check import check
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of, every_tenant
-from hiermem.errors import (
-    NotFoundError,
-    SessionChangedError,
-    SessionDiffersError,
-    SessionExistsError,
-    StoreError,
-    UsageError,
-)
 from hiermem.protocols import Store, TenantStore
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import StoredRow
@@ -57,7 +50,7 @@ async def copy(
     Raises what ``AsyncMemory.copy_to`` does.
     """
     if source is target or _same_place(source, place_of(source), place_of(target)):
-        raise UsageError("the target is the store itself; name another place")
+        raise errors.UsageError("the target is the store itself; name another place")
     run = _Run(source, target, CopyReport(shown(target)), on_progress)
     names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
     async for name in names:
@@ -92,7 +85,7 @@ def shown(store: Store) -> str:
     return place_of(store) or f"a {type(store).__name__}"
 
 
-class _TakenError(UsageError):
+class _TakenError(errors.UsageError):
     """Something that belongs to no session has a name that is taken at the target."""
 
 
@@ -123,7 +116,7 @@ class _Run:
         # Of a store over several databases, the tenant's is the one that a receipt names.
         source, target = place_of(of.source), place_of(of.target)
         if _same_place(self._source, source, target):
-            raise UsageError(f"the target is the store itself for tenant {name!r}")
+            raise errors.UsageError(f"the target is the store itself for tenant {name!r}")
         if session is None and not await of.holds_anything():
             return
         self.checked.add(name)
@@ -133,7 +126,7 @@ class _Run:
         there = StoreCopy(target or self.report.place, now)
         here = StoreCopy(source or shown(self._source), now)
         if session is not None and await of.source.session(session) is None:
-            raise NotFoundError(f"session {session!r} does not exist in the source")
+            raise errors.NotFoundError(f"session {session!r} does not exist in the source")
         await of.source.put_records([copies.record(there)])
         if session is None:
             await of.everything()
@@ -204,7 +197,7 @@ class _Tenant:
             return
         for run in await self.target.runs(subject=session_id, limit=_ALL):
             if transfer.is_erasure(run) and await self.source.run(run.id) is None:
-                raise SessionDiffersError(session_id, erased=True)
+                raise errors.SessionDiffersError(session_id, erased=True)
 
     async def _remove_erased(self) -> None:
         """Remove from the target what was erased in the source since an earlier copy."""
@@ -215,7 +208,7 @@ class _Tenant:
                 continue
             arrived = await self.target.restores(record.id)
             if not arrived or arrived[0].digest != await _digest(self.target, record.id):
-                raise SessionDiffersError(record.id)
+                raise errors.SessionDiffersError(record.id)
             await self._delete(record.id)
             self._run.count(removed=1)
 
@@ -235,16 +228,16 @@ class _Tenant:
                 sent = await retry_store(
                     partial(self._send, session_id, step[1]), sleep=asyncio.sleep
                 )
-            except (SessionChangedError, SessionExistsError, _TakenError):
+            except (errors.SessionChangedError, errors.SessionExistsError, _TakenError):
                 # Other rows came in an earlier call, or these did, and only the answer was lost.
                 if tried == _TRIES:
                     raise
                 continue
-            except NotFoundError:  # it was erased in the source just now
+            except errors.NotFoundError:  # it was erased in the source just now
                 return
             self._rewritten = self._rewritten or step[0] == "replace"
             if await _digest(self.target, session_id) != sent.digest:
-                raise StoreError(
+                raise errors.StoreError(
                     f"session {session_id!r}: what arrived is not what was sent; copy it again"
                 )
             if not session_id or await self._state(session_id) == sent.state:
@@ -299,7 +292,7 @@ class _Tenant:
                 await self.target.restore(rows, replaces=replaces)
         except BaseException as error:
             self._run.count(messages=before - self._run.report.messages)
-            if type(error) is UsageError and not session_id:
+            if type(error) is errors.UsageError and not session_id:
                 raise _TakenError(str(error)) from error
             raise
         return _Sent(digest.text, state)

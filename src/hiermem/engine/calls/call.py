@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NoReturn
 
-from hiermem import tracing
+from hiermem import errors, tracing
 from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.usage import plausible_usage, reported_model
@@ -22,15 +22,6 @@ from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import Permit, calibration_for
 from hiermem.engine.calls.run import CallState, N, Run, UnexpectedModelError
 from hiermem.engine.calls.token_count import tokens_of
-from hiermem.errors import (
-    CircuitOpenError,
-    HiermemError,
-    InvalidTextError,
-    ModelError,
-    ModelTimeoutError,
-    PermanentModelError,
-    TransientModelError,
-)
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
@@ -158,7 +149,7 @@ async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | Non
         permit = await run.rate_limiter.acquire(
             tokens, subject=subject, stopped=run.budget.stop_reason
         )
-    except CircuitOpenError as error:
+    except errors.CircuitOpenError as error:
         if error.reason == "hanging":
             _log.warning("run %s: %s", run.run_id, error)
         run.budget.stop_for_circuit(error)
@@ -177,7 +168,7 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
-            raise ModelTimeoutError("the request took too long", charged=False)
+            raise errors.ModelTimeoutError("the request took too long", charged=False)
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
@@ -229,7 +220,7 @@ class _SentCall(Generic[N]):
             if request.schema is None:
                 calibration.record_usage(counted=counted, reported=usage.input_tokens)
 
-    def failure(self, error: Exception, request: LLMRequest) -> ModelError:
+    def failure(self, error: Exception, request: LLMRequest) -> errors.ModelError:
         """Note a call that raised, and return the error as one of our own types.
 
         Where the call may be charged for, the whole answer may have been written before it failed;
@@ -239,19 +230,19 @@ class _SentCall(Generic[N]):
         the model's own code that is shown which can hold neither, once in a run.
         """
         reason = name = type(error).__name__
-        if isinstance(error, ModelError):
-            model_error: ModelError = error
+        if isinstance(error, errors.ModelError):
+            model_error: errors.ModelError = error
         elif isinstance(error, TimeoutError):
-            model_error = ModelTimeoutError(
+            model_error = errors.ModelTimeoutError(
                 f"the call ended in {name}; raise call_timeout, or lower concurrency"
             )
         elif isinstance(error, ConnectionError):
-            model_error = TransientModelError(f"the call ended in {name}")
-        elif isinstance(error, HiermemError):
-            model_error = PermanentModelError(f"the call ended in {name}", charged=False)
+            model_error = errors.TransientModelError(f"the call ended in {name}")
+        elif isinstance(error, errors.HiermemError):
+            model_error = errors.PermanentModelError(f"the call ended in {name}", charged=False)
         else:
             model_error = UnexpectedModelError(f"the call ended in {name}")
-        if not isinstance(error, (ModelError, TimeoutError, ConnectionError)):
+        if not isinstance(error, (errors.ModelError, TimeoutError, ConnectionError)):
             model_error.detail = self._report_fault(error, request)
             reason = model_error.detail
         elif model_error.detail:
@@ -259,7 +250,7 @@ class _SentCall(Generic[N]):
         spent_in, spent_out = self.attempt.tokens_in, self.attempt.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
-        late = isinstance(model_error, ModelTimeoutError) and model_error.charged is None
+        late = isinstance(model_error, errors.ModelTimeoutError) and model_error.charged is None
         self._end(
             replace(
                 self.attempt,
@@ -271,8 +262,8 @@ class _SentCall(Generic[N]):
             )
         )
         if self.permit is not None:
-            if isinstance(model_error, TransientModelError):
-                late = isinstance(model_error, ModelTimeoutError)
+            if isinstance(model_error, errors.TransientModelError):
+                late = isinstance(model_error, errors.ModelTimeoutError)
                 self.permit.fail(model_error.retry_after, late=late)
             self.permit.end()
         # The original error may hold the prompt, or a key.
@@ -355,7 +346,7 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
         raise _unexpected(f"the model answered {type(response).__name__}, not an LLMResponse")
     try:
         check(response.text, what="the answer", cap=MAX_CONTENT)
-    except InvalidTextError:
+    except errors.InvalidTextError:
         raise _unexpected("the model answered a text that cannot be stored") from None
     units: object = response.units
     if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):

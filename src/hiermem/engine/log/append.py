@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
+from hiermem import errors
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.core.text import fence, measure
@@ -27,13 +28,6 @@ from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
-from hiermem.errors import (
-    InvalidMessageError,
-    MessageConflictError,
-    NotFoundError,
-    SessionChangedError,
-    SessionClosedError,
-)
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
@@ -142,7 +136,7 @@ def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
         if isinstance(item, (Message, Mapping)) or callable(getattr(item, "model_dump", None)):
             yield item
         elif inside or isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
-            raise InvalidMessageError(
+            raise errors.InvalidMessageError(
                 f"append takes Message values and messages as dicts, not {type(item).__name__}; "
                 'use Message.user(...) or {"role": "user", "content": ...}'
             )
@@ -306,12 +300,12 @@ class _Append:
         seen = self.about.seen.state
         state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
         if self.at is not None and self.at != state.next_index:
-            raise SessionChangedError(record.id)
+            raise errors.SessionChangedError(record.id)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
         if not fresh:
             return Changes(indices)
         if record.closed:
-            raise SessionClosedError(record.id)
+            raise errors.SessionClosedError(record.id)
         first = state.next_index
         messages = [item.stored(first + offset) for offset, item in enumerate(fresh)]
         arrivals = [item.arrival(kept) for item, kept in zip(fresh, messages, strict=True)]
@@ -348,7 +342,7 @@ class _Append:
                 seen = snapshot.keys.get(key) or claimed.get(key)
             if seen is not None and key is not None:
                 if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
-                    raise MessageConflictError(self.about.id, key=key, index=seen.index)
+                    raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
                 indices.append(seen.index)
                 continue
             index = next_index + len(fresh)
@@ -407,7 +401,7 @@ async def flush(handle: Handle, session_id: str) -> None:
 async def tick(handle: Handle, session_id: str, now: datetime) -> None:
     """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
     if now.utcoffset() is None:
-        raise InvalidMessageError("tick(now) needs a timezone-aware datetime")
+        raise errors.InvalidMessageError("tick(now) needs a timezone-aware datetime")
     await _event(handle, session_id, "tick", now.isoformat())
 
 
@@ -458,9 +452,9 @@ async def _event(
     def change(snapshot: Snapshot) -> Changes[None]:
         record = snapshot.session
         if record is None:
-            raise NotFoundError(f"session {session_id!r} was erased meanwhile")
+            raise errors.NotFoundError(f"session {session_id!r} was erased meanwhile")
         if closed is None and record.closed:
-            raise SessionClosedError(session_id)
+            raise errors.SessionClosedError(session_id)
         if record.closed == closed:
             return Changes(None)
         state = state_from(record.state)
