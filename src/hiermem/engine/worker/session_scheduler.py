@@ -21,17 +21,9 @@ from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import tick_if_idle
+from hiermem.engine.worker import probe
 from hiermem.engine.worker.due import LEASE, DueList
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
-from hiermem.engine.worker.probe import (
-    backlog,
-    closes_by_time,
-    has_outdated,
-    has_provisional,
-    is_of_session,
-    lacks_vectors,
-    probe,
-)
 from hiermem.errors import StoreError
 from hiermem.types import SessionRecord
 
@@ -101,7 +93,7 @@ class SessionScheduler:
         number, seen = self.begun, set[SessionKey]()
         for tenant in self._handles:
             handle = self._handles[tenant]
-            async for session_id in backlog(handle.store):
+            async for session_id in probe.backlog(handle.store):
                 key = tenant, session_id
                 seen.add(key)
                 if key in self._pool.updates or key in self.queue:
@@ -141,7 +133,7 @@ class SessionScheduler:
             try:
                 await self._consider_due(handle, key)
             except Exception as error:
-                if isinstance(error, StoreError) and not is_of_session(error):
+                if isinstance(error, StoreError) and not probe.is_of_session(error):
                     raise
                 failed = error
                 self.trouble(key)
@@ -159,12 +151,12 @@ class SessionScheduler:
         # What is due is due by the store's clock.
         await handle.compare_clocks(lease=handle.update_policy.lease)
         await tick_if_idle(handle, session_id)
-        found = await probe(handle.store, session_id, now=handle.store_now())
-        if found.level is not None:
-            self.queue.put(key, found.level, contested=found.leased)
+        level, leased = await probe.probe(handle.store, session_id, now=handle.store_now())
+        if level is not None:
+            self.queue.put(key, level, contested=leased)
         elif (record := await handle.store.session(session_id)) is None:
             return
-        elif has_provisional(record):
+        elif probe.has_provisional(record):
             self.queue.put(key, _GROWTH)
         else:
             await self._look_for_vectors(handle, record)
@@ -203,38 +195,33 @@ class SessionScheduler:
             key = handle.store.tenant, record.id
             if key in self._pool.updates or key in self.queue:
                 continue
-            if self._is_idle(handle, record) and await tick_if_idle(handle, record.id):
+            closes: bool | None = False
+            if self._ticked.get(key) != record.version:
+                closes = probe.closes_by_time(handle, record)
+                if closes is None:
+                    self._ticked[key] = record.version
+            if closes and await tick_if_idle(handle, record.id):
                 await self._consider(handle, record.id)
                 self._on_found()
                 continue
             if key in self.backoff:
                 continue
-            if has_provisional(record) and self._grown.get(key) != record.version:
+            if probe.has_provisional(record) and self._grown.get(key) != record.version:
                 self.queue.put(key, _GROWTH)
             elif self._followed.get(key) != _shape(record):
-                if await has_outdated(self._pool, handle, record):
+                if await probe.has_outdated(self._pool, handle, record):
                     self.queue.put(key, _GROWTH)
                     self._on_found()
                     continue
                 self._followed[key] = _shape(record)
             await self._look_for_vectors(handle, record)
 
-    def _is_idle(self, handle: Handle, record: SessionRecord) -> bool:
-        """Return whether a session may have been idle for long enough to close a window."""
-        key = handle.store.tenant, record.id
-        if self._ticked.get(key) == record.version:
-            return False
-        found = closes_by_time(handle, record)
-        if found is None:
-            self._ticked[key] = record.version
-        return bool(found)
-
     async def _look_for_vectors(self, handle: Handle, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
         key = handle.store.tenant, record.id
         if self._embedded.holds(key, self._clock()) or key in self.queue:
             return
-        if await lacks_vectors(handle, record):
+        if await probe.lacks_vectors(handle, record):
             self._bare.add(key)
             self.queue.put(key, _VECTORS)
             self._on_found()
@@ -257,18 +244,18 @@ class SessionScheduler:
         """Queue a session that has something to make; otherwise let it back off."""
         key = handle.store.tenant, session_id
         nodes = self._node_backoffs.get(key, NodeBackoff())
-        found = await probe(
+        level, leased = await probe.probe(
             handle.store,
             session_id,
             now=handle.store_now(),
             skip=lambda node: nodes.is_backed_off(node, self._clock()),
         )
-        if found.level is not None:
-            self.queue.put(key, found.level, contested=found.leased)
+        if level is not None:
+            self.queue.put(key, level, contested=leased)
             return
         record = await handle.store.session(session_id)
         version = record.version if record else None
-        self.backoff.put(key, self._clock(), version=version, leased=found.leased)
+        self.backoff.put(key, self._clock(), version=version, leased=leased)
 
     # -- a turn
 

@@ -259,7 +259,7 @@ class AsyncWorker:
             self._wake.clear()
             if self._state == "running" and self._halted() is None:
                 if self._clock() >= self._next_look:
-                    await self._look_or_wait()
+                    await self._look()
                 self._fill()
             try:
                 pause = max(_LOOK, min(self._poll, self._next_look - self._clock()))
@@ -268,7 +268,7 @@ class AsyncWorker:
             except TimeoutError:
                 continue
 
-    async def _look_or_wait(self) -> None:
+    async def _look(self) -> None:
         """Look for work; where that fails, look again later."""
         begun = self._clock()
         try:
@@ -276,11 +276,11 @@ class AsyncWorker:
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
             self._record_error(error)
-            self._next_look = self._clock() + back_off(self._failures, (self._poll, IDLE[1]))
-            return
-        self._failures = 0
-        now = self._clock()
-        self._next_look = now + max(self._poll, (now - begun) / _LOOKING)
+            pause = back_off(self._failures, (self._poll, IDLE[1]))
+        else:
+            self._failures = 0
+            pause = max(self._poll, (self._clock() - begun) / _LOOKING)
+        self._next_look = self._clock() + pause
 
     def _fill(self) -> None:
         """Give the free places to the first in line; ask a session to yield where that is due."""
@@ -302,33 +302,29 @@ class AsyncWorker:
 
     async def _run(self, session_update: SessionUpdate) -> None:
         """Run one session's turn, and decide its next one."""
-        done: UpdateReport | None = None
+        report: UpdateReport | None = None
         try:
             if self._scheduler.is_bare(session_update.key):
                 await self._pool.embed(session_update)
-                return
-            done = report = await self._pool.work(session_update)
+            else:
+                report = await self._pool.work(session_update)
         except NotFoundError:
             self._scheduler.forget(session_update.key)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._record_error(error)
             self._scheduler.trouble(session_update.key)
-        else:
-            self._record_report(report)
-            self._scheduler.settle(session_update, report)
         finally:
+            if report is not None:
+                self._record_report(report)
+                self._scheduler.settle(session_update, report)
             self._scheduler.settle_vectors(session_update)
-            await self._release(session_update, done)
+            try:
+                await self._scheduler.release(session_update, report)
+            except Exception as error:  # noqa: BLE001 - a claim that is not given back expires
+                self._record_error(error)
             self._turns += 1
             self._news = self._scheduler.begun
             self._wake.set()
-
-    async def _release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
-        """Give a claim back; where that fails, it expires."""
-        try:
-            await self._scheduler.release(session_update, report)
-        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            self._record_error(error)
 
     def _record_report(self, report: UpdateReport) -> None:
         """Count what a turn did; halt all sessions where a cap of all of them ended it."""
