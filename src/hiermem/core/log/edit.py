@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
-from hiermem.core.log.propagate import Propagated
+from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, changes_of, tree_states
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage, transaction
@@ -63,7 +63,7 @@ def edit(
         tree_state.add(location, SizeChange(index, before.thread, *weights), points)
         if tree_state.build is None:
             after = replace(after, slices=points)
-        result = yield from inside(session_id, tree_state.propagate(on_edit, now))
+        result = yield from inside(session_id, propagate(tree_state, on_edit, now))
         propagated.append((tree_state, result))
     _, changes = changes_of(
         record,

@@ -23,10 +23,10 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.lineage import Family
-from hiermem.core.log.propagate import Propagated
+from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, changes_of, tree_states
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.core.summaries.retries import RETRY, covers
@@ -229,7 +229,7 @@ class _Withdrawal:
                 )
             if not mine:
                 continue
-            result = yield from inside(record.id, tree_state.propagate("forget", self.now))
+            result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
             # It is not on record when a provisional node was made, or from what.
             loose = (node.id for node in data.provisional[tree_state.tree])
             drop = dict.fromkeys((*result.drop, *loose))

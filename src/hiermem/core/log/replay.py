@@ -23,9 +23,10 @@ from typing import Any, TypeAlias, TypeVar
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import size_changes
 from hiermem.core.log.locate import locate
-from hiermem.core.log.propagate import MessageChange, propagate
+from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
+from hiermem.core.log.trees import TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -280,28 +281,21 @@ class Replay(Refold):
 
     def _change(self, event: LogEvent, shifts: tuple[SizeChange, ...]) -> None:
         """Change the weights of messages from here on, as the transaction did at the time."""
-        changes: list[MessageChange] = []
+        tree_state = TreeState(0, self.config, self.state, self.state.next_index)
         for shift in shifts:
-            place = self._drive(locate(shift.thread, shift.index, self.state, None))
+            place = self._drive(locate(shift.thread, shift.index, self.state, tree_state.tree))
             if place.slices != len(shift.before):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            changes.append(MessageChange(place, shift, place.points))
+            tree_state.add(place, shift, place.points)
             if self._reconfigurations:
                 arrived = self._heard[shift.index][0]
                 if event.kind == "erase":
                     arrived = replace(arrived, calls=(), result_of=None)
                 self._heard[shift.index] = (arrived, shift.after)
-        result = self._drive(
-            propagate(
-                self.state,
-                self.config,
-                changes,
-                mark="flag" if event.kind == "edit" else "forget",
-                now=event.when,
-            )
-        )
+        mark: Mark = "flag" if event.kind == "edit" else "forget"
+        result = self._drive(propagate(tree_state, mark, event.when))
         self.state = result.state
         self.nodes.update((node.id, node) for node in result.nodes)
         for id_ in result.drop:

@@ -1,28 +1,34 @@
-"""The trees of a session that a change of its messages reaches, and what it does to each.
+"""The trees of a session that a change of its messages reaches.
 
 One tree serves; at times another is being built, which holds the messages before some index. A
-change of a message changes both in one transaction, each by its own configuration, slices and fold.
-The log gets one event for both.
+change of a message changes both in one transaction, each by its own configuration, slices and fold
+(``propagate``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Literal
+from dataclasses import dataclass, field
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import locate as places
 from hiermem.core.log.locate import Location
-from hiermem.core.log.propagate import Mark, MessageChange, Propagated, propagate
 from hiermem.core.log.repack import Build
-from hiermem.core.log.size_changes import BuildChanges, LoggedChanges, SizeChange, configs_of
+from hiermem.core.log.size_changes import SizeChange, configs_of
 from hiermem.core.needs import Reading
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, LogEvent, NeedEvents, Rewrite
+from hiermem.types.transaction import LogEvent, NeedEvents
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChange:
+    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
+
+    location: Location
+    shift: SizeChange
+    points: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -71,27 +77,6 @@ class TreeState:
         """Note the change of the message at ``location``."""
         self.message_changes.append(MessageChange(location, shift, tuple(points)))
 
-    def propagate(self, mark: Mark, now: datetime) -> Reading[Propagated]:
-        """Propagate all noted changes through the tree.
-
-        The texts of a tree under construction are generated anyway, so nothing in it is only
-        flagged.
-        """
-        if self.build is not None and mark == "flag":
-            mark = "rebuild"
-        return (
-            yield from propagate(
-                self.state,
-                self.config,
-                self.message_changes,
-                overlapping=tuple(self.overlapping.values()),
-                overlapping_open=tuple(sorted(self.overlapping_open)),
-                mark=mark,
-                now=now,
-                tree=self.tree,
-            )
-        )
-
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
     """Return the tree that serves, then the one that is being built, if there is one."""
@@ -102,54 +87,3 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
         state = SessionState.from_json(build.state)
         found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
     return found
-
-
-def changes_of(
-    record: SessionRecord,
-    propagated: Sequence[tuple[TreeState, Propagated]],
-    kind: Literal["edit", "erase", "quarantine"],
-    now: datetime,
-    *,
-    rewrites: Sequence[Rewrite],
-    drop_views: Sequence[str] = (),
-    drop_records: Sequence[tuple[str, str]] = (),
-) -> tuple[SessionRecord, list[Changes[None]]]:
-    """Return the record after a change of messages, and the writes: one entry for each tree.
-
-    The log gets one event of ``kind`` for all of them.
-    """
-    logged = LoggedChanges(())
-    for tree_state, _ in propagated:
-        shifts = tuple(change.shift for change in tree_state.message_changes)
-        if (build := tree_state.build) is None:
-            logged = replace(logged, shifts=shifts)
-        elif shifts:
-            inside = BuildChanges(tree_state.tree, build.at, build.events, shifts)
-            logged = replace(logged, build=inside)
-    event = LogEvent(kind, record.messages, now, logged.to_json())
-    made: list[Changes[None]] = []
-    for tree_state, result in propagated:
-        state = result.state.to_json()
-        if tree_state.build is None:
-            record = replace(record, state=state, epoch=record.epoch + 1)
-        else:
-            record = replace(record, build=replace(tree_state.build, state=state).to_json())
-        record = replace(record, version=record.version + 1)
-        changes: Changes[None] = Changes(
-            None,
-            session=record,
-            drop=result.drop,
-            forget=result.forget,
-            nodes=result.nodes,
-            tree=tree_state.tree,
-        )
-        if tree_state.build is None:
-            changes = replace(
-                changes,
-                rewrites=tuple(rewrites),
-                events=(event,),
-                drop_views=tuple(drop_views),
-                drop_records=tuple(drop_records),
-            )
-        made.append(changes)
-    return record, made
