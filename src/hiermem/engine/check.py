@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
@@ -38,9 +38,7 @@ from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import (
-    Batch,
     Changes,
-    Deciding,
     KeyEntry,
     LogEvent,
     Snapshot,
@@ -107,7 +105,7 @@ async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What was read of a small session in one transaction."""
+    """What was read of a small session at once."""
 
     record: SessionRecord
     messages: Sequence[StoredMessage]
@@ -118,31 +116,26 @@ class _Reads:
 async def _check_several(
     handle: Handle, records: Sequence[SessionRecord]
 ) -> list[_SessionFindings]:
-    """Check sessions; of small ones, which are many, most is read in one transaction."""
+    """Check sessions; of small ones, which are many, most is read at once."""
     reads: dict[str, _Reads] = {}
     if records[0].messages <= _SMALL:
+        needs = (
+            transaction.NeedSession(),
+            transaction.NeedMessages(0, _SMALL + 1),
+            transaction.NeedEvents(),
+            transaction.NeedViews(),
+        )
         with suppress(StoreCorruptError):  # it is met again where it belongs
-            reads = await handle.store.transact(partial(_read_at_once, records))
+            asked = [(one.id, need) for one in records for need in needs]
+            answers = await handle.store.read(asked)
+            for place in range(0, len(answers), len(needs)):
+                record, *others = answers[place : place + len(needs)]
+                if record is not None and record.messages <= _SMALL:
+                    reads[record.id] = _Reads(record, *others)
     found = await asyncio.gather(
         *(_check_settled(handle, record.id, reads.get(record.id)) for record in records)
     )
     return [each for each in found if each is not None]
-
-
-def _read_at_once(records: Sequence[SessionRecord]) -> Deciding[dict[str, _Reads]]:
-    needs = (
-        transaction.NeedSession(),
-        transaction.NeedMessages(0, _SMALL + 1),
-        transaction.NeedEvents(),
-        transaction.NeedViews(),
-    )
-    answers: Sequence[Any] = yield tuple((one.id, need) for one in records for need in needs)
-    reads: dict[str, _Reads] = {}
-    for place in range(0, len(answers), len(needs)):
-        record, *others = answers[place : place + len(needs)]
-        if record is not None and record.messages <= _SMALL:
-            reads[record.id] = _Reads(record, *others)
-    return Batch(reads)
 
 
 @dataclass(slots=True)
@@ -427,16 +420,13 @@ class _SessionCheck:
     # -- views
 
     async def _views(self, state: SessionState) -> None:
-        session_id, key = self._record.id, await self._handle.key()
-
-        def ask() -> Deciding[Sequence[ViewRecord]]:
-            views = yield session_id, transaction.NeedViews()
-            return Batch(views)
-
-        views = self._reads.views if self._reads else await self._store.transact(ask)
+        key, windows = await self._handle.key(), state.next_ordinal(1)
+        if self._reads is None:
+            (views,) = await self._store.read([(self._record.id, transaction.NeedViews())])
+        else:
+            views = self._reads.views
         for view in views:
             if not view.name.endswith(SEEN):
-                windows = state.next_ordinal(1)
                 faults = checking.of_view(view, self._nodes, key=key, windows=windows)
                 self.add(faults, whole=True)
 

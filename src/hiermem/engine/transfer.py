@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from hiermem import errors
 from hiermem.core import transfer
-from hiermem.core.check import Finding
 from hiermem.core.log import copies
 from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.erase import erase_copied
@@ -58,8 +57,8 @@ async def copy(
     async for name in every_tenant(target):
         if name in run.checked:
             found = await check(handle.for_tenant(target.tenant(name)))
-            of = [one for one in found.findings if session in (None, one.session_id)]
-            run.found(of)
+            of = tuple(one for one in found.findings if session in (None, one.session_id))
+            run.report = replace(run.report, findings=run.report.findings + of)
     return run.report
 
 
@@ -106,10 +105,6 @@ class _Run:
         #: The tenants that have something at the target now, and are to be checked.
         self.checked: set[str] = set()
 
-    def found(self, findings: list[Finding]) -> None:
-        """Add the findings of a check."""
-        self.report = replace(self.report, findings=(*self.report.findings, *findings))
-
     async def tenant(self, name: str, session: str | None) -> None:
         """Copy a tenant, or one of its sessions."""
         of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
@@ -142,22 +137,10 @@ class _Run:
         sums = {name: getattr(self.report, name) + number for name, number in more.items()}
         self.report = replace(self.report, **sums)
 
-    def changing(self, session_id: str) -> None:
-        """Name a session that was written to whenever it was copied."""
-        self.report = replace(self.report, changing=(*self.report.changing, session_id))
-
     def tell(self) -> None:
         """Report how far the copy is."""
         if self._on_progress is not None:
             self._on_progress(self.report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """What was sent of a session: the digest of its rows, and its record's version and epoch."""
-
-    digest: str
-    state: tuple[int, int] | None
 
 
 class _Tenant:
@@ -225,7 +208,7 @@ class _Tenant:
                 if step[0] == "keep":
                     break
                 done = step[0] if done == "keep" else done
-                sent = await retry_store(
+                digest, state = await retry_store(
                     partial(self._send, session_id, step[1]), sleep=asyncio.sleep
                 )
             except (errors.SessionChangedError, errors.SessionExistsError, _TakenError):
@@ -236,14 +219,15 @@ class _Tenant:
             except errors.NotFoundError:  # it was erased in the source just now
                 return
             self._rewritten = self._rewritten or step[0] == "replace"
-            if await _digest(self.target, session_id) != sent.digest:
+            if await _digest(self.target, session_id) != digest:
                 raise errors.StoreError(
                     f"session {session_id!r}: what arrived is not what was sent; copy it again"
                 )
-            if not session_id or await self._state(session_id) == sent.state:
+            if not session_id or await self._state(session_id) == state:
                 break
         else:
-            self._run.changing(session_id)
+            report = self._run.report
+            self._run.report = replace(report, changing=(*report.changing, session_id))
         if session_id:
             counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
             self._run.count(**{"sessions": 1, counts[done]: 1})
@@ -271,15 +255,18 @@ class _Tenant:
         found = await self.source.session(session_id)
         return None if found is None else (found.version, found.epoch)
 
-    async def _send(self, session_id: str, replaces: int | None) -> _Sent:
+    async def _send(
+        self, session_id: str, replaces: int | None
+    ) -> tuple[str, tuple[int, int] | None]:
+        """Send a session; return the digest of its rows, and its record's version and epoch."""
         digest = RowDigest()
         state: tuple[int, int] | None = None
 
         async def carried() -> AsyncGenerator[list[StoredRow]]:
             nonlocal state
             async for page in _carried(self.source, session_id):
+                digest.add_all(page)
                 for row in page:
-                    digest.add(row)
                     if row["kind"] == "session":
                         state = row["value"]["version"], row["value"]["epoch"]
                 self._run.count(messages=sum(row["kind"] == "message" for row in page))
@@ -295,7 +282,7 @@ class _Tenant:
             if type(error) is errors.UsageError and not session_id:
                 raise _TakenError(str(error)) from error
             raise
-        return _Sent(digest.text, state)
+        return digest.text, state
 
 
 async def _carried(source: TenantStore, session_id: str) -> AsyncIterator[list[StoredRow]]:
@@ -313,10 +300,5 @@ async def _digest(store: TenantStore, session_id: str) -> str:
     """Return the digest of a session's content, "" where there is none."""
     digest = RowDigest()
     async for page in await store.dump(session_id):
-        await asyncio.to_thread(_add_all, digest, page)
+        await asyncio.to_thread(digest.add_all, page)
     return digest.text
-
-
-def _add_all(digest: RowDigest, page: list[StoredRow]) -> None:
-    for row in page:
-        digest.add(row)
