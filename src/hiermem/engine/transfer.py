@@ -187,7 +187,8 @@ class _Tenant:
         async for record in every_session(self.target):
             if await self.source.session(record.id) is not None:
                 continue
-            if not transfer.was_erased(await self.source.runs(subject=record.id, limit=_ALL)):
+            runs = await self.source.runs(subject=record.id, limit=_ALL)
+            if not any(map(transfer.is_erasure, runs)):
                 continue
             arrived = await self.target.restores(record.id)
             if not arrived or arrived[0].digest != await _digest(self.target, record.id):

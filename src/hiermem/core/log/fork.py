@@ -27,6 +27,12 @@ from hiermem.types.transaction import Asking, Batch, Changes, Copy, Deciding, Lo
 
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
+#: The fields of a node that belong to its text.
+_OF_TEXT: Final = ("revision", "attempts", "error", "degraded", "dirty", "stale", "since")
+#: The fields that say what a node covers, and at which length.
+_OF_INPUTS: Final = (
+    "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
+)  # fmt: skip
 #: Nodes read in one go.
 _PAGE: Final = 2048
 
@@ -104,36 +110,17 @@ def _with_texts(
         if (
             other is None
             or not other.revision
-            or not _same_inputs(node, other)
+            # One text serves both where they cover the same at one length.
+            or any(getattr(node, name) != getattr(other, name) for name in _OF_INPUTS)
             or not taken.keys() >= set(node.children)
         ):
             found.append(node)
             continue
         taken[node.id] = other.revision
         found.append(
-            replace(
-                node,
-                status="active",
-                revision=other.revision,
-                attempts=other.attempts,
-                error=other.error,
-                degraded=other.degraded,
-                dirty=other.dirty,
-                stale=other.stale,
-                since=other.since,
-            )
+            replace(node, status="active", **{name: getattr(other, name) for name in _OF_TEXT})
         )
     return tuple(found), tuple(taken.items())
-
-
-def _same_inputs(node: Node, other: Node) -> bool:
-    """Return whether two nodes of one id cover the same at one length, so one text serves both."""
-    return all(
-        getattr(node, name) == getattr(other, name)
-        for name in (
-            "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
-        )
-    )  # fmt: skip
 
 
 def fork(prepared: PreparedFork) -> Deciding[bool]:

@@ -3,6 +3,9 @@
 One tree serves; at times another is being built, which holds the messages before some index. A
 change of a message changes both in one transaction, each by its own configuration, slices and fold
 (``propagate``).
+
+Reads are bounded by the result: an overlap reaches back over at most 400 characters and
+OVERLAP_REACH messages.
 """
 
 from __future__ import annotations
@@ -11,15 +14,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log import locate as places
-from hiermem.core.log.locate import Location
+from hiermem.core.log.locate import Location, locate
 from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import SizeChange, configs_of
 from hiermem.core.needs import Reading
+from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
+from hiermem.core.summaries.overlap import was_shown
+from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import LogEvent, NeedEvents
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    LogEvent,
+    NeedCovering,
+    NeedEvents,
+    NeedMessages,
+    NeedRevisions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +66,29 @@ class TreeState:
         log allows: its generation began under one of them, and any later change would have stopped
         it.
         """
-        location = yield from places.locate(stored.thread, stored.index, self.state, self.tree)
-        later = yield from places.later_windows(location, self.tree)
-        overlapping = yield from places.shown_to(later, location.index, self.tree, ever=ever)
+        location = yield from locate(stored.thread, stored.index, self.state, self.tree)
+        if location.opened:
+            return location
+        # The later windows of the thread that any overlap could show some of the message.
+        first, last = location.index + 1, location.index + OVERLAP_REACH
+        later: Sequence[Node] = yield NeedCovering(location.thread, first, self.tree, last)
+        own = {node.id for node in location.windows}
+        later = [node for node in later if node.id not in own]
+        made = {(node.id, node.revision): node for node in later if node.revision}
+        if made:
+            found: Sequence[Revision] = yield NeedRevisions(tuple(made), self.tree)
+            for revision in found:
+                if was_shown(revision, location.index, ever=ever):
+                    self.overlapping[revision.node_id] = made[revision.node_id, revision.number]
         overlap = self.config.overlap
-        making = {node.id for node in later if places.may_be_generating(node)}
+        # A text may be in progress for these; a local model's call leaves no trace.
+        making = {n.id for n in later if n.status != "active" or n.degraded or n.dirty}
         if making:
             events: Sequence[LogEvent] = yield NeedEvents()
             named = [config for event in events for config in configs_of(event)]
             overlap = max(overlap, *(config.overlap for config in named), 0)
-        near, opened = yield from places.windows_overlapping(
-            location, overlap, self.state, self.tree
-        )
-        overlapping += [node for node in near if node.id in making]
-        self.overlapping.update((node.id, node) for node in overlapping)
+        near, opened = yield from _windows_overlapping(location, overlap, self.state, self.tree)
+        self.overlapping.update((node.id, node) for node in near if node.id in making)
         if opened:
             self.overlapping_open.add(stored.thread)
         return location
@@ -87,3 +107,39 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
         state = SessionState.from_json(build.state)
         found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
     return found
+
+
+def _windows_overlapping(
+    location: Location, overlap: int, state: SessionState, tree: int | None
+) -> Reading[tuple[tuple[Node, ...], bool]]:
+    """Find the later windows whose overlap would show some of the message, as the session is now.
+
+    The second value says whether the thread's open window is one of them.
+    """
+    if overlap <= 0 or location.opened:
+        return (), False
+    first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
+    if stop <= first:
+        return (), False
+    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, location.thread)
+    found: list[Node] = []
+    shown, sealed = 0, location.windows[-1].span.stop
+    for stored in between:
+        if shown >= overlap:
+            break
+        text = heard(stored, 0, None) if stored.state == "live" else ""
+        # What the message takes in an overlap.
+        taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+        if stored.index >= sealed:
+            windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)
+            found += [
+                node for node in windows if shown + min(taken, node.span.start_char) < overlap
+            ]
+            content = state.strand(location.thread).window.content
+            if content.messages and content.begin <= stored.index:
+                return tuple(found), True
+            if not windows:
+                break
+            sealed = windows[-1].span.stop
+        shown += taken
+    return tuple(found), False
