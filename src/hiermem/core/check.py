@@ -327,10 +327,7 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
     if count is not None and revision.tokens != count(revision.text):
         yield "P7", where, "its text has another number of tokens than is on record"
     made = output_hash(
-        text=revision.text,
-        anchors=revision.anchors,
-        tags=revision.tags,
-        entities=revision.entities,
+        text=revision.text, anchors=revision.anchors, tags=revision.tags, entities=revision.entities
     )
     if revision.output_hash != made:
         yield "P7", where, "its text is not the one that its hash names"

@@ -37,13 +37,7 @@ from hiermem.engine.log.fork import beside, replay_of
 from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import (
-    Changes,
-    KeyEntry,
-    LogEvent,
-    Snapshot,
-    ViewRecord,
-)
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
 
 #: Rows read at once.
 _PAGE: Final = 500

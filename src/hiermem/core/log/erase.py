@@ -67,11 +67,7 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
     return StoredMessage(
         index=stored.index,
         message=Message(
-            message.role,
-            "",
-            key=message.key,
-            thread=message.thread,
-            created_at=message.created_at,
+            message.role, "", key=message.key, thread=message.thread, created_at=message.created_at
         ),
         tokens=0,
         size=0,

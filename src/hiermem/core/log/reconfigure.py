@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
@@ -32,6 +33,8 @@ from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrit
 
 #: Messages folded at once.
 PAGE: Final = 2048
+#: What of a session's record its messages and open windows follow from.
+_folded_from: Final = attrgetter("state", "config", "epoch", "tree")
 
 
 @dataclass(slots=True)
@@ -68,13 +71,7 @@ class Backlog:
 
     def is_of(self, record: SessionRecord) -> bool:
         """Return whether the session's messages and open windows are those that were folded."""
-        source = self.source
-        return (record.state, record.config, record.epoch, record.tree) == (
-            source.state,
-            source.config,
-            source.epoch,
-            source.tree,
-        )
+        return _folded_from(record) == _folded_from(self.source)
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         if stored.index < self.begins.get(stored.thread, self.source.messages):

@@ -31,9 +31,10 @@ from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import is_oversize, slices_at
+from hiermem.core.tree.state import placed
 from hiermem.core.tree.turns import Arrival, Slice, marks_of
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Node, Span, StoredMessage
+from hiermem.types import Node, StoredMessage
 from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
 
 T = TypeVar("T")
@@ -201,7 +202,7 @@ class Replay(Refold):
             )
         self.state = self.state.with_chars(self._real)
         self.nodes = {
-            id_: replace(node, span=self._placed(node.span), version=0)
+            id_: replace(node, span=placed(node.span, self._real), version=0)
             for id_, node in self.nodes.items()
         }
 
@@ -262,12 +263,7 @@ class Replay(Refold):
             self._heard.clear()
 
     def _once_more(
-        self,
-        arrived: Arrival,
-        weights: tuple[Weight, ...],
-        begins: Mapping[str, int],
-        *,
-        cut: bool,
+        self, arrived: Arrival, weights: tuple[Weight, ...], begins: Mapping[str, int], *, cut: bool
     ) -> Arrival:
         """Return what the fold looks at when a message of an open window is folded again."""
         if arrived.index == begins.get(arrived.thread) and not cut:
@@ -331,16 +327,6 @@ class Replay(Refold):
 
     def _real(self, index: int, number: int) -> int:
         return self._points[index][number - 1]
-
-    def _placed(self, span: Span) -> Span:
-        if not span.sliced:
-            return span
-        stop_char = span.stop_char
-        return replace(
-            span,
-            start_char=self._real(span.start, span.start_char) if span.start_char else 0,
-            stop_char=None if stop_char is None else self._real(span.stop - 1, stop_char),
-        )
 
 
 def _weighing(arrived: Arrival, weights: Sequence[Weight], config: HierarchyConfig) -> Arrival:

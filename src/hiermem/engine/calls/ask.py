@@ -74,9 +74,7 @@ async def ask_until_fit(
             # may be used is not rejected.
             may_be_used = isinstance(verdict, Retry) and verdict.usable is not None
             judged = replace(
-                state.ended[-1],
-                outcome="ok" if may_be_used else "rejected",
-                reason=verdict.reason,
+                state.ended[-1], outcome="ok" if may_be_used else "rejected", reason=verdict.reason
             )
             state.ended[-1] = judged
             run.journal.end(judged)

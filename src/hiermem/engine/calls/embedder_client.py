@@ -92,10 +92,7 @@ class EmbedderClient:
         return known
 
     async def passages(
-        self,
-        texts: Sequence[str],
-        count: Callable[[str], int],
-        stopped: Callable[[], object],
+        self, texts: Sequence[str], count: Callable[[str], int], stopped: Callable[[], object]
     ) -> Array | None:
         """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
 

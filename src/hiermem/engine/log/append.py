@@ -103,11 +103,7 @@ class _MutateHere(Protocol):
     """
 
     def __call__(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T | None: ...
 
 

@@ -114,13 +114,7 @@ async def update_one(
     claimed = await handle.store.take_due(session_id, lease=lease)
     budget = Budget(deadline=deadline, clock=time.monotonic)
     pool = UpdatePool(
-        handle.update_policy,
-        llm,
-        fallback,
-        prompts,
-        budget,
-        time.monotonic,
-        waits_for_leases=False,
+        handle.update_policy, llm, fallback, prompts, budget, time.monotonic, waits_for_leases=False
     )
     try:
         await tick_if_idle(handle, session_id)
