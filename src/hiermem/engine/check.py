@@ -158,13 +158,23 @@ async def _check_settled(
     """
     attempts: list[_SessionFindings] = []
     while len(attempts) <= _TRIES:
-        found = await _session(handle, session_id, reads if not attempts else None)
-        if found is None:
+        record = reads.record if reads else await handle.store.session(session_id)
+        if record is None:
             return None
+        reading = _SessionCheck(handle, record, reads)
+        reads = None
+        try:
+            await reading.run()
+        except StoreCorruptError as error:
+            # The error names what is damaged and never quotes it.
+            reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
+        found = reading.found
         if not found.findings and not found.whole:
             return found
+        found.moved = await handle.store.session(session_id) != record
         attempts.append(found)
-        if len(attempts) > 1 and not found.moved and _same(attempts[-2], found):
+        last = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
+        if len(last) == 2 and last[0] == last[1] and not found.moved:
             break
     last = attempts[-1]
     unmoved = [each for each in attempts if not each.moved]
@@ -179,30 +189,9 @@ async def _check_settled(
     return last
 
 
-def _same(before: _SessionFindings, found: _SessionFindings) -> bool:
-    return (before.findings, before.whole, before.moved) == (found.findings, found.whole, False)
-
-
 def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
     """Return the findings that all lists hold."""
     return set[Finding].intersection(*map(set, lists))
-
-
-async def _session(
-    handle: Handle, session_id: str, reads: _Reads | None
-) -> _SessionFindings | None:
-    record = reads.record if reads else await handle.store.session(session_id)
-    if record is None:
-        return None
-    reading = _SessionCheck(handle, record, reads)
-    try:
-        await reading.run()
-    except StoreCorruptError as error:
-        # The error names what is damaged and never quotes it.
-        reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
-    if reading.found.findings or reading.found.whole:
-        reading.found.moved = await handle.store.session(session_id) != record
-    return reading.found
 
 
 class _SessionCheck:

@@ -290,14 +290,14 @@ class _Nodes:
 
 
 class Handles(Mapping[str, Handle]):
-    """The handles of one memory's tenants by name: of its own, and of each that was added.
+    """The handles of the tenants of a ``store`` by name: of a memory's own, and of each added one.
 
     While a tenant's handle is used anywhere, all get the same one, so that two users of a tenant
     count against one account. What nobody uses is not kept, except for the name.
     """
 
     def __init__(self, own: Handle, store: Store) -> None:
-        self._own, self._store = own, store
+        self._own, self.store = own, store
         self._names = {own.store.tenant: None}
         self._used: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._used[own.store.tenant] = own
@@ -312,7 +312,7 @@ class Handles(Mapping[str, Handle]):
             raise KeyError(tenant)
         found = self._used.get(tenant)
         if found is None:
-            found = self._used[tenant] = self._own.for_tenant(self._store.tenant(tenant))
+            found = self._used[tenant] = self._own.for_tenant(self.store.tenant(tenant))
         return found
 
     def __iter__(self) -> Iterator[str]:

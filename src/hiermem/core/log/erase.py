@@ -33,18 +33,7 @@ from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.instructions import without_flags
 from hiermem.core.tree.turns import marks_of
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Changes,
-    Deciding,
-    LogEvent,
-    Need,
-    Record,
-    Rewrite,
-    RunRecord,
-    ViewRecord,
-)
+from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
@@ -195,7 +184,7 @@ class _Withdrawal:
         """Return what was done so far, as a receipt that does not yet name its session."""
         return Receipt(self.kind, None, removed=dict(+self.removed), to_remake=dict(self.remake))
 
-    def run(self, receipt: Receipt, run_id: str) -> RunRecord:
+    def run(self, receipt: Receipt, run_id: str) -> transaction.RunRecord:
         """Return the journal's record: which messages of which sessions, and counts."""
         detail: dict[str, Any] = {
             "kind": receipt.kind,
@@ -203,7 +192,7 @@ class _Withdrawal:
             "removed": dict(+self.removed),
         }
         subject = str(receipt.session_id)
-        return RunRecord(run_id, "erasure", subject, self.now, self.now, "ok", detail)
+        return transaction.RunRecord(run_id, "erasure", subject, self.now, self.now, "ok", detail)
 
     def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
@@ -337,7 +326,7 @@ class _SessionData:
     """
 
     edits: Counter[int]
-    views: Sequence[ViewRecord]
+    views: Sequence[transaction.ViewRecord]
     sources: Sequence[Record]
     records: Sequence[Record]
     provisional: dict[int, Sequence[Node]]
@@ -374,7 +363,7 @@ def _made_from(record: Record, indices: Collection[int]) -> bool:
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
-def edits_of(events: Iterable[LogEvent]) -> Counter[int]:
+def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:
     """Return how often each message was edited, by index."""
     logged = (LoggedChanges.from_json(each.detail) for each in events if each.kind == "edit")
     return Counter(shift.index for changes in logged for shift in changes.shifts)

@@ -275,13 +275,8 @@ class _Propagation:
         before, now = self._before[id_], self._nodes[id_]
         if not now.children or self._mark == "forget" or self.state.closed:
             return False
-        most, unit = self.config.level(now.level).max_size, self.config.unit
-        if most is None:
-            return False
-        was, is_ = (
-            converted(node.input_size, node.input_tokens, node.unit, unit) for node in (before, now)
-        )
-        return was <= HYSTERESIS * most < is_
+        most = self.config.level(now.level).max_size
+        return most is not None and self._size(before) <= HYSTERESIS * most < self._size(now)
 
     def _divide(self, id_: str) -> Reading[list[Node]]:
         """Split a group by the rule for arriving children; the first part keeps the group's id.

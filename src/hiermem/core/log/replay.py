@@ -268,9 +268,10 @@ class Replay(Refold):
         """Return what the fold looks at when a message of an open window is folded again."""
         if arrived.index == begins.get(arrived.thread) and not cut:
             opening = self.state.strand(arrived.thread).window
-            if weights and (len(weights) > 1 or opening.char or opening.linked):
-                size, tokens = weights[-1].size(self.config.unit), weights[-1].tokens
-                return replace(arrived, size=size, tokens=tokens, slices=())
+            last = next(reversed(weights), None)
+            if last is not None and (len(weights) > 1 or opening.char or opening.linked):
+                size = last.size(self.config.unit)
+                return replace(arrived, size=size, tokens=last.tokens, slices=())
         return _weighing(arrived, weights, self.config)
 
     # -- changes

@@ -23,14 +23,8 @@ from hiermem.core.summaries.overlap import was_shown
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    LogEvent,
-    NeedCovering,
-    NeedEvents,
-    NeedMessages,
-    NeedRevisions,
-)
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import LogEvent, NeedCovering
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ class TreeState:
         later = [node for node in later if node.id not in own]
         made = {(node.id, node.revision): node for node in later if node.revision}
         if made:
-            found: Sequence[Revision] = yield NeedRevisions(tuple(made), self.tree)
+            found: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
             for revision in found:
                 if was_shown(revision, location.index, ever=ever):
                     self.overlapping[revision.node_id] = made[revision.node_id, revision.number]
@@ -84,7 +78,7 @@ class TreeState:
         # A text may be in progress for these; a local model's call leaves no trace.
         making = {n.id for n in later if n.status != "active" or n.degraded or n.dirty}
         if making:
-            events: Sequence[LogEvent] = yield NeedEvents()
+            events: Sequence[LogEvent] = yield transaction.NeedEvents()
             named = [config for event in events for config in configs_of(event)]
             overlap = max(overlap, *(config.overlap for config in named), 0)
         near, opened = yield from _windows_overlapping(location, overlap, self.state, self.tree)
@@ -121,7 +115,7 @@ def _windows_overlapping(
     first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
     if stop <= first:
         return (), False
-    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, location.thread)
+    between: Sequence[StoredMessage] = yield transaction.NeedMessages(first, stop, location.thread)
     found: list[Node] = []
     shown, sealed = 0, location.windows[-1].span.stop
     for stored in between:
