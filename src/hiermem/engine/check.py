@@ -173,8 +173,8 @@ async def _check_settled(
             return found
         found.moved = await handle.store.session(session_id) != record
         attempts.append(found)
-        last = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
-        if len(last) == 2 and last[0] == last[1] and not found.moved:
+        newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
+        if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
             break
     last = attempts[-1]
     unmoved = [each for each in attempts if not each.moved]
