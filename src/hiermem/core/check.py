@@ -183,11 +183,8 @@ def of_threads(
         reached[node.thread] = max(node.span.begin, node.span.end)
         held = _between(indices, node.span.start, node.span.stop)
         if held != node.messages:
-            yield (
-                "P3",
-                node.id,
-                f"its span holds {held} messages of its thread, not {node.messages}",
-            )
+            what = f"its span holds {held} messages of its thread, not {node.messages}"
+            yield "P3", node.id, what
     opened = {window.thread: window for window in state.open_windows()}
     for thread, indices in threads.items():
         begin = _next(indices, reached[thread])

@@ -189,7 +189,7 @@ def of_answer(
         _judge(status, frozenset({*known, raised.lower()}), message, waits=wait is not None),
         status=None if begun else status,
         code=next(filter(None, map(_safe_word, known)), ""),
-        request_id=_safe_id(lowered.get("x-request-id") or lowered.get("request-id") or ""),
+        request_id=_request_id(lowered),
     )
     if found.kind == "transient":
         found = replace(found, retry_after=wait)
@@ -255,8 +255,7 @@ def unreadable(
     what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> CallFailure:
     """Return the failure for an unreadable answer: it may be charged, and a retry may help."""
-    lowered = headers or {}
-    named = _safe_id(lowered.get("x-request-id") or lowered.get("request-id") or "")
+    named = _request_id(headers or {})
     return CallFailure("transient", what, None, status=status, request_id=named)
 
 
@@ -358,8 +357,9 @@ def _safe_word(word: str) -> str:
     return word if re.fullmatch(r"[a-z][a-z_]{2,39}", word) else ""
 
 
-def _safe_id(value: str) -> str:
-    """Return a request id where it looks like one."""
+def _request_id(headers: Mapping[str, str]) -> str:
+    """Return the request id that an answer names, where it looks like one."""
+    value = headers.get("x-request-id") or headers.get("request-id") or ""
     return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
 
 

@@ -3,7 +3,7 @@
 The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
 and counting the new text) is done before the transaction; here its results are only looked up. An
 edit never moves a window's bounds. Summaries of the old text are flagged as stale, queued for
-another generation, or both.
+another generation, or both. The withdrawal of a standing instruction is decided here too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside
+from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import Asking, Batch, Deciding, Rewrite, ViewRecord
+from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Rewrite, ViewRecord
 
 #: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]
@@ -76,6 +77,43 @@ def edit(
     serving = propagated[0][1]
     report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
     return Batch(report, tuple((session_id, each) for each in changes))
+
+
+def drop_instruction(
+    session_id: str, instruction_id: str, listed: Sequence[Instruction]
+) -> Deciding[Instruction]:
+    """Withdraw one of the ``listed`` instructions, and all those that say the same.
+
+    The message stays as it is; a flag of it says which of its instructions is withdrawn, and so it
+    is part of what a fork copies, and goes with the message when that is erased. Views may show the
+    instruction, so all of them go.
+
+    Raises NotFoundError if it is not listed, or its message does not say it any more.
+    """
+    record = yield from known_session(session_id)
+    wanted = next((one for one in listed if one.id == instruction_id), None)
+    said: dict[int, str] = {}
+    for one in listed:
+        if wanted is None or drop_flag(one) != drop_flag(wanted):
+            continue
+        stored: list[StoredMessage] = yield (
+            session_id,
+            transaction.NeedMessages(one.index, one.index + 1),
+        )
+        said |= {each.index: drop_flag(each) for each in of_messages(stored) if each.id == one.id}
+    if wanted is None or wanted.index not in said:
+        raise NotFoundError(
+            f"session {session_id!r} has no instruction {instruction_id!r}; "
+            "session.instructions() lists them"
+        )
+    views: list[ViewRecord] = yield session_id, transaction.NeedViews()
+    changes: Changes[None] = Changes(
+        None,
+        session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
+        flags=tuple(said.items()),
+        drop_views=tuple(view.name for view in views),
+    )
+    return Batch(wanted, ((session_id, changes),))
 
 
 def known_session(session_id: str) -> Asking[SessionRecord]:

@@ -229,14 +229,10 @@ class JournalledRun:
         )
         self._note(**{k: v for k, v in ended.detail.items() if isinstance(v, (int, float))})
         await self.write_entry(ended)
-        if self.kind != "consolidation":
-            await self._note_erasure(ended)
-
-    async def _note_erasure(self, ended: RunRecord) -> None:
-        """Note in the entry of a run that its session was erased meanwhile.
-
-        The entry is written before: a later erasure of the tenant takes it with it.
-        """
+        if self.kind == "consolidation":
+            return
+        # Was the session erased meanwhile? The entry is written before: a later erasure of the
+        # tenant takes it with it.
         try:
             if await self.store.session(self.subject) is None:
                 await self.write_entry(replace(ended, detail={**ended.detail, OUTLIVED: True}))

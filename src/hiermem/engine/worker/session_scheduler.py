@@ -114,7 +114,7 @@ class SessionScheduler:
                 await self._sweep(self._handles[tenant])
             now = self._clock()
             self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
-        for key in self.backoff:
+        for key in tuple(self.backoff):
             if key not in seen:
                 self.backoff.drop(key)
                 self._known[key].nodes = NodeBackoff()
