@@ -50,7 +50,7 @@ from hiermem.engine.log import copies as copying
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
-from hiermem.engine.worker.due import DueList, sweep
+from hiermem.engine.worker.due import sweep
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, UsageError
@@ -437,7 +437,7 @@ class AsyncMemory:
             fallback=resources.fallback,
             prompts=resources.prompts,
             handles=None if resources.parent is not None else resources.handles,
-            due=DueList(resources.store, resources.handles) if all_tenants else None,
+            due=resources.handles if all_tenants else None,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,

@@ -183,11 +183,8 @@ def of_threads(
         reached[node.thread] = max(node.span.begin, node.span.end)
         held = _between(indices, node.span.start, node.span.stop)
         if held != node.messages:
-            yield (
-                "P3",
-                node.id,
-                f"its span holds {held} messages of its thread, not {node.messages}",
-            )
+            what = f"its span holds {held} messages of its thread, not {node.messages}"
+            yield "P3", node.id, what
     opened = {window.thread: window for window in state.open_windows()}
     for thread, indices in threads.items():
         begin = _next(indices, reached[thread])
@@ -327,10 +324,7 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
     if count is not None and revision.tokens != count(revision.text):
         yield "P7", where, "its text has another number of tokens than is on record"
     made = output_hash(
-        text=revision.text,
-        anchors=revision.anchors,
-        tags=revision.tags,
-        entities=revision.entities,
+        text=revision.text, anchors=revision.anchors, tags=revision.tags, entities=revision.entities
     )
     if revision.output_hash != made:
         yield "P7", where, "its text is not the one that its hash names"

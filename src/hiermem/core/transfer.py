@@ -5,7 +5,6 @@ Two stores hold the same of a session where the digests of its rows are equal (`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -63,11 +62,6 @@ def step(session_id: str, *, source: str, target: str | None, arrived: RestoreSt
     if arrived is None or arrived.digest != target:
         raise SessionDiffersError(session_id)
     return "replace"
-
-
-def was_erased(runs: Sequence[RunRecord]) -> bool:
-    """Return whether the journal of a session says that the whole session was erased."""
-    return any(is_erasure(run) for run in runs)
 
 
 def is_erasure(run: RunRecord) -> bool:

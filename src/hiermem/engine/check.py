@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
-from hiermem.core.log.repack_state import Build
+from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
@@ -36,20 +36,8 @@ from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import beside, replay_of
 from hiermem.engine.spaces.check import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    KeyEntry,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedSession,
-    NeedViews,
-    Snapshot,
-    ViewRecord,
-)
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
 
 #: Rows read at once.
 _PAGE: Final = 500
@@ -111,7 +99,7 @@ async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What was read of a small session in one transaction."""
+    """What was read of a small session at once."""
 
     record: SessionRecord
     messages: Sequence[StoredMessage]
@@ -122,26 +110,26 @@ class _Reads:
 async def _check_several(
     handle: Handle, records: Sequence[SessionRecord]
 ) -> list[_SessionFindings]:
-    """Check sessions; of small ones, which are many, most is read in one transaction."""
+    """Check sessions; of small ones, which are many, most is read at once."""
     reads: dict[str, _Reads] = {}
     if records[0].messages <= _SMALL:
+        needs = (
+            transaction.NeedSession(),
+            transaction.NeedMessages(0, _SMALL + 1),
+            transaction.NeedEvents(),
+            transaction.NeedViews(),
+        )
         with suppress(StoreCorruptError):  # it is met again where it belongs
-            reads = await handle.store.transact(partial(_read_at_once, records))
+            asked = [(one.id, need) for one in records for need in needs]
+            answers = await handle.store.read(asked)
+            for place in range(0, len(answers), len(needs)):
+                record, *others = answers[place : place + len(needs)]
+                if record is not None and record.messages <= _SMALL:
+                    reads[record.id] = _Reads(record, *others)
     found = await asyncio.gather(
         *(_check_settled(handle, record.id, reads.get(record.id)) for record in records)
     )
     return [each for each in found if each is not None]
-
-
-def _read_at_once(records: Sequence[SessionRecord]) -> Deciding[dict[str, _Reads]]:
-    needs = NeedSession(), NeedMessages(0, _SMALL + 1), NeedEvents(), NeedViews()
-    answers: Sequence[Any] = yield tuple((one.id, need) for one in records for need in needs)
-    reads: dict[str, _Reads] = {}
-    for place in range(0, len(answers), len(needs)):
-        record, *others = answers[place : place + len(needs)]
-        if record is not None and record.messages <= _SMALL:
-            reads[record.id] = _Reads(record, *others)
-    return Batch(reads)
 
 
 @dataclass(slots=True)
@@ -170,13 +158,23 @@ async def _check_settled(
     """
     attempts: list[_SessionFindings] = []
     while len(attempts) <= _TRIES:
-        found = await _session(handle, session_id, reads if not attempts else None)
-        if found is None:
+        record = reads.record if reads else await handle.store.session(session_id)
+        if record is None:
             return None
+        reading = _SessionCheck(handle, record, reads)
+        reads = None
+        try:
+            await reading.run()
+        except StoreCorruptError as error:
+            # The error names what is damaged and never quotes it.
+            reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
+        found = reading.found
         if not found.findings and not found.whole:
             return found
+        found.moved = await handle.store.session(session_id) != record
         attempts.append(found)
-        if len(attempts) > 1 and not found.moved and _same(attempts[-2], found):
+        newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
+        if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
             break
     last = attempts[-1]
     unmoved = [each for each in attempts if not each.moved]
@@ -191,30 +189,9 @@ async def _check_settled(
     return last
 
 
-def _same(before: _SessionFindings, found: _SessionFindings) -> bool:
-    return (before.findings, before.whole, before.moved) == (found.findings, found.whole, False)
-
-
 def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
     """Return the findings that all lists hold."""
     return set[Finding].intersection(*map(set, lists))
-
-
-async def _session(
-    handle: Handle, session_id: str, reads: _Reads | None
-) -> _SessionFindings | None:
-    record = reads.record if reads else await handle.store.session(session_id)
-    if record is None:
-        return None
-    reading = _SessionCheck(handle, record, reads)
-    try:
-        await reading.run()
-    except StoreCorruptError as error:
-        # The error names what is damaged and never quotes it.
-        reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
-    if reading.found.findings or reading.found.whole:
-        reading.found.moved = await handle.store.session(session_id) != record
-    return reading.found
 
 
 class _SessionCheck:
@@ -426,16 +403,13 @@ class _SessionCheck:
     # -- views
 
     async def _views(self, state: SessionState) -> None:
-        session_id, key = self._record.id, await self._handle.key()
-
-        def ask() -> Deciding[Sequence[ViewRecord]]:
-            views = yield session_id, NeedViews()
-            return Batch(views)
-
-        views = self._reads.views if self._reads else await self._store.transact(ask)
+        key, windows = await self._handle.key(), state.next_ordinal(1)
+        if self._reads is None:
+            (views,) = await self._store.read([(self._record.id, transaction.NeedViews())])
+        else:
+            views = self._reads.views
         for view in views:
             if not view.name.endswith(SEEN):
-                windows = state.next_ordinal(1)
                 faults = checking.of_view(view, self._nodes, key=key, windows=windows)
                 self.add(faults, whole=True)
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -53,7 +53,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass
 class Handle:
     """One tenant's view of a store, with what decisions need."""
 
@@ -70,28 +70,15 @@ class Handle:
     #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
-    _index_cache: IndexCache[SessionIndex] | None = None
-    _indexes: Indexes | None = None
-    _embedder_client: EmbedderClient | None = None
     _key: bytes | None = None
-    _store_clock: StoreClock | None = None
-    _journal_budget: JournalBudget | None = None
     _warned: set[str] = field(default_factory=set)
 
     def for_tenant(self, store: TenantStore) -> Handle:
         """Return the handle of another tenant, which shares all that is not a tenant's own."""
-        return replace(
-            self,
-            store=store,
-            in_flight=InFlight(),
-            _index_cache=self.index_cache,
-            _indexes=None,
-            _embedder_client=self.embedder_client,
-            _key=None,
-            _store_clock=self._time(),
-            _journal_budget=None,
-            _warned=set(),
-        )
+        other = replace(self, store=store, in_flight=InFlight(), _key=None, _warned=set())
+        other.index_cache, other.embedder_client = self.index_cache, self.embedder_client
+        other.store_clock = self.store_clock
+        return other
 
     async def key(self) -> bytes:
         """Return the key that signs this tenant's fences."""
@@ -101,58 +88,52 @@ class Handle:
 
     def store_now(self) -> datetime:
         """Return the store's time, which all leases and runs go by; see ``compare_clocks``."""
-        return self._time().now()
+        return self.store_clock.now()
 
     async def compare_clocks(self, *, lease: float) -> None:
         """Learn the store's time where it is due, before leases of ``lease`` seconds are taken.
 
         Raises ClockMovedError.
         """
-        await self._time().compare(lease=lease)
+        await self.store_clock.compare(lease=lease)
 
-    def _time(self) -> StoreClock:
-        if self._store_clock is None:
-            self._store_clock = StoreClock(self.store, self.clock)
-        return self._store_clock
+    @cached_property
+    def store_clock(self) -> StoreClock:
+        """The clock of the store, which all tenants share."""
+        return StoreClock(self.store, self.clock)
 
-    @property
+    @cached_property
     def journal_budget(self) -> JournalBudget:
         """The caps of this tenant and of its sessions, over all runs."""
-        if self._journal_budget is None:
-            self._journal_budget = JournalBudget(self.store, self.update_policy)
-        return self._journal_budget
+        return JournalBudget(self.store, self.update_policy)
 
-    @property
+    @cached_property
     def index_cache(self) -> IndexCache[SessionIndex]:
         """The indexes that are held in memory, of all tenants."""
-        if self._index_cache is None:
-            self._index_cache = IndexCache(self.search_policy.cache_bytes)
-        return self._index_cache
+        return IndexCache(self.search_policy.cache_bytes)
 
-    @property
+    @cached_property
     def indexes(self) -> Indexes:
         """The indexes of this tenant's sessions."""
-        if self._indexes is None:
-            # Its dependencies take a tenth of a second to load, and not every application searches.
-            from hiermem.engine.index import Indexes
+        # Its dependencies take a tenth of a second to load, and not every application searches.
+        from hiermem.engine.index import Indexes
 
-            self._indexes = Indexes(self.store, self.counter, self.messages, self.index_cache)
-        return self._indexes
+        return Indexes(self.store, self.counter, self.messages, self.index_cache)
 
-    @property
+    @cached_property
     def embedder_client(self) -> EmbedderClient | None:
         """The client of the embedder; None without an embedder."""
-        if self._embedder_client is None and self.embedder is not None:
-            from hiermem.engine.calls.embedder_client import EmbedderClient
+        if self.embedder is None:
+            return None
+        from hiermem.engine.calls.embedder_client import EmbedderClient
 
-            self._embedder_client = EmbedderClient(self.embedder, self.search_policy)
-        return self._embedder_client
+        return EmbedderClient(self.embedder, self.search_policy)
 
     def forget(self, session_id: str | None = None) -> None:
         """Drop what is cached of one erased session, or of all."""
         self.index_cache.drop(self.store.tenant, session_id)
-        if self._indexes is not None:
-            self._indexes.forget(session_id)
+        if "indexes" in vars(self):  # a process that has not searched has none
+            self.indexes.forget(session_id)
 
     async def record(self, session_id: str) -> SessionRecord:
         """Return the session's record.
@@ -309,14 +290,14 @@ class _Nodes:
 
 
 class Handles(Mapping[str, Handle]):
-    """The handles of one memory's tenants by name: of its own, and of each that was added.
+    """The handles of the tenants of a ``store`` by name: of a memory's own, and of each added one.
 
     While a tenant's handle is used anywhere, all get the same one, so that two users of a tenant
     count against one account. What nobody uses is not kept, except for the name.
     """
 
     def __init__(self, own: Handle, store: Store) -> None:
-        self._own, self._store = own, store
+        self._own, self.store = own, store
         self._names = {own.store.tenant: None}
         self._used: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._used[own.store.tenant] = own
@@ -331,7 +312,7 @@ class Handles(Mapping[str, Handle]):
             raise KeyError(tenant)
         found = self._used.get(tenant)
         if found is None:
-            found = self._used[tenant] = self._own.for_tenant(self._store.tenant(tenant))
+            found = self._used[tenant] = self._own.for_tenant(self.store.tenant(tenant))
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -13,12 +13,7 @@ from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log import feedback
 from hiermem.types.prices import Prices
-from hiermem.types.transaction import (
-    Batch,
-    Deciding,
-    NeedViews,
-    ViewRecord,
-)
+from hiermem.types.transaction import NeedViews
 
 
 async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Metrics:
@@ -59,12 +54,7 @@ async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) ->
 
 async def _served(handle: Handle, session_id: str) -> Served:
     """Add up what the session's sticky views have rendered since they were begun."""
-
-    def ask() -> Deciding[list[ViewRecord]]:
-        views = yield session_id, NeedViews()
-        return Batch(views)
-
-    views = await handle.store.transact(ask)
+    (views,) = await handle.store.read([(session_id, NeedViews())])
     decoded = [Seen.from_json(view.state) for view in views if view.name.endswith(SEEN)]
     states = [each for each in decoded if each is not None]
     return Served(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from hiermem import errors
 from hiermem.core import transfer
-from hiermem.core.check import Finding
 from hiermem.core.log import copies
 from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.erase import erase_copied
@@ -25,14 +25,6 @@ from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.check import check
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of, every_tenant
-from hiermem.errors import (
-    NotFoundError,
-    SessionChangedError,
-    SessionDiffersError,
-    SessionExistsError,
-    StoreError,
-    UsageError,
-)
 from hiermem.protocols import Store, TenantStore
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import StoredRow
@@ -57,7 +49,7 @@ async def copy(
     Raises what ``AsyncMemory.copy_to`` does.
     """
     if source is target or _same_place(source, place_of(source), place_of(target)):
-        raise UsageError("the target is the store itself; name another place")
+        raise errors.UsageError("the target is the store itself; name another place")
     run = _Run(source, target, CopyReport(shown(target)), on_progress)
     names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
     async for name in names:
@@ -65,8 +57,8 @@ async def copy(
     async for name in every_tenant(target):
         if name in run.checked:
             found = await check(handle.for_tenant(target.tenant(name)))
-            of = [one for one in found.findings if session in (None, one.session_id)]
-            run.found(of)
+            of = tuple(one for one in found.findings if session in (None, one.session_id))
+            run.report = replace(run.report, findings=run.report.findings + of)
     return run.report
 
 
@@ -92,7 +84,7 @@ def shown(store: Store) -> str:
     return place_of(store) or f"a {type(store).__name__}"
 
 
-class _TakenError(UsageError):
+class _TakenError(errors.UsageError):
     """Something that belongs to no session has a name that is taken at the target."""
 
 
@@ -113,17 +105,13 @@ class _Run:
         #: The tenants that have something at the target now, and are to be checked.
         self.checked: set[str] = set()
 
-    def found(self, findings: list[Finding]) -> None:
-        """Add the findings of a check."""
-        self.report = replace(self.report, findings=(*self.report.findings, *findings))
-
     async def tenant(self, name: str, session: str | None) -> None:
         """Copy a tenant, or one of its sessions."""
         of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
         # Of a store over several databases, the tenant's is the one that a receipt names.
         source, target = place_of(of.source), place_of(of.target)
         if _same_place(self._source, source, target):
-            raise UsageError(f"the target is the store itself for tenant {name!r}")
+            raise errors.UsageError(f"the target is the store itself for tenant {name!r}")
         if session is None and not await of.holds_anything():
             return
         self.checked.add(name)
@@ -133,7 +121,7 @@ class _Run:
         there = StoreCopy(target or self.report.place, now)
         here = StoreCopy(source or shown(self._source), now)
         if session is not None and await of.source.session(session) is None:
-            raise NotFoundError(f"session {session!r} does not exist in the source")
+            raise errors.NotFoundError(f"session {session!r} does not exist in the source")
         await of.source.put_records([copies.record(there)])
         if session is None:
             await of.everything()
@@ -149,22 +137,10 @@ class _Run:
         sums = {name: getattr(self.report, name) + number for name, number in more.items()}
         self.report = replace(self.report, **sums)
 
-    def changing(self, session_id: str) -> None:
-        """Name a session that was written to whenever it was copied."""
-        self.report = replace(self.report, changing=(*self.report.changing, session_id))
-
     def tell(self) -> None:
         """Report how far the copy is."""
         if self._on_progress is not None:
             self._on_progress(self.report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """What was sent of a session: the digest of its rows, and its record's version and epoch."""
-
-    digest: str
-    state: tuple[int, int] | None
 
 
 class _Tenant:
@@ -204,18 +180,19 @@ class _Tenant:
             return
         for run in await self.target.runs(subject=session_id, limit=_ALL):
             if transfer.is_erasure(run) and await self.source.run(run.id) is None:
-                raise SessionDiffersError(session_id, erased=True)
+                raise errors.SessionDiffersError(session_id, erased=True)
 
     async def _remove_erased(self) -> None:
         """Remove from the target what was erased in the source since an earlier copy."""
         async for record in every_session(self.target):
             if await self.source.session(record.id) is not None:
                 continue
-            if not transfer.was_erased(await self.source.runs(subject=record.id, limit=_ALL)):
+            runs = await self.source.runs(subject=record.id, limit=_ALL)
+            if not any(map(transfer.is_erasure, runs)):
                 continue
             arrived = await self.target.restores(record.id)
             if not arrived or arrived[0].digest != await _digest(self.target, record.id):
-                raise SessionDiffersError(record.id)
+                raise errors.SessionDiffersError(record.id)
             await self._delete(record.id)
             self._run.count(removed=1)
 
@@ -232,25 +209,26 @@ class _Tenant:
                 if step[0] == "keep":
                     break
                 done = step[0] if done == "keep" else done
-                sent = await retry_store(
+                digest, state = await retry_store(
                     partial(self._send, session_id, step[1]), sleep=asyncio.sleep
                 )
-            except (SessionChangedError, SessionExistsError, _TakenError):
+            except (errors.SessionChangedError, errors.SessionExistsError, _TakenError):
                 # Other rows came in an earlier call, or these did, and only the answer was lost.
                 if tried == _TRIES:
                     raise
                 continue
-            except NotFoundError:  # it was erased in the source just now
+            except errors.NotFoundError:  # it was erased in the source just now
                 return
             self._rewritten = self._rewritten or step[0] == "replace"
-            if await _digest(self.target, session_id) != sent.digest:
-                raise StoreError(
+            if await _digest(self.target, session_id) != digest:
+                raise errors.StoreError(
                     f"session {session_id!r}: what arrived is not what was sent; copy it again"
                 )
-            if not session_id or await self._state(session_id) == sent.state:
+            if not session_id or await self._state(session_id) == state:
                 break
         else:
-            self._run.changing(session_id)
+            report = self._run.report
+            self._run.report = replace(report, changing=(*report.changing, session_id))
         if session_id:
             counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
             self._run.count(**{"sessions": 1, counts[done]: 1})
@@ -278,15 +256,18 @@ class _Tenant:
         found = await self.source.session(session_id)
         return None if found is None else (found.version, found.epoch)
 
-    async def _send(self, session_id: str, replaces: int | None) -> _Sent:
+    async def _send(
+        self, session_id: str, replaces: int | None
+    ) -> tuple[str, tuple[int, int] | None]:
+        """Send a session; return the digest of its rows, and its record's version and epoch."""
         digest = RowDigest()
         state: tuple[int, int] | None = None
 
         async def carried() -> AsyncGenerator[list[StoredRow]]:
             nonlocal state
             async for page in _carried(self.source, session_id):
+                digest.add_all(page)
                 for row in page:
-                    digest.add(row)
                     if row["kind"] == "session":
                         state = row["value"]["version"], row["value"]["epoch"]
                 self._run.count(messages=sum(row["kind"] == "message" for row in page))
@@ -299,10 +280,10 @@ class _Tenant:
                 await self.target.restore(rows, replaces=replaces)
         except BaseException as error:
             self._run.count(messages=before - self._run.report.messages)
-            if type(error) is UsageError and not session_id:
+            if type(error) is errors.UsageError and not session_id:
                 raise _TakenError(str(error)) from error
             raise
-        return _Sent(digest.text, state)
+        return digest.text, state
 
 
 async def _carried(source: TenantStore, session_id: str) -> AsyncIterator[list[StoredRow]]:
@@ -320,10 +301,5 @@ async def _digest(store: TenantStore, session_id: str) -> str:
     """Return the digest of a session's content, "" where there is none."""
     digest = RowDigest()
     async for page in await store.dump(session_id):
-        await asyncio.to_thread(_add_all, digest, page)
+        await asyncio.to_thread(digest.add_all, page)
     return digest.text
-
-
-def _add_all(digest: RowDigest, page: list[StoredRow]) -> None:
-    for row in page:
-        digest.add(row)

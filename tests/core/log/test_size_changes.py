@@ -15,10 +15,9 @@ from hiermem.core.log.size_changes import (
     SizeChange,
     Weigher,
     Weight,
-    marks_of,
 )
 from hiermem.core.text import measure
-from hiermem.core.tree.turns import call_mark
+from hiermem.core.tree.turns import call_mark, marks_of
 from hiermem.errors import StoreCorruptError
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Message, Span, StoredMessage, ToolCall

@@ -262,7 +262,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         assert await worker.drain(5)
         assert (worker.status.turns, worker.status.resting) == (3, 0)
-        assert not worker._due.claimed
+        assert not worker._scheduler.claimed
     assert await claimed(store) == set()
     await memory.close()
 

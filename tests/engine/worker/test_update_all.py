@@ -343,7 +343,7 @@ async def test_a_session_asks_for_itself_where_nothing_came_of_anothers_request(
 
 
 async def test_a_cancelled_run_leaves_nothing_that_others_wait_for():
-    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=2.0)
+    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=5.0)
     task = asyncio.create_task(archive.update_all(llm))
     while llm.in_flight < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.002)

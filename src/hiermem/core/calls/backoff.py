@@ -2,14 +2,14 @@
 
 The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
 pairs below say which; others bring a pair of their own. Only the retries of one model call are not
-decided here: they follow the provider's wish, and are spread at random (``engine.calls.retry``).
+decided here: they follow the provider's wish, and are spread at random (``engine.calls.ask``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 #: What backs off: a session, or a node.
 K = TypeVar("K", bound=Hashable)
@@ -54,33 +54,17 @@ class BackoffEntry:
     leased: bool = False
 
 
-class Backoff(Generic[K]):
+class Backoff(dict[K, BackoffEntry]):
     """The sessions, or nodes, that are left alone for a while. Times are in seconds."""
-
-    def __init__(self) -> None:
-        self._entries: dict[K, BackoffEntry] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(tuple(self._entries))
 
     @property
     def leased(self) -> bool:
         """Whether any of them waits for another worker."""
-        return any(entry.leased for entry in self._entries.values())
-
-    def get(self, key: K) -> BackoffEntry | None:
-        """Return the entry of ``key``, or None."""
-        return self._entries.get(key)
+        return any(entry.leased for entry in self.values())
 
     def holds(self, key: K, now: float, *, version: Hashable = None) -> bool:
         """Return whether ``key``, which has this ``version``, is left alone yet."""
-        entry = self._entries.get(key)
+        entry = self.get(key)
         return entry is not None and now < entry.until and entry.version in (None, version)
 
     def put(
@@ -93,17 +77,17 @@ class Backoff(Generic[K]):
         leased: bool = False,
     ) -> None:
         """Leave ``key`` alone from ``now`` on, longer each time."""
-        before = self._entries.get(key)
+        before = self.get(key)
         times = before.times + 1 if before else 1
         until = now + back_off(times, LEASED if leased else pauses)
-        self._entries[key] = BackoffEntry(until, times, version, leased)
+        self[key] = BackoffEntry(until, times, version, leased)
 
     def drop(self, key: K) -> None:
         """Remove ``key``; its next back-off counts as the first."""
-        self._entries.pop(key, None)
+        self.pop(key, None)
 
     def expire(self, before: float) -> None:
         """Remove what nobody let back off again, although its pause was over ``before`` then."""
-        for key, entry in tuple(self._entries.items()):
+        for key, entry in tuple(self.items()):
             if entry.until < before:
                 self.drop(key)

@@ -151,8 +151,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise InvalidAnswerError(
-            "an object of the answer has one key twice; give each key once",
-            problem="duplicate_key",
+            "an object of the answer has one key twice; give each key once", problem="duplicate_key"
         )
     return members
 

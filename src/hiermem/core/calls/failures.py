@@ -18,15 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
-from hiermem.errors import (
-    InvalidAnswerError,
-    ModelError,
-    ModelOverflowError,
-    ModelRefusedError,
-    ModelTimeoutError,
-    PermanentModelError,
-    TransientModelError,
-)
+from hiermem import errors
 from hiermem.protocols import LLMResponse
 
 CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
@@ -197,7 +189,7 @@ def of_answer(
         _judge(status, frozenset({*known, raised.lower()}), message, waits=wait is not None),
         status=None if begun else status,
         code=next(filter(None, map(_safe_word, known)), ""),
-        request_id=_safe_id(lowered.get("x-request-id") or lowered.get("request-id") or ""),
+        request_id=_request_id(lowered),
     )
     if found.kind == "transient":
         found = replace(found, retry_after=wait)
@@ -263,8 +255,7 @@ def unreadable(
     what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> CallFailure:
     """Return the failure for an unreadable answer: it may be charged, and a retry may help."""
-    lowered = headers or {}
-    named = _safe_id(lowered.get("x-request-id") or lowered.get("request-id") or "")
+    named = _request_id(headers or {})
     return CallFailure("transient", what, None, status=status, request_id=named)
 
 
@@ -312,7 +303,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     return max(0.0, (until - since).total_seconds())
 
 
-def to_error(failure: CallFailure, *, model: str) -> ModelError:
+def to_error(failure: CallFailure, *, model: str) -> errors.ModelError:
     """Return the error for a failure. ``model`` names the model or embedder."""
     details = ", ".join(
         part
@@ -324,13 +315,13 @@ def to_error(failure: CallFailure, *, model: str) -> ModelError:
         if part
     )
     what = failure.what + (f" ({details})" if details else "")
-    kinds: dict[CallFailureKind, type[ModelError]] = {
-        "transient": TransientModelError,
-        "timeout": ModelTimeoutError,
-        "overflow": ModelOverflowError,
-        "refused": ModelRefusedError,
+    kinds: dict[CallFailureKind, type[errors.ModelError]] = {
+        "transient": errors.TransientModelError,
+        "timeout": errors.ModelTimeoutError,
+        "overflow": errors.ModelOverflowError,
+        "refused": errors.ModelRefusedError,
     }
-    error = kinds.get(failure.kind, PermanentModelError)(
+    error = kinds.get(failure.kind, errors.PermanentModelError)(
         f"{model}: {what}",
         charged=failure.charged,
         retry_after=failure.retry_after if failure.kind == "transient" else None,
@@ -366,20 +357,21 @@ def _safe_word(word: str) -> str:
     return word if re.fullmatch(r"[a-z][a-z_]{2,39}", word) else ""
 
 
-def _safe_id(value: str) -> str:
-    """Return a request id where it looks like one."""
+def _request_id(headers: Mapping[str, str]) -> str:
+    """Return the request id that an answer names, where it looks like one."""
+    value = headers.get("x-request-id") or headers.get("request-id") or ""
     return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
 
 
-def is_attempt(error: ModelError) -> bool:
+def is_attempt(error: errors.ModelError) -> bool:
     """Return whether a failure says something of the request, and not only of the provider.
 
     It does where the provider declined the request, and where the call may have been charged for.
     A call that is not answered in time may be charged for too, but says nothing by itself.
     """
-    if isinstance(error, ModelRefusedError):
+    if isinstance(error, errors.ModelRefusedError):
         return True
-    return error.charged is not False and not isinstance(error, ModelTimeoutError)
+    return error.charged is not False and not isinstance(error, errors.ModelTimeoutError)
 
 
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
@@ -396,18 +388,18 @@ def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
     return ("truncated" if reason == "length" else "provider", f"finish_{reason}")
 
 
-def cause_of(error: ModelError) -> tuple[Cause, str]:
+def cause_of(error: errors.ModelError) -> tuple[Cause, str]:
     """Return what a model's error means. Its text stays out: it may hold the prompt, or a key."""
-    if isinstance(error, InvalidAnswerError):
+    if isinstance(error, errors.InvalidAnswerError):
         return "schema", f"{error.problem} {error.where}".strip()
-    if isinstance(error, ModelOverflowError):
+    if isinstance(error, errors.ModelOverflowError):
         return "overflow", shown(error, kind="")
-    if isinstance(error, ModelTimeoutError):
+    if isinstance(error, errors.ModelTimeoutError):
         return "timeout", shown(error, kind="")
     return "provider", shown(error, kind=error.kind)
 
 
-def shown(error: ModelError, *, kind: str) -> str:
+def shown(error: errors.ModelError, *, kind: str) -> str:
     """Return what is kept and shown of a model's error: its class, and its ``detail`` or kind."""
     name = type(error).__name__
     if error.detail:

@@ -17,31 +17,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
-from hiermem.types.trivector import (
-    ENTITY_TYPES,
-    MOST_ALIASES,
-    MOST_DELTAS,
-    MOST_ENTITIES,
-    MOST_FEATURES,
-    MOST_IN_LINE,
-    MOST_IN_NAME,
-    MOST_IN_SUMMARY,
-    MOST_IN_TAG,
-    MOST_MENTIONS,
-    MOST_MESSAGES,
-    MOST_RELATIONS,
-    MOST_STRATEGY,
-    MOST_TAGS,
-    DeltaKind,
-    StrategyKind,
-)
+from hiermem.types import trivector as schema
 
 #: A message's number as the record shows it.
 _NUMBER: Final = re.compile(r"#?([0-9]{1,15})")
-_TYPES: Final = {name: name for name in ENTITY_TYPES} | {"organization": "organisation"}
+_TYPES: Final = {name: name for name in schema.ENTITY_TYPES} | {"organization": "organisation"}
 _WIDEST: Final = "concept"
-_DELTAS: Final = {name: name for name in get_args(DeltaKind)}
-_STRATEGIES: Final = {name: name for name in get_args(StrategyKind)}
+_DELTAS: Final = {name: name for name in get_args(schema.DeltaKind)}
+_STRATEGIES: Final = {name: name for name in get_args(schema.StrategyKind)}
 
 
 def blank(text: str) -> bool:
@@ -57,16 +40,16 @@ def mend(answer: dict[str, Any]) -> int:
     """Mend what can mean one thing only, in place; return the number of dropped items."""
     if answer.get("summary", "") is None:
         answer["summary"] = ""
-    _prose(answer, "summary", MOST_IN_SUMMARY)
-    _words(answer, "features", MOST_FEATURES, longest=MOST_IN_TAG)
+    _prose(answer, "summary", schema.MOST_IN_SUMMARY)
+    _words(answer, "features", schema.MOST_FEATURES, longest=schema.MOST_IN_TAG)
     _types(answer)
     return sum(
         _items(answer, name, most, usable=usable)
         for name, most, usable in (
-            ("entities", MOST_ENTITIES, _entity),
-            ("relations", MOST_RELATIONS, _relation),
-            ("deltas", MOST_DELTAS, _delta),
-            ("strategy", MOST_STRATEGY, _strategy),
+            ("entities", schema.MOST_ENTITIES, _entity),
+            ("relations", schema.MOST_RELATIONS, _relation),
+            ("deltas", schema.MOST_DELTAS, _delta),
+            ("strategy", schema.MOST_STRATEGY, _strategy),
         )
     )
 
@@ -78,11 +61,9 @@ def _types(answer: dict[str, Any]) -> None:
     refuses the answer. Relations get the same replacement, so that an entity and the relations that
     refer to it still agree.
     """
-    items = answer.get("entities")
-    entities = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-    items = answer.get("relations")
-    relations = (
+    entities, relations = (
         [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+        for items in (answer.get("entities"), answer.get("relations"))
     )
     ends = [
         end
@@ -101,7 +82,11 @@ def _types(answer: dict[str, Any]) -> None:
 def _has_unknown_type(item: dict[str, Any]) -> bool:
     """Return whether an item's type is a word that the schema does not have."""
     value = item.get("type")
-    return isinstance(value, str) and value not in ENTITY_TYPES and not _useless(value, MOST_IN_TAG)
+    return (
+        isinstance(value, str)
+        and value not in schema.ENTITY_TYPES
+        and not _useless(value, schema.MOST_IN_TAG)
+    )
 
 
 def _items(
@@ -120,23 +105,23 @@ def _items(
 
 
 def _entity(item: dict[str, Any]) -> bool:
-    _words(item, "aliases", MOST_ALIASES, longest=MOST_IN_NAME)
-    _words(item, "tags", MOST_TAGS, longest=MOST_IN_TAG)
+    _words(item, "aliases", schema.MOST_ALIASES, longest=schema.MOST_IN_NAME)
+    _words(item, "tags", schema.MOST_TAGS, longest=schema.MOST_IN_TAG)
     _optional_field(item, "description")
     _optional_field(item, "confidence")
-    _prose(item, "description", MOST_IN_LINE)
-    _messages(item, MOST_MENTIONS)
-    return _names(item, "name", MOST_IN_NAME)
+    _prose(item, "description", schema.MOST_IN_LINE)
+    _messages(item, schema.MOST_MENTIONS)
+    return _names(item, "name", schema.MOST_IN_NAME)
 
 
 def _relation(item: dict[str, Any]) -> bool:
-    _prose(item, "justification", MOST_IN_LINE)
+    _prose(item, "justification", schema.MOST_IN_LINE)
     _messages(item)
     ends = [end for name in ("source", "target") if isinstance(end := item.get(name), dict)]
     return (
-        all(_names(end, "name", MOST_IN_NAME) for end in ends)
-        and _names(item, "relation", MOST_IN_TAG)
-        and _names(item, "justification", MOST_IN_LINE)
+        all(_names(end, "name", schema.MOST_IN_NAME) for end in ends)
+        and _names(item, "relation", schema.MOST_IN_TAG)
+        and _names(item, "justification", schema.MOST_IN_LINE)
     )
 
 
@@ -151,9 +136,9 @@ def _strategy(item: dict[str, Any]) -> bool:
 
 def _statement(item: dict[str, Any], kinds: Mapping[str, str]) -> bool:
     _choice(item, "kind", kinds)
-    _prose(item, "text", MOST_IN_LINE)
+    _prose(item, "text", schema.MOST_IN_LINE)
     _messages(item)
-    return _names(item, "text", MOST_IN_LINE)
+    return _names(item, "text", schema.MOST_IN_LINE)
 
 
 def _names(item: dict[str, Any], field: str, longest: int) -> bool:
@@ -175,7 +160,7 @@ def _optional_field(item: dict[str, Any], field: str) -> Any:
 
 def _choice(item: dict[str, Any], field: str, known: Mapping[str, str]) -> None:
     value = item.get(field)
-    if isinstance(value, str) and len(value) <= MOST_IN_TAG:
+    if isinstance(value, str) and len(value) <= schema.MOST_IN_TAG:
         item[field] = known.get(value.strip().casefold(), value)
 
 
@@ -199,7 +184,7 @@ def _words(item: dict[str, Any], field: str, most: int, *, longest: int) -> None
         ][:most]
 
 
-def _messages(item: dict[str, Any], most: int = MOST_MESSAGES) -> None:
+def _messages(item: dict[str, Any], most: int = schema.MOST_MESSAGES) -> None:
     """Read numbers as the record shows them; of too many, the first and the newest others stay."""
     value = _optional_field(item, "messages")
     if isinstance(value, (str, int)) and not isinstance(value, bool):

@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from hiermem.errors import (
-    ConfigError,
-)
+from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage
 
 #: The share of a model's stated window that one request may take.

@@ -3,7 +3,7 @@
 The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
 and counting the new text) is done before the transaction; here its results are only looked up. An
 edit never moves a window's bounds. Summaries of the old text are flagged as stale, queued for
-another generation, or both.
+another generation, or both. The withdrawal of a standing instruction is decided here too.
 """
 
 from __future__ import annotations
@@ -14,25 +14,15 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
-from hiermem.core.log.locate import Location
-from hiermem.core.log.propagate import Propagated
+from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside
+from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
-from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Deciding,
-    LogEvent,
-    NeedMessages,
-    NeedSession,
-    NeedViews,
-    Rewrite,
-    ViewRecord,
-)
+from hiermem.types import SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Rewrite, ViewRecord
 
 #: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]
@@ -49,9 +39,9 @@ def edit(
     """
     found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
     found = yield (
-        (session_id, NeedSession()),
-        (session_id, NeedMessages(index, index + 1)),
-        (session_id, NeedViews()),
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedMessages(index, index + 1)),
+        (session_id, transaction.NeedViews()),
     )
     record, at_index, views = known(session_id, found[0]), found[1], found[2]
     if record.closed:
@@ -63,22 +53,24 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    reached: list[TreeState] = []
-    for tree_state in tree_states(record):
-        if index < tree_state.stop:
-            location = yield from inside(session_id, tree_state.locate(before))
-            points = _weighed(tree_state, location, before, after, weigher)
-            if tree_state.build is None:
-                after = replace(after, slices=points)
-            reached.append(tree_state)
     propagated: list[tuple[TreeState, Propagated]] = []
-    for tree_state in reached:
-        result = yield from inside(session_id, tree_state.propagate(on_edit, now))
+    for tree_state in tree_states(record):
+        if index >= tree_state.stop:
+            continue
+        location = yield from inside(session_id, tree_state.locate(before))
+        config = tree_state.config
+        points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
+        weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
+        tree_state.add(location, SizeChange(index, before.thread, *weights), points)
+        if tree_state.build is None:
+            after = replace(after, slices=points)
+        result = yield from inside(session_id, propagate(tree_state, on_edit, now))
         propagated.append((tree_state, result))
     _, changes = changes_of(
         record,
         propagated,
-        LogEvent("edit", record.messages, now, logged_changes(reached).to_json()),
+        "edit",
+        now,
         rewrites=(Rewrite(after, "edit"),),
         drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
     )
@@ -87,29 +79,46 @@ def edit(
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
-def _weighed(
-    tree_state: TreeState,
-    location: Location,
-    before: StoredMessage,
-    after: StoredMessage,
-    weigher: Weigher,
-) -> tuple[int, ...]:
-    """Note the message's new weight in one tree; return the offsets of its slices there."""
-    config = tree_state.config
-    points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
-    shift = SizeChange(
-        before.index,
-        before.thread,
-        weigher.weigh(before, location.points),
-        weigher.weigh(after, points),
+def drop_instruction(
+    session_id: str, instruction_id: str, listed: Sequence[Instruction]
+) -> Deciding[Instruction]:
+    """Withdraw one of the ``listed`` instructions, and all those that say the same.
+
+    The message stays as it is; a flag of it says which of its instructions is withdrawn, and so it
+    is part of what a fork copies, and goes with the message when that is erased. Views may show the
+    instruction, so all of them go.
+
+    Raises NotFoundError if it is not listed, or its message does not say it any more.
+    """
+    record = yield from known_session(session_id)
+    wanted = next((one for one in listed if one.id == instruction_id), None)
+    said: dict[int, str] = {}
+    for one in listed:
+        if wanted is None or drop_flag(one) != drop_flag(wanted):
+            continue
+        stored: list[StoredMessage] = yield (
+            session_id,
+            transaction.NeedMessages(one.index, one.index + 1),
+        )
+        said |= {each.index: drop_flag(each) for each in of_messages(stored) if each.id == one.id}
+    if wanted is None or wanted.index not in said:
+        raise NotFoundError(
+            f"session {session_id!r} has no instruction {instruction_id!r}; "
+            "session.instructions() lists them"
+        )
+    views: list[ViewRecord] = yield session_id, transaction.NeedViews()
+    changes: Changes[None] = Changes(
+        None,
+        session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
+        flags=tuple(said.items()),
+        drop_views=tuple(view.name for view in views),
     )
-    tree_state.add(location, shift, points)
-    return points
+    return Batch(wanted, ((session_id, changes),))
 
 
 def known_session(session_id: str) -> Asking[SessionRecord]:
     """Read a session's record. Raises NotFoundError if the session does not exist."""
-    record: SessionRecord | None = yield session_id, NeedSession()
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
     return known(session_id, record)
 
 

@@ -14,6 +14,7 @@ window or group has no lasting text, so every provisional node is dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,34 +23,17 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.lineage import Family
-from hiermem.core.log.propagate import Propagated
+from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher, marks_of
-from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
+from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.instructions import without_flags
-from hiermem.types import Message, Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Changes,
-    Deciding,
-    LogEvent,
-    Need,
-    NeedEchoes,
-    NeedEvents,
-    NeedLevel,
-    NeedMessages,
-    NeedProvisional,
-    NeedRecords,
-    NeedViews,
-    Record,
-    Rewrite,
-    RunRecord,
-    ViewRecord,
-)
+from hiermem.core.tree.turns import marks_of
+from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
@@ -72,11 +56,7 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
     return StoredMessage(
         index=stored.index,
         message=Message(
-            message.role,
-            "",
-            key=message.key,
-            thread=message.thread,
-            created_at=message.created_at,
+            message.role, "", key=message.key, thread=message.thread, created_at=message.created_at
         ),
         tokens=0,
         size=0,
@@ -105,7 +85,7 @@ def erase(
     wanted = tuple(sorted(set(indices)))
     for index in wanted:
         check_index(record, index)
-    family = yield from Family.around(record, wanted)
+    family = yield from Family.of(record, wanted, upwards=True)
     work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
         if one == session_id or forks == "all":
@@ -124,8 +104,8 @@ def erase(
     )
     if not work.changes:
         return Batch(receipt)
-    run = _run(run_id, session_id, now, kind, work)
-    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=(run,))
+    runs = (work.run(receipt, run_id),)
+    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=runs)
 
 
 def erase_session(
@@ -140,7 +120,7 @@ def erase_session(
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
-    family = yield from Family.below(record, own)
+    family = yield from Family.of(record, own, upwards=False)
     work = _Withdrawal("erase", now, weigher)
     for one, shared in family.reach.items():
         if one != session_id and forks == "all":
@@ -148,14 +128,13 @@ def erase_session(
     for child in family.without(record):
         # The record may have been changed above; the new parent is set on the changed one.
         latest = work.records.get(child.id, family.records[child.id])
-        work.put(
-            replace(
-                latest,
-                forked_from=child.forked_from,
-                forked_at=child.forked_at,
-                version=latest.version + 1,
-            )
+        after = replace(
+            latest,
+            forked_from=child.forked_from,
+            forked_at=child.forked_at,
+            version=latest.version + 1,
         )
+        work.changes.append((child.id, Changes(None, session=after)))
     kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
@@ -172,8 +151,8 @@ def erase_session(
         kept_in=kept,
         run_id=run_id,
     )
-    run = _run(run_id, session_id, now, "erase_session", work)
-    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
+    runs = (work.run(receipt, run_id),)
+    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
 def erase_copied(session_id: str) -> Deciding[Receipt]:
@@ -183,16 +162,6 @@ def erase_copied(session_id: str) -> Deciding[Receipt]:
     """
     yield from ()
     return Batch(Receipt("erase_session", session_id), delete=(session_id,))
-
-
-def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
-    """Return the journal's record of an erasure: which messages of which sessions, and counts."""
-    detail: dict[str, Any] = {
-        "kind": kind,
-        "sessions": {one: list(done) for one, done in work.done.items()},
-        "removed": dict(work.removed),
-    }
-    return RunRecord(run_id, "erasure", session_id, now, now, "ok", detail)
 
 
 @dataclass(slots=True)
@@ -207,18 +176,23 @@ class _Withdrawal:
     )
     records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
     done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    removed: dict[str, int] = field(default_factory=dict[str, int])
+    removed: Counter[str] = field(default_factory=Counter[str])
     remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     links: list[SourceLink] = field(default_factory=list[SourceLink])
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""
-        return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
+        return Receipt(self.kind, None, removed=dict(+self.removed), to_remake=dict(self.remake))
 
-    def put(self, record: SessionRecord) -> None:
-        """Add a write of one session's record."""
-        self.records[record.id] = record
-        self.changes.append((record.id, Changes(None, session=record)))
+    def run(self, receipt: Receipt, run_id: str) -> transaction.RunRecord:
+        """Return the journal's record: which messages of which sessions, and counts."""
+        detail: dict[str, Any] = {
+            "kind": receipt.kind,
+            "sessions": {one: list(done) for one, done in self.done.items()},
+            "removed": dict(+self.removed),
+        }
+        subject = str(receipt.session_id)
+        return transaction.RunRecord(run_id, "erasure", subject, self.now, self.now, "ok", detail)
 
     def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
@@ -231,18 +205,16 @@ class _Withdrawal:
             return
         trees = tree_states(record)
         data = yield from _session_data(record, trees)
-        reached: list[TreeState] = []
+        propagated: list[tuple[TreeState, Propagated]] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
             for first in range(0, len(mine), _TOGETHER):
                 yield from self._withdraw_messages(
                     record, tree_state, mine[first : first + _TOGETHER]
                 )
-            if mine:
-                reached.append(tree_state)
-        propagated: list[tuple[TreeState, Propagated]] = []
-        for tree_state in reached:
-            result = yield from inside(record.id, tree_state.propagate("forget", self.now))
+            if not mine:
+                continue
+            result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
             # It is not on record when a provisional node was made, or from what.
             loose = (node.id for node in data.provisional[tree_state.tree])
             drop = dict.fromkeys((*result.drop, *loose))
@@ -255,11 +227,11 @@ class _Withdrawal:
         self.links += noted.values()
         if self.kind == "erase":
             derived += [(SOURCE, key) for key in noted]
-        event = LogEvent(self.kind, record.messages, self.now, logged_changes(reached).to_json())
         after, changes = changes_of(
             record,
             propagated,
-            event,
+            self.kind,
+            self.now,
             rewrites=[self._rewrite(stored) for stored in live],
             drop_views=[view.name for view in data.views],
             drop_records=derived,
@@ -271,32 +243,31 @@ class _Withdrawal:
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         if propagated[0][1].forget:
             self.remake[record.id] = propagated[0][1].forget
-        versions = sum(data.edits.get(index, 0) for index in done)
-        self._count("messages", len(done))
-        self._count("versions", versions if self.kind == "erase" else 0)
-        self._count("summaries", sum(len(result.gone) for _, result in propagated))
-        self._count("views", len(data.views))
-        self._count("records", len(derived))
+        versions = sum(data.edits[index] for index in done)
+        self.removed.update(
+            messages=len(done),
+            versions=versions if self.kind == "erase" else 0,
+            summaries=sum(len(result.gone) for _, result in propagated),
+            views=len(data.views),
+            records=len(derived),
+        )
 
     def count_all(self, record: SessionRecord) -> Asking[None]:
         """Count everything that is stored of a session that is erased as a whole."""
-        self._count("sessions", 1)
-        self._count("messages", record.messages)
+        self.removed.update(sessions=1, messages=record.messages)
         data = yield from _session_data(record)
-        for stored in (yield from _messages_at(record, tuple(data.edits))):
-            self._count("versions", data.edits[stored.index] if stored.state != "erased" else 0)
+        edited = yield from _messages_at(record, tuple(data.edits))
+        kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
+        self.removed["versions"] += sum(kept)
         for tree_state in tree_states(record):
             for level in range(1, len(tree_state.state.ordinals) + 1):
                 count = tree_state.state.next_ordinal(level)
                 for first in range(0, count, _PAGE):
                     stop = min(count, first + _PAGE)
-                    page: list[Node] = yield (
-                        record.id,
-                        NeedLevel(level, first, stop, tree_state.tree),
-                    )
-                    self._count("summaries", sum(node.revision > 0 for node in page))
-        self._count("views", len(data.views))
-        self._count("records", len(data.records) + len(data.sources))
+                    need = transaction.NeedLevel(level, first, stop, tree_state.tree)
+                    page: list[Node] = yield record.id, need
+                    self.removed["summaries"] += sum(node.revision > 0 for node in page)
+        self.removed.update(views=len(data.views), records=len(data.records) + len(data.sources))
         self.links += links_in(data.sources, None).values()
 
     def echoes(self, reach: Mapping[str, Collection[int]]) -> Asking[tuple[str, ...]]:
@@ -306,10 +277,11 @@ class _Withdrawal:
         """
         found: list[str] = []
         looked_at = [one for one, indices in reach.items() if indices]
-        echoing: Sequence[Sequence[int]] = yield tuple((one, NeedEchoes()) for one in looked_at)
-        echoes = {one: each for one, each in zip(looked_at, echoing, strict=True) if each}
-        events: Sequence[Sequence[LogEvent]] = yield tuple((one, NeedEvents()) for one in echoes)
-        for (one, indices), log in zip(echoes.items(), events, strict=True):
+        echoing = yield tuple((one, transaction.NeedEchoes()) for one in looked_at)
+        echoes: dict[str, Sequence[int]] = dict(zip(looked_at, echoing, strict=True))
+        echoes = {one: indices for one, indices in echoes.items() if indices}
+        logs = yield tuple((one, transaction.NeedEvents()) for one in echoes)
+        for (one, indices), log in zip(echoes.items(), logs, strict=True):
             first, edited, gone = min(reach[one]), edits_of(log), self.done.get(one, ())
             found += [
                 f"{one}:message:{index}"
@@ -344,10 +316,6 @@ class _Withdrawal:
             return Rewrite(tombstone(stored), "erase")
         return Rewrite(replace(stored, state="quarantined"), "mark")
 
-    def _count(self, what: str, number: int) -> None:
-        if number:
-            self.removed[what] = self.removed.get(what, 0) + number
-
 
 @dataclass(frozen=True, slots=True)
 class _SessionData:
@@ -357,8 +325,8 @@ class _SessionData:
     kinds; ``provisional`` are the provisional nodes of each tree that was asked about.
     """
 
-    edits: dict[int, int]
-    views: Sequence[ViewRecord]
+    edits: Counter[int]
+    views: Sequence[transaction.ViewRecord]
     sources: Sequence[Record]
     records: Sequence[Record]
     provisional: dict[int, Sequence[Node]]
@@ -366,9 +334,9 @@ class _SessionData:
 
 def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Asking[_SessionData]:
     """Read what is stored of a session beside its messages, and the provisional nodes of trees."""
-    needs: list[Need] = [NeedEvents(), NeedViews(), NeedRecords(SOURCE)]
-    needs += [NeedRecords(kind) for kind in DERIVED]
-    needs += [NeedProvisional(each.tree) for each in trees]
+    needs: list[Need] = [transaction.NeedEvents(), transaction.NeedViews()]
+    needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
+    needs += [transaction.NeedProvisional(each.tree) for each in trees]
     events, views, sources, *found = yield tuple((record.id, need) for need in needs)
     derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
     return _SessionData(
@@ -383,7 +351,7 @@ def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Ask
 def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[StoredMessage]]:
     """Read the messages at these indices, which exist."""
     found: Sequence[Sequence[StoredMessage]] = yield tuple(
-        (record.id, NeedMessages(index, index + 1)) for index in indices
+        (record.id, transaction.NeedMessages(index, index + 1)) for index in indices
     )
     return [stored for (stored,) in found]
 
@@ -395,11 +363,7 @@ def _made_from(record: Record, indices: Collection[int]) -> bool:
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
-def edits_of(events: Iterable[LogEvent]) -> dict[int, int]:
+def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:
     """Return how often each message was edited, by index."""
-    edits: dict[int, int] = {}
-    for event in events:
-        if event.kind == "edit":
-            for shift in LoggedChanges.from_json(event.detail).shifts:
-                edits[shift.index] = edits.get(shift.index, 0) + 1
-    return edits
+    logged = (LoggedChanges.from_json(each.detail) for each in events if each.kind == "edit")
+    return Counter(shift.index for changes in logged for shift in changes.shifts)

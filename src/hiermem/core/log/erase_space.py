@@ -10,6 +10,7 @@ Files that were exported into folders are out of reach; the receipt names the fo
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Final
 
@@ -43,24 +44,20 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
     if all(each.key != space for each in headers):
         raise NotFoundError(f"space {space!r} does not exist")
     going = [(kept.SPACE, SPACE_SCOPE, space)]
-    removed = {"spaces": 1}
+    removed = Counter(spaces=1)
     folders: tuple[str, ...] = ()
     for kind, found in zip(kept.KINDS, stored, strict=True):
         going += [(each.kind, each.scope, each.key) for each in found]
-        _count(removed, _COUNTED.get(kind, "records"), len(found))
+        removed[_COUNTED.get(kind, "records")] += len(found)
         if kind == kept.EXPORT:
             folders = exported(space, found)
     traces = of_space(space, sources)
     going += [(each.kind, each.scope, each.key) for each in traces]
-    _count(removed, "records", len(traces))
+    removed["records"] += len(traces)
+    counts = dict(+removed)
     receipt = Receipt(
-        "erase_space", None, removed=removed, unproven=folders, run_id=run_id, space=space
+        "erase_space", None, removed=counts, unproven=folders, run_id=run_id, space=space
     )
-    detail = {"kind": receipt.kind, "removed": dict(removed)}
+    detail = {"kind": receipt.kind, "removed": dict(counts)}
     run = RunRecord(run_id, "erasure", subject, now, now, "ok", detail)
     return Batch(receipt, runs=(run,), drop_records=tuple(going), drop_journals=(subject,))
-
-
-def _count(removed: dict[str, int], what: str, number: int) -> None:
-    if number:
-        removed[what] = removed.get(what, 0) + number

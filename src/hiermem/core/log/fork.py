@@ -22,23 +22,17 @@ from hiermem.core.log.replay import Replay, prefix
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import SessionExistsError
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Batch,
-    Changes,
-    Copy,
-    Deciding,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedNodes,
-    NeedSession,
-    Rewrite,
-)
+from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Batch, Changes, Copy, Deciding, LogEvent, Rewrite
 
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
+#: The fields of a node that belong to its text.
+_OF_TEXT: Final = ("revision", "attempts", "error", "degraded", "dirty", "stale", "since")
+#: The fields that say what a node covers, and at which length.
+_OF_INPUTS: Final = (
+    "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
+)  # fmt: skip
 #: Nodes read in one go.
 _PAGE: Final = 2048
 
@@ -116,36 +110,17 @@ def _with_texts(
         if (
             other is None
             or not other.revision
-            or not _same_inputs(node, other)
+            # One text serves both where they cover the same at one length.
+            or any(getattr(node, name) != getattr(other, name) for name in _OF_INPUTS)
             or not taken.keys() >= set(node.children)
         ):
             found.append(node)
             continue
         taken[node.id] = other.revision
         found.append(
-            replace(
-                node,
-                status="active",
-                revision=other.revision,
-                attempts=other.attempts,
-                error=other.error,
-                degraded=other.degraded,
-                dirty=other.dirty,
-                stale=other.stale,
-                since=other.since,
-            )
+            replace(node, status="active", **{name: getattr(other, name) for name in _OF_TEXT})
         )
     return tuple(found), tuple(taken.items())
-
-
-def _same_inputs(node: Node, other: Node) -> bool:
-    """Return whether two nodes of one id cover the same at one length, so one text serves both."""
-    return all(
-        getattr(node, name) == getattr(other, name)
-        for name in (
-            "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
-        )
-    )  # fmt: skip
 
 
 def fork(prepared: PreparedFork) -> Deciding[bool]:
@@ -154,21 +129,24 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
     Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
     source, record = prepared.source, prepared.record
-    other, found = yield (record.id, NeedSession()), (source.id, NeedSession())
+    other, found = yield (
+        (record.id, transaction.NeedSession()),
+        (source.id, transaction.NeedSession()),
+    )
     if other is not None:
         raise SessionExistsError(record.id)
     now = known(source.id, found)
     if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
         return Batch(result=False)
     if now.version != source.version:
-        events: Sequence[LogEvent] = yield source.id, NeedEvents()
+        events: Sequence[LogEvent] = yield source.id, transaction.NeedEvents()
         log = prefix(events, record.messages)
         if log != prepared.events[: len(log)] or len(prepared.events) - len(log) > 1:
             return Batch(result=False)
     theirs: dict[str, Node] = {}
     for start in range(0, len(prepared.nodes), _PAGE):
         ids = tuple(node.id for node in prepared.nodes[start : start + _PAGE])
-        page: Sequence[Node] = yield source.id, NeedNodes(ids)
+        page: Sequence[Node] = yield source.id, transaction.NeedNodes(ids)
         theirs.update((node.id, node) for node in page)
     mine, revisions = _with_texts(prepared.nodes, theirs)
     rewrites = yield from _still_waiting(source.id, prepared.waiting)
@@ -189,7 +167,7 @@ def _still_waiting(source_id: str, waiting: Iterable[int]) -> Asking[tuple[Rewri
     The source may have given up on them since; an append that does so leaves no event in its log.
     """
     rewrites: list[Rewrite] = []
-    asked = tuple((source_id, NeedMessages(index, index + 1)) for index in waiting)
+    asked = tuple((source_id, transaction.NeedMessages(index, index + 1)) for index in waiting)
     answers: Sequence[Sequence[StoredMessage]] = yield asked
     for found in answers:
         for stored in found:

@@ -10,12 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import (
-    Asking,
-    NeedForks,
-    NeedSession,
-    SessionNeed,
-)
+from hiermem.types.transaction import Asking, NeedForks, NeedSession, SessionNeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +25,8 @@ class Family:
     children: tuple[SessionRecord, ...] = ()
 
     @classmethod
-    def around(cls, record: SessionRecord, indices: Iterable[int]) -> Asking[Family]:
-        """Follow the indices in both directions."""
-        return (yield from cls._follow(record, indices, upwards=True))
-
-    @classmethod
-    def below(cls, record: SessionRecord, indices: Iterable[int]) -> Asking[Family]:
-        """Follow the indices into forks and forks of forks."""
-        return (yield from cls._follow(record, indices, upwards=False))
-
-    @classmethod
-    def _follow(
-        cls, record: SessionRecord, indices: Iterable[int], *, upwards: bool
-    ) -> Asking[Family]:
+    def of(cls, record: SessionRecord, indices: Iterable[int], *, upwards: bool) -> Asking[Family]:
+        """Follow the indices into forks and forks of forks; ``upwards`` into sources too."""
         records = {record.id: record}
         reach: dict[str, set[int]] = {record.id: set(indices)}
         waiting = [(record.id, set(reach[record.id]))]
@@ -75,14 +59,9 @@ class Family:
         if not self.children:
             return ()
         heir = max(self.children, key=lambda child: child.forked_at)
-        moved = [
-            replace(
-                heir,
-                forked_from=record.forked_from,
-                forked_at=min(heir.forked_at, record.forked_at),
-            )
-        ]
-        moved += [
-            replace(child, forked_from=heir.id) for child in self.children if child.id != heir.id
-        ]
-        return tuple(moved)
+        others = [child for child in self.children if child.id != heir.id]
+        shared = min(heir.forked_at, record.forked_at)
+        return (
+            replace(heir, forked_from=record.forked_from, forked_at=shared),
+            *(replace(child, forked_from=heir.id) for child in others),
+        )

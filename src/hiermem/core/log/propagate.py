@@ -22,17 +22,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import Location
-from hiermem.core.log.size_changes import SizeChange
+from hiermem.core.log.size_changes import BuildChanges, LoggedChanges
+from hiermem.core.log.trees import MessageChange, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Node, Span
-from hiermem.types.transaction import NeedNodes
+from hiermem.types import Node, SessionRecord, Span
+from hiermem.types.transaction import Changes, LogEvent, NeedNodes, Rewrite
 
 #: An edit splits a sealed group when it takes it past this multiple of its level's size.
 HYSTERESIS: Final = 1.5
@@ -41,15 +40,6 @@ REMNANT: Final = 0.25
 
 #: "flag" marks a text as stale, "rebuild" also as dirty, "forget" deletes it.
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
-
-
-@dataclass(frozen=True, slots=True)
-class MessageChange:
-    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
-
-    location: Location
-    shift: SizeChange
-    points: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,50 +63,85 @@ class Propagated:
     windows: tuple[int, ...] = ()
 
 
-def propagate(
-    state: SessionState,
-    config: HierarchyConfig,
-    changes: Sequence[MessageChange],
-    *,
-    overlapping: Sequence[Node] = (),
-    overlapping_open: Sequence[str] = (),
-    mark: Mark,
-    now: datetime,
-    tree: int | None = None,
-) -> Reading[Propagated]:
-    """Apply changes of messages to the tree whose fold is at ``state``, up to its roots.
+def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propagated]:
+    """Apply the noted changes of messages to a tree, up to its roots.
 
-    ``overlapping`` are windows that were shown some of a changed message as overlap,
-    ``overlapping_open`` the threads whose open window was. Groups are not split when texts are
-    forgotten, because an erasure is no edit, nor in a closed session, which has one root.
+    Groups are not split when texts are forgotten, because an erasure is no edit, nor in a closed
+    session, which has one root. The texts of a tree under construction are generated anyway, so
+    nothing in it is only flagged.
     """
-    made = _Propagation(state, config, mark=mark, now=now, tree=tree)
-    for change in changes:
+    if tree_state.build is not None and mark == "flag":
+        mark = "rebuild"
+    made = _Propagation(tree_state, mark, now)
+    for change in tree_state.message_changes:
         made.apply(change)
-    for node in overlapping:
+    for node in tree_state.overlapping.values():
         made.touch(node)
-    for thread in overlapping_open:
+    for thread in sorted(tree_state.overlapping_open):
         made.drop[provisional_window(thread)] = None
     yield from made.propagate()
     return made.result()
 
 
+def changes_of(
+    record: SessionRecord,
+    propagated: Sequence[tuple[TreeState, Propagated]],
+    kind: Literal["edit", "erase", "quarantine"],
+    now: datetime,
+    *,
+    rewrites: Sequence[Rewrite],
+    drop_views: Sequence[str] = (),
+    drop_records: Sequence[tuple[str, str]] = (),
+) -> tuple[SessionRecord, list[Changes[None]]]:
+    """Return the record after a change of messages, and the writes: one entry for each tree.
+
+    The log gets one event of ``kind`` for all of them.
+    """
+    logged = LoggedChanges(())
+    for tree_state, _ in propagated:
+        shifts = tuple(change.shift for change in tree_state.message_changes)
+        if (build := tree_state.build) is None:
+            logged = replace(logged, shifts=shifts)
+        elif shifts:
+            inside = BuildChanges(tree_state.tree, build.at, build.events, shifts)
+            logged = replace(logged, build=inside)
+    event = LogEvent(kind, record.messages, now, logged.to_json())
+    made: list[Changes[None]] = []
+    for tree_state, result in propagated:
+        state = result.state.to_json()
+        if tree_state.build is None:
+            record = replace(record, state=state, epoch=record.epoch + 1)
+        else:
+            record = replace(record, build=replace(tree_state.build, state=state).to_json())
+        record = replace(record, version=record.version + 1)
+        changes: Changes[None] = Changes(
+            None,
+            session=record,
+            drop=result.drop,
+            forget=result.forget,
+            nodes=result.nodes,
+            tree=tree_state.tree,
+        )
+        if tree_state.build is None:
+            changes = replace(
+                changes,
+                rewrites=tuple(rewrites),
+                events=(event,),
+                drop_views=tuple(drop_views),
+                drop_records=tuple(drop_records),
+            )
+        made.append(changes)
+    return record, made
+
+
 class _Propagation:
     """The state of one propagation: the nodes as they were read, and as they are now."""
 
-    def __init__(
-        self,
-        state: SessionState,
-        config: HierarchyConfig,
-        *,
-        mark: Mark,
-        now: datetime,
-        tree: int | None,
-    ) -> None:
-        self.state, self.config = state, config
+    def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
+        self.state, self.config = tree_state.state, tree_state.config
         self.drop: dict[str, None] = {}
         self._mark: Mark = mark
-        self._now, self._tree = now, tree
+        self._now, self._tree = now, tree_state.tree
         self._before: dict[str, Node] = {}
         self._nodes: dict[str, Node] = {}
         self._inputs: set[str] = set()
@@ -250,13 +275,8 @@ class _Propagation:
         before, now = self._before[id_], self._nodes[id_]
         if not now.children or self._mark == "forget" or self.state.closed:
             return False
-        most, unit = self.config.level(now.level).max_size, self.config.unit
-        if most is None:
-            return False
-        was, is_ = (
-            converted(node.input_size, node.input_tokens, node.unit, unit) for node in (before, now)
-        )
-        return was <= HYSTERESIS * most < is_
+        most = self.config.level(now.level).max_size
+        return most is not None and self._size(before) <= HYSTERESIS * most < self._size(now)
 
     def _divide(self, id_: str) -> Reading[list[Node]]:
         """Split a group by the rule for arriving children; the first part keeps the group's id.

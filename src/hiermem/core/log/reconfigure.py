@@ -16,32 +16,25 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack
-from hiermem.core.log.remeasure import arrival
-from hiermem.core.log.repack_state import Build
+from hiermem.core.log.edit import known_session
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival
-from hiermem.errors import NotFoundError, SessionClosedError
-from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedSession,
-    Rewrite,
-)
+from hiermem.errors import SessionClosedError
+from hiermem.types import SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite
 
 #: Messages folded at once.
 PAGE: Final = 2048
+#: What of a session's record its messages and open windows follow from.
+_folded_from: Final = attrgetter("state", "config", "epoch", "tree")
 
 
 @dataclass(slots=True)
@@ -78,13 +71,7 @@ class Backlog:
 
     def is_of(self, record: SessionRecord) -> bool:
         """Return whether the session's messages and open windows are those that were folded."""
-        source = self.source
-        return (record.state, record.config, record.epoch, record.tree) == (
-            source.state,
-            source.config,
-            source.epoch,
-            source.tree,
-        )
+        return _folded_from(record) == _folded_from(self.source)
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         if stored.index < self.begins.get(stored.thread, self.source.messages):
@@ -97,7 +84,7 @@ class Backlog:
                 return replace(
                     Arrival.of(stored), size=weight.size(self.config.unit), tokens=weight.tokens
                 )
-        arrived, points = arrival(stored, self.config, weigher)
+        arrived, points = repack.arrival(stored, self.config, weigher)
         if points:
             whole, parts = weigher.weigh(stored), weigher.weigh(stored, points)
             self.cuts.append(SizeChange(stored.index, stored.thread, whole, parts))
@@ -121,13 +108,11 @@ def reconfigure(
     changed and None returned; without ``wait`` the messages are read and folded here instead.
     ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
     """
-    record: SessionRecord | None = yield session_id, NeedSession()
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
+    record = yield from known_session(session_id)
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
-    build = Build.from_json(record.build)
+    build = repack.Build.from_json(record.build)
     overtaken = build if build is not None and config_from(build.config) != after else None
     session = replace(record, version=record.version + 1)
     if overtaken is not None:
@@ -139,7 +124,7 @@ def reconfigure(
     )
     if before == after:
         # The event says that the session has a configuration of its own.
-        events: Sequence[LogEvent] = yield session_id, NeedEvents()
+        events: Sequence[LogEvent] = yield session_id, transaction.NeedEvents()
         chosen = any(event.kind == "reconfigure" for event in events)
         if chosen and overtaken is None:
             return Batch(result=False)
@@ -150,7 +135,7 @@ def reconfigure(
             return Batch(None)
         backlog = Backlog.of(record, after, weigher)
         while stretch := backlog.left():
-            messages: Sequence[StoredMessage] = yield session_id, NeedMessages(*stretch)
+            messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(*stretch)
             backlog.feed(messages)
     if backlog.cuts:
         detail["cuts"] = [cut.row() for cut in backlog.cuts]

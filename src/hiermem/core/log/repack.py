@@ -10,6 +10,10 @@ erasures, reconfigurations) are in the content already. A step that was prepared
 earlier epoch, or for another point of the build, changes nothing and reports so. Messages keep the
 flags that they got on arrival.
 
+How far the build is, the session's record holds (``Build``). A change of a message before ``at``
+changes both trees, in one transaction. An edit marks the texts of the new tree as dirty rather than
+stale, whatever was asked for the serving tree: the new tree's texts are generated anyway.
+
 A re-pack makes no texts; the ordinary update generates them in the new tree.
 """
 
@@ -18,37 +22,75 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log.locate import locate
-from hiermem.core.log.remeasure import arrival
-from hiermem.core.log.repack_state import Build
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
+from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Flag
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    LogEvent,
-    NeedEvents,
-    NeedMessages,
-    NeedSession,
-    NeedViews,
-    Rewrite,
-    ViewRecord,
-)
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
 
 #: Messages folded in one transaction.
 PAGE: Final = 256
+_KINDS: Final = {
+    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
+    "marks": list, "sliced": list,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
+
+    The messages before ``at`` and the first ``events`` events of the log are folded in, later ones
+    are not. ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this
+    tree, and ``sliced`` the messages that are cut up in it; the swap records both on the messages.
+    """
+
+    id: str
+    tree: int
+    config: str
+    state: str = ""
+    at: int = 0
+    events: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+    sliced: tuple[int, ...] = ()
+
+    def to_json(self) -> str:
+        """Write the build as JSON, for the session's record."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Build | None:
+        """Read what ``to_json`` wrote; None if no re-pack is under way.
+
+        Raises StoreCorruptError for any other text.
+        """
+        if not text:
+            return None
+        try:
+            data = json.loads(text)
+            if data.keys() == _KINDS.keys() and all(
+                type(data[name]) is kind for name, kind in _KINDS.items()
+            ):
+                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
+                sliced = tuple(map(int, data.pop("sliced")))
+                return cls(**data, marks=marks, sliced=sliced)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+        raise StoreCorruptError(
+            "a session's re-pack is not what hiermem wrote; the store is damaged"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +100,22 @@ class Page:
     arrivals: tuple[Arrival, ...] = ()
     marks: tuple[int, ...] = ()
     sliced: tuple[int, ...] = ()
+
+
+def arrival(
+    stored: StoredMessage, config: HierarchyConfig, weigher: Weigher
+) -> tuple[Arrival, tuple[int, ...]]:
+    """Return what the fold looks at under ``config``, and the offsets at which a message is cut.
+
+    An append measured the message under the configuration of that time. One that is not live has no
+    weight and no slices; all others are measured and cut by the rules of an append.
+    """
+    (whole,) = weigher.weigh(stored)
+    size = whole.size(config.unit)
+    points, slices = cut(
+        stored.message, size, config, counter=weigher.counter, echoes=stored.echoes
+    )
+    return replace(Arrival.of(stored, slices), size=size, tokens=whole.tokens), points
 
 
 def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher: Weigher) -> Page:
@@ -86,7 +144,7 @@ class Refold:
     """
 
     config: HierarchyConfig
-    state: SessionState
+    state: SessionState = field(default_factory=SessionState)
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     parents: dict[str, str] = field(default_factory=dict[str, str])
     drop: dict[str, None] = field(default_factory=dict[str, None])
@@ -95,33 +153,24 @@ class Refold:
     def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
         """Fold messages of open windows once more (``fold.again``)."""
         folded = fold.again(self.state, arrivals, begins, self.config)
-        self._take(folded)
+        self.take(folded)
         self.flags += folded.flags
 
-    def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
+    def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent] = ()) -> None:
         """Fold messages and, each at its place, events."""
         waiting = list(arrivals)
         for event in events:
             before = event.at - self.state.next_index
             if before > 0:
-                self._take(fold.arrive(self.state, waiting[:before], self.config))
+                self.take(fold.arrive(self.state, waiting[:before], self.config))
                 del waiting[:before]
-            self._event(event)
+            if event.kind in fold.EVENTS:
+                self.take(fold.happen(self.state, event, self.config))
         if waiting:
-            self._take(fold.arrive(self.state, waiting, self.config))
+            self.take(fold.arrive(self.state, waiting, self.config))
 
-    def _event(self, event: LogEvent) -> None:
-        if event.kind == "flush":
-            self._take(fold.flush(self.state, self.config))
-        elif event.kind == "close":
-            self._take(fold.close(self.state, self.config))
-        elif event.kind == "reopen":
-            self._take(fold.reopen(self.state))
-        elif event.kind == "tick":
-            now = datetime.fromisoformat(event.detail)
-            self._take(fold.tick(self.state, now, self.config))
-
-    def _take(self, folded: Folded) -> None:
+    def take(self, folded: Folded) -> None:
+        """Go on from the result of a fold."""
         self.state = folded.state
         self.drop |= dict.fromkeys(folded.drop)
         for node in folded.nodes:
@@ -149,7 +198,7 @@ def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | No
 
     A build for another configuration is given up and its tree is dropped.
     """
-    record: SessionRecord | None = yield session_id, NeedSession()
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
     if record is None:
         return Batch(None)
     before = Build.from_json(record.build)
@@ -172,7 +221,7 @@ def advance(
     session_id: str, build: Build, page: Page, events: Sequence[LogEvent], *, epoch: int
 ) -> Deciding[Build | None]:
     """Fold a page into the build; None, with nothing changed, if it is not the next page now."""
-    record: SessionRecord | None = yield session_id, NeedSession()
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(None)
     refold = Refold(config_from(build.config), SessionState.from_json(build.state))
@@ -202,7 +251,7 @@ def swap(
 
     ``sizes`` are the weights of the messages of ``build.marks`` in the build's unit.
     """
-    needs = NeedSession(), NeedEvents(), NeedViews()
+    needs = transaction.NeedSession(), transaction.NeedEvents(), transaction.NeedViews()
     found: tuple[SessionRecord | None, list[LogEvent], list[ViewRecord]]
     found = yield tuple((session_id, need) for need in needs)
     record, events, views = found
@@ -213,7 +262,7 @@ def swap(
     rewrites: list[Rewrite] = []
     state, cut = SessionState.from_json(build.state), set(build.sliced)
     for start, stop in build.marks:
-        messages: list[StoredMessage] = yield session_id, NeedMessages(start, stop)
+        messages: list[StoredMessage] = yield session_id, transaction.NeedMessages(start, stop)
         for stored in messages:
             points: tuple[int, ...] = ()
             if stored.index in cut:

@@ -18,36 +18,26 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from hiermem.config import HierarchyConfig
+from hiermem.core.log import size_changes
 from hiermem.core.log.locate import locate
-from hiermem.core.log.propagate import MessageChange, propagate
-from hiermem.core.log.size_changes import (
-    BuildChanges,
-    LoggedChanges,
-    SizeChange,
-    Weigher,
-    Weight,
-    configs_of,
-    cuts_of,
-    marks_of,
-    tree_of,
-)
+from hiermem.core.log.propagate import Mark, propagate
+from hiermem.core.log.repack import Refold
+from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
+from hiermem.core.log.trees import TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import is_oversize, slices_at
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.core.tree.state import placed
+from hiermem.core.tree.turns import Arrival, Slice, marks_of
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Node, Span, StoredMessage
+from hiermem.types import Node, StoredMessage
 from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
 
 T = TypeVar("T")
-#: Events that the fold itself applies.
-_FOLDED = frozenset({"flush", "close", "reopen", "tick"})
 _CHANGES = frozenset({"edit", "erase", "quarantine"})
 
 
@@ -81,7 +71,7 @@ def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> Hi
     """
     for event in events[max(_last_repack(events), _last_cutting(events, stop)) + 1 :]:
         if event.kind == "reconfigure" and event.at > stop:
-            return configs_of(event)[0]
+            return size_changes.configs_of(event)[0]
     return now
 
 
@@ -93,9 +83,8 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
     logged = LoggedChanges.from_json(event.detail).before(stop)
     build = logged.build
     if build is not None:
-        at = min(build.at, stop)
         build = (
-            BuildChanges(build.tree, at, count[build.events], build.shifts)
+            replace(build, at=min(build.at, stop), events=count[build.events])
             if build.shifts
             else None
         )
@@ -106,16 +95,16 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
 
 def _last_cutting(events: Sequence[LogEvent], stop: int) -> int:
     """Return the place of the newest reconfiguration that cut a message before ``stop``, or -1."""
+    cut = [[each.index for each in size_changes.cuts_of(event)] for event in events]
     return max(
-        (n for n, event in enumerate(events) if any(cut.index < stop for cut in cuts_of(event))),
-        default=-1,
+        (n for n, indices in enumerate(cut) if min(indices, default=stop) < stop), default=-1
     )
 
 
 def _cut_before(event: LogEvent, stop: int) -> LogEvent:
     """Restrict a reconfiguration to the messages before ``stop``."""
     detail = json.loads(event.detail)
-    cuts = [cut.row() for cut in cuts_of(event) if cut.index < stop]
+    cuts = [cut.row() for cut in size_changes.cuts_of(event) if cut.index < stop]
     detail = {name: detail[name] for name in ("before", "after")} | ({"cuts": cuts} if cuts else {})
     return replace(event, detail=json.dumps(detail, separators=(",", ":")))
 
@@ -125,23 +114,15 @@ def _last_repack(events: Sequence[LogEvent]) -> int:
     return max((n for n, event in enumerate(events) if event.kind == "repack"), default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """An event, or changes of weights, that happens before message ``at`` arrives."""
-
-    at: int
-    event: LogEvent
-    shifts: tuple[SizeChange, ...] = ()
+#: An event, at the place where it happens to the tree, with the weights that it changes.
+_Step: TypeAlias = tuple[LogEvent, tuple[SizeChange, ...]]
 
 
-@dataclass(slots=True)
-class Replay:
+@dataclass(kw_only=True)
+class Replay(Refold):
     """A replay in progress: ``feed`` it all messages in order, then ``finish``."""
 
-    config: HierarchyConfig
     weigher: Weigher
-    state: SessionState = field(default_factory=SessionState)
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     _steps: list[_Step] = field(default_factory=list[_Step])
     _weights: dict[int, tuple[Weight, ...]] = field(default_factory=dict[int, tuple[Weight, ...]])
     _calls: dict[int, tuple[tuple[str, ...], str | None]] = field(
@@ -167,7 +148,7 @@ class Replay:
         """
         last = _last_repack(events)
         steps: list[tuple[tuple[int, float], _Step]] = []
-        tree = tree_of(events[last]) if last >= 0 else None
+        tree = size_changes.tree_of(events[last]) if last >= 0 else None
         for place, event in enumerate(events):
             shifts: tuple[SizeChange, ...] = ()
             at, order = event.at, float(place)
@@ -175,36 +156,29 @@ class Replay:
                 logged = LoggedChanges.from_json(event.detail)
                 if place > last:
                     shifts = logged.shifts
-                elif logged.build is not None and logged.build.tree == tree:
-                    shifts, at, order = (
-                        logged.build.shifts,
-                        logged.build.at,
-                        logged.build.events - 0.5,
-                    )
+                elif (build := logged.build) is not None and build.tree == tree:
+                    shifts, at, order = build.shifts, build.at, build.events - 0.5
                 if not shifts:
                     continue
-            elif place == last or (place < last and event.kind not in _FOLDED):
+            elif place == last or (place < last and event.kind not in fold.EVENTS):
                 continue
             else:
-                shifts = cuts_of(event)
-            steps.append(((at, order), _Step(at, event, shifts)))
+                shifts = size_changes.cuts_of(event)
+            steps.append(((at, order), (replace(event, at=at), shifts)))
         steps.sort(key=lambda step: step[0])
-        named = [configs_of(event) for event in events[max(last, 0) :]]
+        named = [size_changes.configs_of(event) for event in events[max(last, 0) :]]
         first = next((found[0] for found in named if found), config)
-        replay = cls(first, weigher, _steps=[step for _, step in steps])
-        for step in replay._steps:
-            replay._expect(step)
-            replay._reconfigurations += step.event.kind == "reconfigure"
+        replay = cls(first, weigher=weigher, _steps=[step for _, step in steps])
+        for event, shifts in replay._steps:
+            replay._reconfigurations += event.kind == "reconfigure"
+            for shift in shifts:
+                # What a message of a step weighed, and called, when it arrived.
+                replay._weights.setdefault(shift.index, shift.before)
+                if event.kind == "reconfigure":
+                    replay._uncut.add(shift.index)
+                if shift.calls or shift.result_of is not None:
+                    replay._calls.setdefault(shift.index, (shift.calls, shift.result_of))
         return replay
-
-    def _expect(self, step: _Step) -> None:
-        """Note what the messages of a step weighed when they arrived."""
-        for shift in step.shifts:
-            self._weights.setdefault(shift.index, shift.before)
-            if step.event.kind == "reconfigure":
-                self._uncut.add(shift.index)
-            if shift.calls or shift.result_of is not None:
-                self._calls.setdefault(shift.index, (shift.calls, shift.result_of))
 
     # -- folding
 
@@ -212,12 +186,12 @@ class Replay:
         """Fold the next messages in, with what happened between them."""
         waiting: list[Arrival] = []
         for stored in messages:
-            if self._steps and self._steps[0].at <= stored.index:
-                self._arrive(waiting)
+            if self._steps and self._steps[0][0].at <= stored.index:
+                self.fold_in(waiting)
                 waiting = []
                 self._happen(stored.index)
             waiting.append(self._arrival(stored))
-        self._arrive(waiting)
+        self.fold_in(waiting)
 
     def finish(self) -> None:
         """Apply what came after the last message, and replace slice numbers by offsets."""
@@ -228,41 +202,28 @@ class Replay:
             )
         self.state = self.state.with_chars(self._real)
         self.nodes = {
-            id_: replace(node, span=self._placed(node.span), version=0)
+            id_: replace(node, span=placed(node.span, self._real), version=0)
             for id_, node in self.nodes.items()
         }
 
-    def _arrive(self, arrivals: Sequence[Arrival]) -> None:
-        if arrivals:
-            self._take(fold.arrive(self.state, arrivals, self.config))
-
     def _happen(self, at: int) -> None:
-        while self._steps and self._steps[0].at <= at:
-            step = self._steps.pop(0)
-            event, config = step.event, self.config
-            if event.kind == "flush":
-                self._take(fold.flush(self.state, config))
-            elif event.kind == "close":
-                self._take(fold.close(self.state, config))
-            elif event.kind == "reopen":
-                self._take(fold.reopen(self.state))
-            elif event.kind == "tick":
-                self._take(fold.tick(self.state, datetime.fromisoformat(event.detail), config))
+        while self._steps and self._steps[0][0].at <= at:
+            event, shifts = self._steps.pop(0)
+            if event.kind in fold.EVENTS:
+                self.take(fold.happen(self.state, event, self.config))
             elif event.kind == "reconfigure":
-                self._reconfigure(step)
+                self._reconfigure(event, shifts)
             else:
-                self._change(step)
+                self._change(event, shifts)
 
-    def _take(self, folded: Folded) -> None:
-        self.state = folded.state
+    def take(self, folded: Folded) -> None:
+        """Go on from the result of a fold; note where its windows begin."""
+        super().take(folded)
         for node in folded.nodes:
-            self.nodes[node.id] = node
             if node.level == 1 and node.thread is not None:
                 starts, ids = self._starts.setdefault(node.thread, ([], []))
                 starts.append(node.span.start)
                 ids.append(node.id)
-        for child, parent in folded.parents:
-            self.nodes[child] = replace(self.nodes[child], parent=parent)
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Return what the fold looked at when the message arrived."""
@@ -283,73 +244,55 @@ class Replay:
             self._heard.append((arrived, weights))
         return arrived
 
-    def _reconfigure(self, step: _Step) -> None:
+    def _reconfigure(self, event: LogEvent, cuts: tuple[SizeChange, ...]) -> None:
         """Go on under another configuration, and fold the open windows again under it."""
-        before, self.config = configs_of(step.event)
+        before, self.config = size_changes.configs_of(event)
         if self.config != before:
-            self._fold_again(step, before)
+            self.state, begins = self.state.rewound(before.unit, self.config.unit)
+            for cut in cuts:
+                self._heard[cut.index] = (self._heard[cut.index][0], cut.after)
+                self._uncut.discard(cut.index)
+            indices = {cut.index for cut in cuts}
+            arrivals = [
+                self._once_more(arrived, weights, begins, cut=arrived.index in indices)
+                for arrived, weights in self._heard[self.state.next_index :]
+            ]
+            self.fold_again(arrivals, begins)
         self._reconfigurations -= 1
         if not self._reconfigurations:
             self._heard.clear()
 
-    def _fold_again(self, step: _Step, before: HierarchyConfig) -> None:
-        state, begins = self.state.rewound(before.unit, self.config.unit)
-        for cut in step.shifts:
-            self._heard[cut.index] = (self._heard[cut.index][0], cut.after)
-            self._uncut.discard(cut.index)
-        cuts = {cut.index for cut in step.shifts}
-        arrivals = [
-            self._once_more(arrived, weights, state, begins, cut=arrived.index in cuts)
-            for arrived, weights in self._heard[state.next_index :]
-        ]
-        self._take(fold.again(state, arrivals, begins, self.config))
-
     def _once_more(
-        self,
-        arrived: Arrival,
-        weights: tuple[Weight, ...],
-        state: SessionState,
-        begins: Mapping[str, int],
-        *,
-        cut: bool,
+        self, arrived: Arrival, weights: tuple[Weight, ...], begins: Mapping[str, int], *, cut: bool
     ) -> Arrival:
         """Return what the fold looks at when a message of an open window is folded again."""
-        index, thread = arrived.index, arrived.thread
-        if index == begins.get(thread) and not cut:
-            opening = state.strand(thread).window
+        if arrived.index == begins.get(arrived.thread) and not cut:
+            opening = self.state.strand(arrived.thread).window
             last = next(reversed(weights), None)
             if last is not None and (len(weights) > 1 or opening.char or opening.linked):
-                return replace(
-                    arrived, size=last.size(self.config.unit), tokens=last.tokens, slices=()
-                )
+                size = last.size(self.config.unit)
+                return replace(arrived, size=size, tokens=last.tokens, slices=())
         return _weighing(arrived, weights, self.config)
 
     # -- changes
 
-    def _change(self, step: _Step) -> None:
+    def _change(self, event: LogEvent, shifts: tuple[SizeChange, ...]) -> None:
         """Change the weights of messages from here on, as the transaction did at the time."""
-        changes: list[MessageChange] = []
-        for shift in step.shifts:
-            place = self._drive(locate(shift.thread, shift.index, self.state, None))
+        tree_state = TreeState(0, self.config, self.state, self.state.next_index)
+        for shift in shifts:
+            place = self._drive(locate(shift.thread, shift.index, self.state, tree_state.tree))
             if place.slices != len(shift.before):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            changes.append(MessageChange(place, shift, place.points))
+            tree_state.add(place, shift, place.points)
             if self._reconfigurations:
                 arrived = self._heard[shift.index][0]
-                if step.event.kind == "erase":
+                if event.kind == "erase":
                     arrived = replace(arrived, calls=(), result_of=None)
                 self._heard[shift.index] = (arrived, shift.after)
-        result = self._drive(
-            propagate(
-                self.state,
-                self.config,
-                changes,
-                mark="flag" if step.event.kind == "edit" else "forget",
-                now=step.event.when,
-            )
-        )
+        mark: Mark = "flag" if event.kind == "edit" else "forget"
+        result = self._drive(propagate(tree_state, mark, event.when))
         self.state = result.state
         self.nodes.update((node.id, node) for node in result.nodes)
         for id_ in result.drop:
@@ -385,16 +328,6 @@ class Replay:
 
     def _real(self, index: int, number: int) -> int:
         return self._points[index][number - 1]
-
-    def _placed(self, span: Span) -> Span:
-        if not span.sliced:
-            return span
-        stop_char = span.stop_char
-        return replace(
-            span,
-            start_char=self._real(span.start, span.start_char) if span.start_char else 0,
-            stop_char=None if stop_char is None else self._real(span.stop - 1, stop_char),
-        )
 
 
 def _weighing(arrived: Arrival, weights: Sequence[Weight], config: HierarchyConfig) -> Arrival:

@@ -7,6 +7,7 @@ outlived its session) is dumped like a session whose id is empty; no session has
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final
 
@@ -36,6 +37,11 @@ class RowDigest:
         """Add the next row; ``said`` is what ``row_bytes`` returns for it, where that is known."""
         if self._every or is_content(row):
             self.value = sha256(self.value + (said or row_bytes(row))).digest()
+
+    def add_all(self, rows: Iterable[StoredRow]) -> None:
+        """Add the next rows."""
+        for row in rows:
+            self.add(row)
 
     @property
     def text(self) -> str:

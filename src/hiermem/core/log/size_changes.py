@@ -15,15 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import measure
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.turns import call_mark
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import TokenCounter
-from hiermem.types import Message, SizeUnit, StoredMessage
+from hiermem.types import SizeUnit, StoredMessage
 from hiermem.types.transaction import LogEvent
 
 
@@ -38,6 +37,8 @@ class Weight(NamedTuple):
         return self.tokens if unit == "tokens" else self.chars
 
 
+#: What reading a damaged event may raise.
+_NOT_READABLE: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 #: The weight of a message that was taken out of the tree.
 NOTHING = Weight(0, 0)
 
@@ -115,13 +116,10 @@ class LoggedChanges:
     def to_json(self) -> str:
         """Write the changes as the detail of an event."""
         logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
-        if self.build is not None:
-            logged["build"] = {
-                "tree": self.build.tree,
-                "at": self.build.at,
-                "events": self.build.events,
-                "shifts": [shift.row() for shift in self.build.shifts],
-            }
+        if (build := self.build) is not None:
+            inside = [shift.row() for shift in build.shifts]
+            places = {"tree": build.tree, "at": build.at, "events": build.events}
+            logged["build"] = {**places, "shifts": inside}
         return json.dumps(logged, separators=(",", ":"))
 
     @classmethod
@@ -135,10 +133,8 @@ class LoggedChanges:
                 inside = tuple(map(SizeChange.read, row["shifts"]))
                 build = BuildChanges(int(row["tree"]), int(row["at"]), int(row["events"]), inside)
             return cls(shifts, build)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise StoreCorruptError(
-                "an event of a session's log is not what hiermem wrote; the store is damaged"
-            ) from None
+        except _NOT_READABLE:
+            raise _damaged("an event of") from None
 
 
 class Weigher:
@@ -215,15 +211,6 @@ class Weigher:
         return self._points[known]
 
 
-def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
-    """Return the marks of a message's tool calls, and the mark of the call that it answers."""
-    result = message.tool_call_id
-    return (
-        tuple(call_mark(call.id) for call in message.tool_calls),
-        None if result is None else call_mark(result),
-    )
-
-
 def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     """Return the configurations that an event names, the earlier one first.
 
@@ -231,14 +218,12 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     """
     if event.kind not in ("reconfigure", "repack"):
         return ()
+    names = ("before", "after") if event.kind == "reconfigure" else ("config",)
     try:
         detail = json.loads(event.detail)
-        names = ("before", "after") if event.kind == "reconfigure" else ("config",)
         return tuple(config_from(detail[name]) for name in names)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise StoreCorruptError(
-            f"a {event.kind} in a session's log is not what hiermem wrote; the store is damaged"
-        ) from None
+    except _NOT_READABLE:
+        raise _damaged(f"a {event.kind} in") from None
 
 
 def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
@@ -251,10 +236,8 @@ def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
     try:
         rows = json.loads(event.detail).get("cuts", ())
         return tuple(SizeChange.read(row, cut=True) for row in rows)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise StoreCorruptError(
-            "a reconfigure in a session's log is not what hiermem wrote; the store is damaged"
-        ) from None
+    except _NOT_READABLE:
+        raise _damaged("a reconfigure in") from None
 
 
 def tree_of(event: LogEvent) -> int:
@@ -264,12 +247,11 @@ def tree_of(event: LogEvent) -> int:
     """
     try:
         return int(json.loads(event.detail)["tree"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise StoreCorruptError(
-            "a re-pack in a session's log is not what hiermem wrote; the store is damaged"
-        ) from None
+    except _NOT_READABLE:
+        raise _damaged("a re-pack in") from None
 
 
-def overlaps_of(event: LogEvent) -> tuple[int, ...]:
-    """Return the overlaps of the configurations that an event names."""
-    return tuple(config.overlap for config in configs_of(event))
+def _damaged(what: str) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"{what} a session's log is not what hiermem wrote; the store is damaged"
+    )

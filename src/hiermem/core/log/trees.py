@@ -1,33 +1,39 @@
-"""The trees of a session that a change of its messages reaches, and what it does to each.
+"""The trees of a session that a change of its messages reaches.
 
 One tree serves; at times another is being built, which holds the messages before some index. A
-change of a message changes both in one transaction, each by its own configuration, slices and fold.
-The log gets one event for both.
+change of a message changes both in one transaction, each by its own configuration, slices and fold
+(``propagate``).
+
+Reads are bounded by the result: an overlap reaches back over at most 400 characters and
+OVERLAP_REACH messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import (
-    Location,
-    later_windows,
-    locate,
-    may_be_generating,
-    shown_to,
-    windows_overlapping,
-)
-from hiermem.core.log.propagate import Mark, MessageChange, Propagated, propagate
-from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import BuildChanges, LoggedChanges, SizeChange, overlaps_of
+from hiermem.core.log.locate import Location, locate
+from hiermem.core.log.repack import Build
+from hiermem.core.log.size_changes import SizeChange, configs_of
 from hiermem.core.needs import Reading
+from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
+from hiermem.core.summaries.overlap import was_shown
+from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, LogEvent, NeedEvents, Rewrite
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import LogEvent, NeedCovering
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChange:
+    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
+
+    location: Location
+    shift: SizeChange
+    points: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -46,12 +52,7 @@ class TreeState:
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
     overlapping_open: set[str] = field(default_factory=set[str])
 
-    def locate(
-        self,
-        stored: StoredMessage,
-        *,
-        ever: bool = False,
-    ) -> Reading[Location]:
+    def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
         """Find where a message is, and note the windows that were shown some of it.
 
         What a finished text was shown is on record with it; with ``ever``, the node's earlier texts
@@ -60,16 +61,28 @@ class TreeState:
         it.
         """
         location = yield from locate(stored.thread, stored.index, self.state, self.tree)
-        later = yield from later_windows(location, self.tree)
-        overlapping = yield from shown_to(later, location.index, self.tree, ever=ever)
+        if location.opened:
+            return location
+        # The later windows of the thread that any overlap could show some of the message.
+        first, last = location.index + 1, location.index + OVERLAP_REACH
+        later: Sequence[Node] = yield NeedCovering(location.thread, first, self.tree, last)
+        own = {node.id for node in location.windows}
+        later = [node for node in later if node.id not in own]
+        made = {(node.id, node.revision): node for node in later if node.revision}
+        if made:
+            found: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
+            for revision in found:
+                if was_shown(revision, location.index, ever=ever):
+                    self.overlapping[revision.node_id] = made[revision.node_id, revision.number]
         overlap = self.config.overlap
-        making = {node.id for node in later if may_be_generating(node)}
+        # A text may be in progress for these; a local model's call leaves no trace.
+        making = {n.id for n in later if n.status != "active" or n.degraded or n.dirty}
         if making:
-            events: Sequence[LogEvent] = yield NeedEvents()
-            overlap = max(overlap, *(each for event in events for each in overlaps_of(event)), 0)
-        near, opened = yield from windows_overlapping(location, overlap, self.state, self.tree)
-        overlapping += [node for node in near if node.id in making]
-        self.overlapping.update((node.id, node) for node in overlapping)
+            events: Sequence[LogEvent] = yield transaction.NeedEvents()
+            named = [config for event in events for config in configs_of(event)]
+            overlap = max(overlap, *(config.overlap for config in named), 0)
+        near, opened = yield from _windows_overlapping(location, overlap, self.state, self.tree)
+        self.overlapping.update((node.id, node) for node in near if node.id in making)
         if opened:
             self.overlapping_open.add(stored.thread)
         return location
@@ -77,27 +90,6 @@ class TreeState:
     def add(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
         """Note the change of the message at ``location``."""
         self.message_changes.append(MessageChange(location, shift, tuple(points)))
-
-    def propagate(self, mark: Mark, now: datetime) -> Reading[Propagated]:
-        """Propagate all noted changes through the tree.
-
-        The texts of a tree under construction are generated anyway, so nothing in it is only
-        flagged.
-        """
-        if self.build is not None and mark == "flag":
-            mark = "rebuild"
-        return (
-            yield from propagate(
-                self.state,
-                self.config,
-                self.message_changes,
-                overlapping=tuple(self.overlapping.values()),
-                overlapping_open=tuple(sorted(self.overlapping_open)),
-                mark=mark,
-                now=now,
-                tree=self.tree,
-            )
-        )
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
@@ -111,52 +103,37 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
     return found
 
 
-def logged_changes(propagated: Sequence[TreeState]) -> LoggedChanges:
-    """Return what the log's event records of the changes that reached the trees."""
-    serving, *others = propagated
-    build_changes: BuildChanges | None = None
-    for tree_state in others:
-        shifts = tuple(change.shift for change in tree_state.message_changes)
-        if tree_state.build is not None and shifts:
-            build_changes = BuildChanges(
-                tree_state.tree, tree_state.build.at, tree_state.build.events, shifts
-            )
-    return LoggedChanges(tuple(change.shift for change in serving.message_changes), build_changes)
+def _windows_overlapping(
+    location: Location, overlap: int, state: SessionState, tree: int | None
+) -> Reading[tuple[tuple[Node, ...], bool]]:
+    """Find the later windows whose overlap would show some of the message, as the session is now.
 
-
-def changes_of(
-    record: SessionRecord,
-    propagated: Sequence[tuple[TreeState, Propagated]],
-    event: LogEvent,
-    *,
-    rewrites: Sequence[Rewrite],
-    drop_views: Sequence[str] = (),
-    drop_records: Sequence[tuple[str, str]] = (),
-) -> tuple[SessionRecord, list[Changes[None]]]:
-    """Return the record after a change of messages, and the writes: one entry for each tree."""
-    made: list[Changes[None]] = []
-    for tree_state, result in propagated:
-        state = result.state.to_json()
-        if tree_state.build is None:
-            record = replace(record, state=state, epoch=record.epoch + 1)
-        else:
-            record = replace(record, build=replace(tree_state.build, state=state).to_json())
-        record = replace(record, version=record.version + 1)
-        changes: Changes[None] = Changes(
-            None,
-            session=record,
-            drop=result.drop,
-            forget=result.forget,
-            nodes=result.nodes,
-            tree=tree_state.tree,
-        )
-        if tree_state.build is None:
-            changes = replace(
-                changes,
-                rewrites=tuple(rewrites),
-                events=(event,),
-                drop_views=tuple(drop_views),
-                drop_records=tuple(drop_records),
-            )
-        made.append(changes)
-    return record, made
+    The second value says whether the thread's open window is one of them.
+    """
+    if overlap <= 0 or location.opened:
+        return (), False
+    first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
+    if stop <= first:
+        return (), False
+    between: Sequence[StoredMessage] = yield transaction.NeedMessages(first, stop, location.thread)
+    found: list[Node] = []
+    shown, sealed = 0, location.windows[-1].span.stop
+    for stored in between:
+        if shown >= overlap:
+            break
+        text = heard(stored, 0, None) if stored.state == "live" else ""
+        # What the message takes in an overlap.
+        taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+        if stored.index >= sealed:
+            windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)
+            found += [
+                node for node in windows if shown + min(taken, node.span.start_char) < overlap
+            ]
+            content = state.strand(location.thread).window.content
+            if content.messages and content.begin <= stored.index:
+                return tuple(found), True
+            if not windows:
+                break
+            sealed = windows[-1].span.stop
+        shown += taken
+    return tuple(found), False

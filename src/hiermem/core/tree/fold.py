@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth, group_node, window_node
@@ -36,6 +37,10 @@ from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import Limits, Reason, Seal, follow, micros, receive
 from hiermem.errors import UsageError
 from hiermem.types import Node
+from hiermem.types.transaction import LogEvent
+
+#: The kinds of events that are folded in.
+EVENTS: Final = frozenset({"flush", "tick", "close", "reopen"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,15 @@ def close(state: SessionState, config: HierarchyConfig) -> Folded:
 def reopen(state: SessionState) -> Folded:
     """Open a closed session again; sealed nodes stay as they are."""
     return Folded(replace(state, closed=False))
+
+
+def happen(state: SessionState, event: LogEvent, config: HierarchyConfig) -> Folded:
+    """Fold in an event of the log, of one of the kinds of ``EVENTS``."""
+    if event.kind == "flush":
+        return flush(state, config)
+    if event.kind == "tick":
+        return tick(state, datetime.fromisoformat(event.detail), config)
+    return close(state, config) if event.kind == "close" else reopen(state)
 
 
 def provisional(state: SessionState, config: HierarchyConfig) -> tuple[Node, ...]:

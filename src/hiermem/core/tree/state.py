@@ -22,7 +22,7 @@ from hiermem.core.tree.levels import Root, pack, unpack
 from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Position, SizeUnit
+from hiermem.types import Position, SizeUnit, Span
 
 #: The format of the JSON; another number is another format.
 _VERSION = 2
@@ -219,20 +219,10 @@ class SessionState:
 
     def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
         """Return the state with every offset inside a message set to ``real(index, offset)``."""
-
-        def placed(root: Root) -> Root:
-            span = root.span
-            stop_char = span.stop_char
-            return replace(
-                root,
-                span=replace(
-                    span,
-                    start_char=real(span.start, span.start_char) if span.start_char else 0,
-                    stop_char=None if stop_char is None else real(span.stop - 1, stop_char),
-                ),
-            )
-
-        groups = tuple(pack([placed(root) for root in unpack(packed)]) for packed in self.groups)
+        groups = tuple(
+            pack([replace(root, span=placed(root.span, real)) for root in unpack(packed)])
+            for packed in self.groups
+        )
         threads = dict(self.threads)
         for thread, (last, packed) in self.threads.items():
             turns, window = Strand.unpack(packed)
@@ -264,6 +254,18 @@ class SessionState:
             )
         start = min(begins.values(), default=self.next_index)
         return replace(self, next_index=start, groups=groups, threads=threads), begins
+
+
+def placed(span: Span, real: Callable[[int, int], int]) -> Span:
+    """Return a span with each offset inside a message set to ``real(index, offset)``."""
+    if not span.sliced:
+        return span
+    start_char, stop_char = span.start_char, span.stop_char
+    return replace(
+        span,
+        start_char=real(span.start, start_char) if start_char else 0,
+        stop_char=None if stop_char is None else real(span.stop - 1, stop_char),
+    )
 
 
 def has_open_window(text: str) -> bool:

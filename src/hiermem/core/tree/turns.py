@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from hiermem.types import Role, StoredMessage
+from hiermem.types import Message, Role, StoredMessage
 
 #: An exchange group of this many messages ends, answered or not.
 GROUP_LIMIT = 100
@@ -51,6 +51,12 @@ def call_mark(call_id: str) -> str:
     word of an erased message.
     """
     return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
+    """Return the marks of a message's tool calls, and the mark of the call that it answers."""
+    calls = tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else ()
+    return calls, None if message.tool_call_id is None else call_mark(message.tool_call_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,7 @@ class Arrival:
             stored.size,
             stored.tokens,
             stored.created_at,
-            tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else (),
-            None if message.tool_call_id is None else call_mark(message.tool_call_id),
+            *marks_of(message),
             tuple(slices),
         )
 

@@ -191,30 +191,21 @@ class Budget:
             return self.stopped or "deadline", True
         if self._max_calls is None and self._max_tokens is None:
             return None, True
-        used = await self._used()
-        if self._max_calls is not None and used.calls >= self._max_calls:
-            return f"{self._scope}_calls", used.exact
-        if self._max_tokens is None or used.tokens + used.reserved + tokens <= self._max_tokens:
+        calls, spent, reserved, exact = await self._used()
+        if self._max_calls is not None and calls >= self._max_calls:
+            return f"{self._scope}_calls", exact
+        if self._max_tokens is None or spent + reserved + tokens <= self._max_tokens:
             return None, True
-        return f"{self._scope}_tokens", used.exact and used.tokens + tokens > self._max_tokens
+        return f"{self._scope}_tokens", exact and spent + tokens > self._max_tokens
 
-    async def _used(self) -> _Used:
-        """Return what counts against the caps now."""
+    async def _used(self) -> tuple[int, int, int, bool]:
+        """Return what counts against the caps now.
+
+        It is the calls made, the tokens that are spent, those reserved for calls in flight, and
+        whether that is exact: False where the figures may count a call twice.
+        """
         reserved = sum(each.tokens for each in self._open)
-        return _Used(self.calls, self.tokens_in + self.tokens_out, reserved)
-
-
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """The calls made, the tokens that are spent, and those reserved for calls in flight.
-
-    ``exact`` is False where the figures may count a call twice.
-    """
-
-    calls: int
-    tokens: int
-    reserved: int
-    exact: bool = True
+        return self.calls, self.tokens_in + self.tokens_out, reserved, True
 
 
 class JournalBudget(Budget):
@@ -284,7 +275,7 @@ class JournalBudget(Budget):
             self.drop(reservation)
         self.changed.set()
 
-    async def _used(self) -> _Used:
+    async def _used(self) -> tuple[int, int, int, bool]:
         """Return what counts against the caps, rather too much than too little.
 
         A write that runs during the read may show in it or not. Until the write has ended, its
@@ -304,4 +295,4 @@ class JournalBudget(Budget):
                 reserved += each.tokens
             else:
                 tokens += each.used
-        return _Used(calls, tokens, reserved, exact)
+        return calls, tokens, reserved, exact

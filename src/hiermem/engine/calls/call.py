@@ -10,34 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final, Generic, NoReturn
 
-from hiermem import tracing
+from hiermem import errors, tracing
 from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import Permit, calibration_for
-from hiermem.engine.calls.run import (
-    CallState,
-    N,
-    Run,
-    UnexpectedModelError,
-)
+from hiermem.engine.calls.run import CallState, N, Run, UnexpectedModelError
 from hiermem.engine.calls.token_count import tokens_of
-from hiermem.errors import (
-    CircuitOpenError,
-    HiermemError,
-    InvalidTextError,
-    ModelError,
-    ModelTimeoutError,
-    PermanentModelError,
-    TransientModelError,
-)
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
@@ -46,30 +30,6 @@ from hiermem.types.transaction import Attempt
 _log = logging.getLogger("hiermem.calls")
 #: Tokens that a provider adds around each chat message.
 PER_MESSAGE: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _CostBound:
-    """The most that one call may take, in the provider's tokens, and its prices.
-
-    ``counted`` are the tokens of the prompt by our own counter, None where nothing was counted.
-    """
-
-    tokens_in: int
-    tokens_out: int
-    prices: Prices | None
-    counted: int | None
-
-    @property
-    def tokens(self) -> int:
-        """The tokens in and out together."""
-        return self.tokens_in + self.tokens_out
-
-    def cost(self, tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
-        """Return what so many tokens cost, None where the model has no prices."""
-        if self.prices is None:
-            return None
-        return self.prices.cost(tokens_in, tokens_out, cached=cached)
 
 
 async def call(
@@ -87,24 +47,27 @@ async def call(
     where a cap would be exceeded, where the deadline cuts the call off, and where the circuit
     breaker is open; ClaimLostError; and the ModelError that the call ended in.
     """
-    budget = run.budget
     margin = calibration_for(run.llm, request.counter).margin
-    bound = _cost_bound(run, state, request, counted=counted, margin=margin)
+    # The most that the call may take. Where a model has no prompt, as the offline one, its inputs
+    # stand for it.
+    tokens_in = math.ceil((state.input_tokens if counted is None else counted) * margin)
+    overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
+    tokens_out = math.ceil(request.max_tokens * margin) + max(0, overhead)
     request = replace(request, margin=margin)
     with run.mark_waiting():
-        reservation = await budget.reserve(bound.tokens)
+        reservation = await run.budget.reserve(tokens_in + tokens_out)
     permit: Permit | None = None
     try:
         with run.mark_waiting():
-            permit = await _permit(run, state, bound.tokens)
+            permit = await _permit(run, state, tokens_in + tokens_out)
         timeout, by_deadline = _call_timeout(run, until, request.patience)
-        attempt = await _claim_and_journal(run, state, reservation, bound)
+        attempt = await _claim_and_journal(run, state, reservation, tokens_in, tokens_out)
     except BaseException:
         if permit is not None:
             permit.release()
         reservation.release()
         raise
-    sent = _SentCall(run, state, bound, attempt, reservation, permit)
+    sent = _SentCall(run, state, attempt, reservation, permit)
     if run.is_cutting_off:
         sent.withdraw()
         raise asyncio.CancelledError
@@ -113,7 +76,20 @@ async def call(
         permit.begin()
     limit = asyncio.timeout(timeout)
     try:
-        with run.mark_waiting(), _span(run, state, request) as note:
+        with (
+            run.mark_waiting(),
+            tracing.span(
+                "call",
+                model=run.llm.name,
+                adapter=type(run.llm).__name__,
+                remote=run.llm.remote,
+                max_tokens=request.max_tokens,
+                task=run.kind,
+                subject=run.subject,
+                run=run.run_id,
+                node=state.node.id,
+            ) as note,
+        ):
             async with limit:
                 response = _checked(await run.llm.complete(request), asked=run.llm.name)
             usage = response.usage
@@ -137,28 +113,12 @@ async def call(
         sent.give_up()
         raise
     else:
-        await sent.succeed(request, response)
+        await sent.succeed(request, response, counted)
         return response
     # Outside of the handler, so that the new error does not carry the model's own error as context.
     if by_deadline and limit.expired():
         sent.cut_off()
     raise sent.failure(failed, request)
-
-
-def _span(
-    run: Run[N], state: CallState[N], request: LLMRequest
-) -> AbstractContextManager[tracing.Note]:
-    return tracing.span(
-        "call",
-        model=run.llm.name,
-        adapter=type(run.llm).__name__,
-        remote=run.llm.remote,
-        max_tokens=request.max_tokens,
-        task=run.kind,
-        subject=run.subject,
-        run=run.run_id,
-        node=state.node.id,
-    )
 
 
 async def prompt_tokens(request: LLMRequest) -> int | None:
@@ -169,21 +129,10 @@ async def prompt_tokens(request: LLMRequest) -> int | None:
     return await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
 
 
-def _cost_bound(
-    run: Run[N], state: CallState[N], request: LLMRequest, *, counted: int | None, margin: float
-) -> _CostBound:
-    """Return the most that a call may take.
-
-    Where a model has no prompt, as the offline one, its inputs stand for it.
-    """
-    tokens_in = state.input_tokens if counted is None else counted
-    overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
-    return _CostBound(
-        math.ceil(tokens_in * margin),
-        math.ceil(request.max_tokens * margin) + max(0, overhead),
-        getattr(run.llm, "prices", None),
-        counted,
-    )
+def _cost(run: Run[N], tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
+    """Return what so many tokens cost, None where the model has no prices."""
+    prices: Prices | None = getattr(run.llm, "prices", None)
+    return None if prices is None else prices.cost(tokens_in, tokens_out, cached=cached)
 
 
 async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | None:
@@ -200,7 +149,7 @@ async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | Non
         permit = await run.rate_limiter.acquire(
             tokens, subject=subject, stopped=run.budget.stop_reason
         )
-    except CircuitOpenError as error:
+    except errors.CircuitOpenError as error:
         if error.reason == "hanging":
             _log.warning("run %s: %s", run.run_id, error)
         run.budget.stop_for_circuit(error)
@@ -219,55 +168,59 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
-            raise ModelTimeoutError("the request took too long", charged=False)
+            raise errors.ModelTimeoutError("the request took too long", charged=False)
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
 @dataclass(slots=True)
 class _SentCall(Generic[N]):
-    """A call that was sent, until its outcome is noted everywhere."""
+    """A call that was sent, until its outcome is noted everywhere.
+
+    ``attempt`` holds the most that it may take, in the provider's tokens, and what that costs.
+    """
 
     run: Run[N]
     state: CallState[N]
-    bound: _CostBound
     attempt: Attempt
     reservation: Reservation
     permit: Permit | None
 
-    async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
+    async def succeed(
+        self, request: LLMRequest, response: LLMResponse, counted: int | None
+    ) -> None:
         """Note an answer, and learn from it how the provider counts.
 
         Where the provider reports no usage and our own count is interrupted, the call is settled at
         its upper bound.
         """
-        usage, bound = response.usage, self.bound
-        used_in = bound.tokens_in if usage.input_tokens is None else usage.input_tokens
+        usage, attempt = response.usage, self.attempt
+        used_in = attempt.tokens_in if usage.input_tokens is None else usage.input_tokens
         used_out = usage.output_tokens
         try:
             if used_out is None:
                 used_out = await tokens_of(request.counter.count, [response.text])
         finally:
             cached = usage.cached_tokens or 0
-            used = bound.tokens_out if used_out is None else used_out
+            used = attempt.tokens_out if used_out is None else used_out
             self._end(
                 replace(
-                    self.attempt,
+                    attempt,
                     outcome="ok",
                     tokens_in=used_in,
                     tokens_out=used,
                     cached_tokens=cached,
                     reasoning_tokens=usage.reasoning_tokens or 0,
-                    cost=bound.cost(used_in, used, cached=cached),
+                    cost=_cost(self.run, used_in, used, cached=cached),
                 )
             )
             if self.permit is not None:
                 self.permit.end(tokens=used_in + used, answered=True)
-        if self.run.llm.remote and usage.input_tokens is not None and bound.counted:
+        if self.run.llm.remote and usage.input_tokens is not None and counted:
             calibration = calibration_for(self.run.llm, request.counter)
             if request.schema is None:
-                calibration.record_usage(counted=bound.counted, reported=usage.input_tokens)
+                calibration.record_usage(counted=counted, reported=usage.input_tokens)
 
-    def failure(self, error: Exception, request: LLMRequest) -> ModelError:
+    def failure(self, error: Exception, request: LLMRequest) -> errors.ModelError:
         """Note a call that raised, and return the error as one of our own types.
 
         Where the call may be charged for, the whole answer may have been written before it failed;
@@ -276,29 +229,28 @@ class _SentCall(Generic[N]):
         The text of the original error is left out: it may hold the prompt, or a key. Of a fault in
         the model's own code that is shown which can hold neither, once in a run.
         """
-        name, bound = type(error).__name__, self.bound
-        reason = name
-        if isinstance(error, ModelError):
-            model_error: ModelError = error
+        reason = name = type(error).__name__
+        if isinstance(error, errors.ModelError):
+            model_error: errors.ModelError = error
         elif isinstance(error, TimeoutError):
-            model_error = ModelTimeoutError(
+            model_error = errors.ModelTimeoutError(
                 f"the call ended in {name}; raise call_timeout, or lower concurrency"
             )
         elif isinstance(error, ConnectionError):
-            model_error = TransientModelError(f"the call ended in {name}")
-        elif isinstance(error, HiermemError):
-            model_error = PermanentModelError(f"the call ended in {name}", charged=False)
+            model_error = errors.TransientModelError(f"the call ended in {name}")
+        elif isinstance(error, errors.HiermemError):
+            model_error = errors.PermanentModelError(f"the call ended in {name}", charged=False)
         else:
             model_error = UnexpectedModelError(f"the call ended in {name}")
-        if not isinstance(error, (ModelError, TimeoutError, ConnectionError)):
+        if not isinstance(error, (errors.ModelError, TimeoutError, ConnectionError)):
             model_error.detail = self._report_fault(error, request)
             reason = model_error.detail
         elif model_error.detail:
             reason = f"{name}: {model_error.detail}"
-        spent_in, spent_out = bound.tokens_in, bound.tokens_out
+        spent_in, spent_out = self.attempt.tokens_in, self.attempt.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
-        late = isinstance(model_error, ModelTimeoutError) and model_error.charged is None
+        late = isinstance(model_error, errors.ModelTimeoutError) and model_error.charged is None
         self._end(
             replace(
                 self.attempt,
@@ -306,12 +258,12 @@ class _SentCall(Generic[N]):
                 reason=reason,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
-                cost=bound.cost(spent_in, spent_out),
+                cost=_cost(self.run, spent_in, spent_out),
             )
         )
         if self.permit is not None:
-            if isinstance(model_error, TransientModelError):
-                late = isinstance(model_error, ModelTimeoutError)
+            if isinstance(model_error, errors.TransientModelError):
+                late = isinstance(model_error, errors.ModelTimeoutError)
                 self.permit.fail(model_error.retry_after, late=late)
             self.permit.end()
         # The original error may hold the prompt, or a key.
@@ -337,24 +289,17 @@ class _SentCall(Generic[N]):
 
         Raises SpendLimitError.
         """
-        remote = self.run.llm.remote
-        self._end(
-            replace(
-                self.attempt,
-                outcome="unknown" if remote else "error",
-                reason="deadline",
-                tokens_in=self.bound.tokens_in if remote else 0,
-                tokens_out=self.bound.tokens_out if remote else 0,
-                cost=self.attempt.cost if remote else None,
-            )
-        )
+        if self.run.llm.remote:
+            self._end(replace(self.attempt, outcome="unknown", reason="deadline"))
+        else:
+            self._end(_free(self.attempt, "deadline"))
         if self.permit is not None:
             self.permit.end()
         self.run.budget.refuse(self.run.budget.stopped or "deadline")
 
     def withdraw(self) -> None:
         """Note that the run ended after the call was journalled and before it was sent."""
-        self._end(_not_sent(self.attempt, self.run.now()))
+        self._end(_free(self.attempt, "not_sent"))
         if self.permit is not None:
             self.permit.release()
 
@@ -363,23 +308,12 @@ class _SentCall(Generic[N]):
 
         A local call costs nothing.
         """
-        bound = self.bound
         if not self.run.llm.remote:
-            self._end(
-                replace(
-                    self.attempt,
-                    outcome="error",
-                    reason="cancelled",
-                    tokens_in=0,
-                    tokens_out=0,
-                    cost=None,
-                )
-            )
+            self._end(_free(self.attempt, "cancelled"))
             return
+        most = self.attempt
         self.reservation.settle(
-            tokens_in=bound.tokens_in,
-            tokens_out=bound.tokens_out,
-            cost=bound.cost(bound.tokens_in, bound.tokens_out),
+            tokens_in=most.tokens_in, tokens_out=most.tokens_out, cost=most.cost
         )
         if self.permit is not None:
             self.permit.end()
@@ -397,17 +331,9 @@ class _SentCall(Generic[N]):
         )
 
 
-def _not_sent(attempt: Attempt, now: datetime) -> Attempt:
-    """Return how a call is journalled that was prepared and not sent."""
-    return replace(
-        attempt,
-        outcome="error",
-        reason="not_sent",
-        ended_at=now,
-        tokens_in=0,
-        tokens_out=0,
-        cost=None,
-    )
+def _free(attempt: Attempt, reason: str) -> Attempt:
+    """Return how a call is journalled that ended for this reason and took nothing."""
+    return replace(attempt, outcome="error", reason=reason, tokens_in=0, tokens_out=0, cost=None)
 
 
 def _checked(response: object, *, asked: str) -> LLMResponse:
@@ -420,7 +346,7 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
         raise _unexpected(f"the model answered {type(response).__name__}, not an LLMResponse")
     try:
         check(response.text, what="the answer", cap=MAX_CONTENT)
-    except InvalidTextError:
+    except errors.InvalidTextError:
         raise _unexpected("the model answered a text that cannot be stored") from None
     units: object = response.units
     if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
@@ -436,7 +362,7 @@ def _unexpected(what: str) -> UnexpectedModelError:
 
 
 async def _claim_and_journal(
-    run: Run[N], state: CallState[N], reservation: Reservation, bound: _CostBound
+    run: Run[N], state: CallState[N], reservation: Reservation, tokens_in: int, tokens_out: int
 ) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
@@ -452,9 +378,9 @@ async def _claim_and_journal(
         number=state.calls,
         model=run.llm.name,
         started_at=run.now(),
-        tokens_in=bound.tokens_in,
-        tokens_out=bound.tokens_out,
-        cost=bound.cost(bound.tokens_in, bound.tokens_out),
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=_cost(run, tokens_in, tokens_out),
     )
     reservation.attempt_id = attempt.id
     if run.llm.remote:
@@ -463,7 +389,7 @@ async def _claim_and_journal(
             claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
         except BaseException:
             # The journal may show the call all the same.
-            run.journal.end(_not_sent(attempt, run.now()))
+            run.journal.end(replace(_free(attempt, "not_sent"), ended_at=run.now()))
             raise
         if claimed is None:
             run.journal.forget(attempt)

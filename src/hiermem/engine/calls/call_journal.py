@@ -86,8 +86,7 @@ class CallJournal:
             return [], False
         with self._writing(attempts):
             return await retry_write(
-                lambda: self._tree.write_nodes(nodes, attempts=attempts),
-                sleep=self._sleep,
+                lambda: self._tree.write_nodes(nodes, attempts=attempts), sleep=self._sleep
             )
 
     async def claim(self, claim: NodeWrite, attempts: Sequence[Attempt]) -> bool:

@@ -14,22 +14,16 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
+from hiermem import errors
 from hiermem.config import SearchPolicy
 from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
+from hiermem.engine.calls.ask import retrying
 from hiermem.engine.calls.rate_limit import Permit, RateLimiter, sleep_unless
-from hiermem.engine.calls.retry import retrying
 from hiermem.engine.calls.token_count import sizes_of
-from hiermem.errors import (
-    HiermemError,
-    InvalidVectorError,
-    ModelOverflowError,
-    ModelTimeoutError,
-    TransientModelError,
-)
 from hiermem.protocols import Embedder
 
 _log = logging.getLogger("hiermem.search")
@@ -81,8 +75,11 @@ class EmbedderClient:
             return None
         if known is None:
             try:
-                known = await self._answer_soon(clean, count(clean))
-            except (TransientModelError, ModelOverflowError) as error:
+                tokens, until = count(clean), self._clock() + _QUESTION_WAIT
+                permit = await self._permit([clean], tokens, lambda: self._clock() > until)
+                if permit is not None:
+                    known = (await self._send_with(permit, [clean], tokens, "query"))[0]
+            except (errors.TransientModelError, errors.ModelOverflowError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
             if known is None:
@@ -94,20 +91,8 @@ class EmbedderClient:
         self._questions.move_to_end(clean)
         return known
 
-    async def _answer_soon(self, text: str, tokens: int) -> Array | None:
-        """Send one question; None where the rate limits leave no room within a moment."""
-        until = self._clock() + _QUESTION_WAIT
-        permit = await self._permit([text], tokens, lambda: self._clock() > until)
-        if permit is None:
-            return None
-        vector: Array = (await self._send_with(permit, [text], tokens, "query"))[0]
-        return vector
-
     async def passages(
-        self,
-        texts: Sequence[str],
-        count: Callable[[str], int],
-        stopped: Callable[[], object],
+        self, texts: Sequence[str], count: Callable[[str], int], stopped: Callable[[], object]
     ) -> Array | None:
         """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
 
@@ -174,7 +159,7 @@ class EmbedderClient:
         try:
             found = await self._send(texts, kind)
             answered = True
-        except TransientModelError as error:
+        except errors.TransientModelError as error:
             permit.fail(error.retry_after)
             raise
         else:
@@ -194,10 +179,10 @@ class EmbedderClient:
                 if inspect.isawaitable(answer):
                     answer = await answer
         except TimeoutError:
-            raise ModelTimeoutError(
+            raise errors.ModelTimeoutError(
                 f"embedder {self.identity.name!r} did not answer in time"
             ) from None
-        except HiermemError:
+        except errors.HiermemError:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything
             raised = type(error).__name__
@@ -205,11 +190,11 @@ class EmbedderClient:
             # Whatever the embedder's client raises for a dropped connection, a later call may
             # succeed. This is raised outside of the handler: the original error may hold the texts,
             # or a key, and must not become its context.
-            raise TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
+            raise errors.TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
         except ValueError as error:
-            raise InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
+            raise errors.InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
 
 
 def _clean(text: str) -> str:

@@ -57,16 +57,8 @@ _LOGGERS: Final[Mapping[RunKind, str]] = {
 }
 
 
-def _new_id() -> str:
-    return uuid.uuid4().hex
-
-
 async def do_nothing() -> None:
     """Do nothing."""
-
-
-def _no_detail(_: str) -> Mapping[str, Any]:
-    return {}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,9 +81,9 @@ class JournalledRun:
     lease: float
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    run_id: str = field(default_factory=_new_id)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     journal_budget: JournalBudget | None = None
-    detail: Callable[[str], Mapping[str, Any]] = field(default=_no_detail)
+    detail: Callable[[str], Mapping[str, Any]] = field(default=lambda _: {})
     keep_finished: Callable[[], Awaitable[None]] = field(default=do_nothing)
     compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
     outcome: RunOutcome = "ok"
@@ -237,14 +229,10 @@ class JournalledRun:
         )
         self._note(**{k: v for k, v in ended.detail.items() if isinstance(v, (int, float))})
         await self.write_entry(ended)
-        if self.kind != "consolidation":
-            await self._note_erasure(ended)
-
-    async def _note_erasure(self, ended: RunRecord) -> None:
-        """Note in the entry of a run that its session was erased meanwhile.
-
-        The entry is written before: a later erasure of the tenant takes it with it.
-        """
+        if self.kind == "consolidation":
+            return
+        # Was the session erased meanwhile? The entry is written before: a later erasure of the
+        # tenant takes it with it.
         try:
             if await self.store.session(self.subject) is None:
                 await self.write_entry(replace(ended, detail={**ended.detail, OUTLIVED: True}))

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
+from hiermem import errors
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.core.text import fence, measure
@@ -24,16 +25,9 @@ from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.turns import Arrival, Slice, call_mark
+from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
-from hiermem.errors import (
-    InvalidMessageError,
-    MessageConflictError,
-    NotFoundError,
-    SessionChangedError,
-    SessionClosedError,
-)
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
@@ -83,21 +77,10 @@ class _PreparedMessage:
     points: tuple[int, ...]
     slices: tuple[Slice, ...]
 
-    def arrival(self, index: int) -> Arrival:
-        """Return what the fold looks at."""
-        message = self.message
-        assert message.created_at is not None
-        return Arrival(
-            index=index,
-            thread=message.thread,
-            role=message.role,
-            size=self.size,
-            tokens=self.heard,
-            at=message.created_at,
-            calls=tuple(call_mark(call.id) for call in message.tool_calls),
-            result_of=None if message.tool_call_id is None else call_mark(message.tool_call_id),
-            slices=self.slices,
-        )
+    def arrival(self, stored: StoredMessage) -> Arrival:
+        """Return what the fold looks at; ``stored`` is what the store keeps."""
+        arrived = Arrival.of(stored, self.slices)
+        return arrived if self.heard == self.tokens else replace(arrived, tokens=self.heard)
 
     def stored(self, index: int) -> StoredMessage:
         """Return what the store keeps."""
@@ -120,11 +103,7 @@ class _MutateHere(Protocol):
     """
 
     def __call__(
-        self,
-        session_id: str,
-        decide: Callable[[Snapshot], Changes[T]],
-        *,
-        keys: Sequence[str] = (),
+        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
     ) -> T | None: ...
 
 
@@ -153,7 +132,7 @@ def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
         if isinstance(item, (Message, Mapping)) or callable(getattr(item, "model_dump", None)):
             yield item
         elif inside or isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
-            raise InvalidMessageError(
+            raise errors.InvalidMessageError(
                 f"append takes Message values and messages as dicts, not {type(item).__name__}; "
                 'use Message.user(...) or {"role": "user", "content": ...}'
             )
@@ -188,23 +167,13 @@ async def append(
         stored = record.config
     while True:
         config = handle.config if stored is None else config_from(stored)
-        prepare = _Preparer(handle, about, config, key)
+        decide = _Append(handle, about, key, config, stored, at)
         if sum(len(m.content) for m in given) > LONG:
-            prepared = await asyncio.to_thread(prepare, given)
+            await asyncio.to_thread(decide.prepare, given)
         else:
-            prepared = prepare(given)
-        new = None
-        if stored is None:
-            new = replace(
-                handle.new_record(about.id, config),
-                title=about.title,
-                participants=about.participants,
-                metadata=about.metadata,
-            )
-        decide = _Append(handle, about, config, stored, prepared, handle.clock(), new, at)
-        keys = [item.message.key for item in prepared if item.message.key is not None]
+            decide.prepare(given)
         try:
-            return await handle.store.mutate(about.id, decide, keys=keys)
+            return await handle.store.mutate(about.id, decide, keys=decide.keys)
         except _ChangedError as changed:
             stored = None
             if changed.record is not None:
@@ -225,30 +194,68 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     mutate_here: _MutateHere | None = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
         return None
-    config = config_from(stored)
-    prepared = _Preparer(handle, about, config, key)(given)
-    keys = [item.message.key for item in prepared if item.message.key is not None]
+    decide = _Append(handle, about, key, config_from(stored), stored)
+    decide.prepare(given)
     try:
-        decide = _Append(handle, about, config, stored, prepared, handle.clock())
-        return mutate_here(about.id, decide, keys=keys)
+        return mutate_here(about.id, decide, keys=decide.keys)
     except _ChangedError:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Preparer:
-    """Checks, stamps and measures messages under one configuration."""
+def _stamped(message: Message, now: datetime) -> Message:
+    """Return the message with a time, three times as fast as ``dataclasses.replace``."""
+    return Message(
+        message.role,
+        message.content,
+        key=message.key,
+        name=message.name,
+        thread=message.thread,
+        created_at=now,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+        metadata=message.metadata,
+    )
+
+
+@dataclass(slots=True)
+class _Append:
+    """One append: ``prepare`` measures its messages, the call decides inside the transaction.
+
+    ``stored`` is the stored text of ``config``, None if the session does not exist yet. What is
+    noted in ``about.seen`` is compared with the record before it is used, so a run of the decision
+    that does not count does no harm. ``at`` is the number of messages that the session must have,
+    if it matters.
+    """
 
     handle: Handle
     about: About
-    config: HierarchyConfig
     key: bytes
+    config: HierarchyConfig
+    stored: str | None
+    at: int | None = None
+    now: datetime = field(init=False)
+    new: SessionRecord | None = field(init=False, default=None)
+    prepared: Sequence[_PreparedMessage] = field(init=False)
 
-    def __call__(self, messages: Sequence[Message]) -> list[_PreparedMessage]:
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the messages."""
+        return [item.message.key for item in self.prepared if item.message.key is not None]
+
+    def prepare(self, messages: Sequence[Message]) -> None:
+        """Check, stamp and measure the messages."""
         now = self.handle.clock()
-        return [self._one(message, now) for message in messages]
+        self.prepared = [self._prepared(message, now) for message in messages]
+        self.now = self.handle.clock()
+        if self.stored is None:
+            self.new = replace(
+                self.handle.new_record(self.about.id, self.config),
+                title=self.about.title,
+                participants=self.about.participants,
+                metadata=self.about.metadata,
+            )
 
-    def _one(self, message: Message, now: datetime) -> _PreparedMessage:
+    def _prepared(self, message: Message, now: datetime) -> _PreparedMessage:
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
@@ -277,41 +284,6 @@ class _Preparer:
             slices=slices,
         )
 
-
-def _stamped(message: Message, now: datetime) -> Message:
-    """Return the message with a time, three times as fast as ``dataclasses.replace``."""
-    return Message(
-        message.role,
-        message.content,
-        key=message.key,
-        name=message.name,
-        thread=message.thread,
-        created_at=now,
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-        metadata=message.metadata,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Append:
-    """The decision of one append, made inside the store's transaction.
-
-    ``stored`` is the stored text of ``config``, if the session was seen to have it; ``new`` is the
-    record of the session if it does not exist yet. What is noted in ``about.seen`` is compared with
-    the record before it is used, so a run of the decision that does not count does no harm. ``at``
-    is the number of messages that the session must have, if it matters.
-    """
-
-    handle: Handle
-    about: About
-    config: HierarchyConfig
-    stored: str | None
-    prepared: Sequence[_PreparedMessage]
-    now: datetime
-    new: SessionRecord | None = None
-    at: int | None = None
-
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
         if record is None:
@@ -320,28 +292,28 @@ class _Append:
             record = self.new
         else:
             self._check(record)
-        state = self._state(record)
+        # The state that the last append left need not be parsed again.
+        seen = self.about.seen.state
+        state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
         if self.at is not None and self.at != state.next_index:
-            raise SessionChangedError(record.id)
+            raise errors.SessionChangedError(record.id)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
         if not fresh:
             return Changes(indices)
         if record.closed:
-            raise SessionClosedError(record.id)
+            raise errors.SessionClosedError(record.id)
         first = state.next_index
-        arrivals = [item.arrival(first + offset) for offset, item in enumerate(fresh)]
+        messages = [item.stored(first + offset) for offset, item in enumerate(fresh)]
+        arrivals = [item.arrival(kept) for item, kept in zip(fresh, messages, strict=True)]
         folded = fold.arrive(state, arrivals, self.config)
-        after = _advanced(record, folded, about=self.about, now=self.now)
-        self.about.seen.state = (after.state, folded.state)
-        return Changes(
-            indices,
-            session=after,
-            messages=tuple(item.stored(first + offset) for offset, item in enumerate(fresh)),
+        return _changes(
+            record,
+            folded,
+            result=indices,
+            about=self.about,
+            now=self.now,
+            messages=tuple(messages),
             keys=tuple(claimed),
-            flags=folded.flags,
-            nodes=folded.nodes,
-            parents=folded.parents,
-            drop=folded.drop,
         )
 
     def _check(self, record: SessionRecord) -> None:
@@ -351,11 +323,6 @@ class _Append:
                 raise _ChangedError(record)
             self.handle.check(record)
         self.about.seen.config = record.config
-
-    def _state(self, record: SessionRecord) -> SessionState:
-        """Read the state; the one that the last append left need not be parsed again."""
-        seen = self.about.seen.state
-        return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
     def _place(
         self, snapshot: Snapshot, next_index: int
@@ -371,7 +338,7 @@ class _Append:
                 seen = snapshot.keys.get(key) or claimed.get(key)
             if seen is not None and key is not None:
                 if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
-                    raise MessageConflictError(self.about.id, key=key, index=seen.index)
+                    raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
                 indices.append(seen.index)
                 continue
             index = next_index + len(fresh)
@@ -382,49 +349,56 @@ class _Append:
         return indices, fresh, list(claimed.items())
 
 
-def _advanced(
+def _changes(
     record: SessionRecord,
     folded: Folded,
     *,
+    result: T,
     about: About | None = None,
-    closed: bool | None = None,
     now: datetime | None = None,
-) -> SessionRecord:
-    """Return the record after a fold; a title or participants given later replace earlier ones.
+    messages: tuple[StoredMessage, ...] = (),
+    keys: tuple[tuple[str, KeyEntry], ...] = (),
+    events: tuple[LogEvent, ...] = (),
+) -> Changes[T]:
+    """Return the writes after a fold; a title or participants given later replace earlier ones.
 
     ``now`` is the time of an append.
     """
-    return replace(
+    after = replace(
         record,
         title=about.title if about and about.title is not None else record.title,
         participants=(about.participants if about else ()) or record.participants,
         messages=folded.state.next_index,
         state=folded.state.to_json(),
-        closed=record.closed if closed is None else closed,
+        closed=folded.state.closed,
         version=record.version + 1,
         last_activity=max(record.last_activity, now or record.last_activity),
     )
-
-
-Fold: TypeAlias = Callable[[SessionState, HierarchyConfig], Folded]
+    if about is not None:
+        about.seen.state = (after.state, folded.state)
+    return Changes(
+        result,
+        session=after,
+        messages=messages,
+        keys=keys,
+        flags=folded.flags,
+        nodes=folded.nodes,
+        parents=folded.parents,
+        drop=folded.drop,
+        events=events,
+    )
 
 
 async def flush(handle: Handle, session_id: str) -> None:
     """Seal each thread's open window at its last whole point."""
-    await _event(handle, session_id, "flush", fold.flush)
+    await _event(handle, session_id, "flush")
 
 
 async def tick(handle: Handle, session_id: str, now: datetime) -> None:
     """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
     if now.utcoffset() is None:
-        raise InvalidMessageError("tick(now) needs a timezone-aware datetime")
-    await _event(
-        handle,
-        session_id,
-        "tick",
-        lambda state, config: fold.tick(state, now, config),
-        detail=now.isoformat(),
-    )
+        raise errors.InvalidMessageError("tick(now) needs a timezone-aware datetime")
+    await _event(handle, session_id, "tick", now.isoformat())
 
 
 async def tick_if_idle(handle: Handle, session_id: str) -> bool:
@@ -444,59 +418,44 @@ async def tick_if_idle(handle: Handle, session_id: str) -> bool:
         if found is None:
             return Changes(result=False)
         at, folded = found
-        return Changes(
-            result=True,
-            session=_advanced(record, folded),
-            flags=folded.flags,
-            nodes=folded.nodes,
-            parents=folded.parents,
-            drop=folded.drop,
-            events=(LogEvent("tick", folded.state.next_index, when, at.isoformat()),),
-        )
+        event = LogEvent("tick", state.next_index, when, at.isoformat())
+        return _changes(record, folded, result=True, events=(event,))
 
     return await handle.store.mutate(session_id, change)
 
 
 async def close(handle: Handle, session_id: str) -> None:
     """Seal everything up to one root and archive the session; closing it again changes nothing."""
-    await _event(handle, session_id, "close", fold.close, closed=True)
+    await _event(handle, session_id, "close")
 
 
 async def reopen(handle: Handle, session_id: str) -> None:
     """Make a closed session writable again; an open one stays as it is."""
-    await _event(handle, session_id, "reopen", lambda state, _: fold.reopen(state), closed=False)
+    await _event(handle, session_id, "reopen")
 
 
 async def _event(
     handle: Handle,
     session_id: str,
     kind: Literal["flush", "close", "reopen", "tick"],
-    decide: Fold,
-    *,
     detail: str = "",
-    closed: bool | None = None,
 ) -> None:
     """Record an event in the log and fold it in."""
     await handle.record(session_id)
     when = handle.clock()
+    closed = {"close": True, "reopen": False}.get(kind)
 
     def change(snapshot: Snapshot) -> Changes[None]:
         record = snapshot.session
         if record is None:
-            raise NotFoundError(f"session {session_id!r} was erased meanwhile")
+            raise errors.NotFoundError(f"session {session_id!r} was erased meanwhile")
         if closed is None and record.closed:
-            raise SessionClosedError(session_id)
-        if closed is not None and record.closed == closed:
+            raise errors.SessionClosedError(session_id)
+        if record.closed == closed:
             return Changes(None)
-        folded = decide(state_from(record.state), config_from(record.config))
-        return Changes(
-            None,
-            session=_advanced(record, folded, closed=closed),
-            flags=folded.flags,
-            nodes=folded.nodes,
-            parents=folded.parents,
-            drop=folded.drop,
-            events=(LogEvent(kind, folded.state.next_index, when, detail),),
-        )
+        state = state_from(record.state)
+        event = LogEvent(kind, state.next_index, when, detail)
+        folded = fold.happen(state, event, config_from(record.config))
+        return _changes(record, folded, result=None, events=(event,))
 
     await handle.store.mutate(session_id, change)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
@@ -57,13 +58,11 @@ async def edit(
     arguments.whole(index, "index")
     arguments.one_of(on_edit, "on_edit", _ON_EDIT)
     record = await handle.record(session_id)
-    weigher = Weigher(handle.counter)
-    unit = config_from(record.config).unit
-    amend = _Amended(content, handle.counter, await handle.key(), unit, on_bad_text)
+    weigher, config = Weigher(handle.counter), config_from(record.config)
+    amend = _Amended(content, handle.counter, await handle.key(), config.unit, on_bad_text)
     if index < record.messages:
-        target = config_from(record.config).target
         (stored,) = await handle.messages(session_id, index, index + 1)
-        await asyncio.to_thread(_prepare, stored, amend, weigher, unit, target)
+        await asyncio.to_thread(_prepare, stored, amend, weigher, config)
     now = handle.clock()
     report = await handle.store.transact(
         lambda: change.edit(session_id, index, amend, on_edit=on_edit, now=now, weigher=weigher)
@@ -72,15 +71,14 @@ async def edit(
 
 
 def _prepare(
-    stored: StoredMessage, amend: _Amended, weigher: Weigher, unit: SizeUnit, target: int
+    stored: StoredMessage, amend: _Amended, weigher: Weigher, config: HierarchyConfig
 ) -> None:
     """Count in advance what the transaction will most likely need."""
-    if stored.state != "live":
-        return
-    after = amend(stored)
-    points = weigher.points(after, len(stored.slices) + 1, unit=unit, target=target)
-    weigher.weigh(stored, stored.slices)
-    weigher.weigh(after, points)
+    if stored.state == "live":
+        after, slices = amend(stored), len(stored.slices) + 1
+        points = weigher.points(after, slices, unit=config.unit, target=config.target)
+        weigher.weigh(stored, stored.slices)
+        weigher.weigh(after, points)
 
 
 @dataclass(slots=True)
@@ -144,31 +142,21 @@ async def _withdraw(
     kind: WithdrawalKind,
     forks: ForkHandling,
 ) -> Receipt:
-    _check_many(indices)
+    given: object = indices
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(f"indices is {type(given).__name__}; give message indices, like [3, 4]")
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted = _indices(indices, record)
     weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
         lambda: erasing.erase(
-            session_id,
-            wanted,
-            kind,
-            forks=forks,
-            now=now,
-            run_id=run_id,
-            weigher=weigher,
+            session_id, wanted, kind, forks=forks, now=now, run_id=run_id, weigher=weigher
         )
     )
     if kind == "quarantine":
         return replace(receipt, scrub_reason=_STAYS)
-    return await _scrubbed(handle, receipt, await copies_of(handle.store))
-
-
-def _check_many(indices: Any) -> None:
-    """Refuse a value that yields no indices. Raises UsageError."""
-    if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
-        raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
+    return await _scrubbed(handle, receipt)
 
 
 def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
@@ -209,7 +197,7 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
         receipt = await handle.store.transact(lambda: erasing.erase_copied(session_id))
     finally:
         handle.forget()
-    return await _scrubbed(handle, receipt, await copies_of(handle.store))
+    return await _scrubbed(handle, receipt)
 
 
 async def erase_space(handle: Handle, space: str) -> Receipt:
@@ -221,7 +209,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     receipt = await handle.store.transact(
         lambda: clearing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
-    return await _scrubbed(handle, receipt, await copies_of(handle.store))
+    return await _scrubbed(handle, receipt)
 
 
 async def erase_tenant(handle: Handle) -> Receipt:
@@ -235,8 +223,15 @@ async def erase_tenant(handle: Handle) -> Receipt:
     return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone), copies)
 
 
-async def _scrubbed(handle: Handle, receipt: Receipt, copies: tuple[StoreCopy, ...]) -> Receipt:
-    """Remove erased content from the store's bytes too, and report the result on the receipt."""
+async def _scrubbed(
+    handle: Handle, receipt: Receipt, copies: tuple[StoreCopy, ...] | None = None
+) -> Receipt:
+    """Remove erased content from the store's bytes too, and report the result on the receipt.
+
+    ``copies`` are the recorded copies of the store; None: read them.
+    """
+    if copies is None:
+        copies = await copies_of(handle.store)
     found = await handle.store.scrub()
     removed = dict(receipt.removed)
     if found.removed:

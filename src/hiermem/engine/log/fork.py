@@ -38,12 +38,7 @@ _TRIES = 8
 
 
 async def fork(
-    handle: Handle,
-    source_id: str,
-    new_id: str,
-    *,
-    at: int | None = None,
-    title: str | None = None,
+    handle: Handle, source_id: str, new_id: str, *, at: int | None = None, title: str | None = None
 ) -> int:
     """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
 

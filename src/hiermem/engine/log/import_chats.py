@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from hiermem.core.log.branches import ImportReport, Place, base_of, place
+from hiermem.core.log.branches import ImportReport, base_of, place
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import About, append
@@ -93,7 +94,11 @@ class _Import:
             self.report = replace(self.report, held=self.report.held + len(messages))
             return
         self.report = replace(self.report, held=self.report.held + found.start)
-        await self._fork(found, conversation.title)
+        if found.fork_of is not None:
+            with suppress(SessionExistsError):
+                title = conversation.title
+                await fork(self._handle, found.fork_of, found.session, at=found.at, title=title)
+                self.report = replace(self.report, forks=self.report.forks + 1)
         before = await self._count(found.session)
         rest = messages[found.start :]
         indices = await self._append(found.session, conversation.title, rest, before)
@@ -103,15 +108,6 @@ class _Import:
                 self._last[found.session] = key
         if found.session not in self.sessions.setdefault(base, []):
             self.sessions[base].append(found.session)
-
-    async def _fork(self, found: Place, title: str | None) -> None:
-        if found.fork_of is None:
-            return
-        try:
-            await fork(self._handle, found.fork_of, found.session, at=found.at, title=title)
-        except SessionExistsError:
-            return
-        self.report = replace(self.report, forks=self.report.forks + 1)
 
     async def _read(self, base: str) -> None:
         """Read the keys that the sessions of a conversation hold, each where it was appended."""

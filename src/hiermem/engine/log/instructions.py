@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiermem.core.log import drop_instruction as dropping
+from hiermem.core.log import edit
 from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
@@ -32,5 +32,5 @@ async def drop(handle: Handle, session_id: str, instruction_id: str) -> Instruct
     await handle.record(session_id)
     found = await known(handle, session_id)
     return await handle.store.transact(
-        lambda: dropping.drop_instruction(session_id, instruction_id, found)
+        lambda: edit.drop_instruction(session_id, instruction_id, found)
     )

@@ -6,10 +6,10 @@ Reading never writes, and walking a tree reads only what is below the start.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
@@ -22,7 +22,6 @@ from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.transaction import LogEvent
 
-T = TypeVar("T")
 #: How many unfinished nodes of a level are counted before the count becomes "at least".
 _COUNTED = 10_000
 #: The name of a message, in the place of a summary's id.
@@ -162,33 +161,27 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 async def summary(handle: Handle, session_id: str) -> str:
     """Return the texts of the roots, oldest first, and of what is below a root without a text."""
     record = await handle.record_or_new(session_id)
-    return await _unchanged(handle, record, _summary(handle, record))
-
-
-async def _summary(handle: Handle, record: SessionRecord) -> str:
-    session_id = record.id
     known = [root.id for root in state_from(record.state).roots()]
     made: list[Node] = []
-    wanted = await handle.store.tree(session_id).nodes(known)
-    while wanted:
-        made += [node for node in wanted if node.revision]
-        wanted = await _children(handle, session_id, [node for node in wanted if not node.revision])
-    made.sort(key=lambda node: node.span.begin)
-    return "\n\n".join(each.text for each in await _with_texts(handle, record, made))
+    async with _unchanged(handle, record):
+        wanted = await handle.store.tree(session_id).nodes(known)
+        while wanted:
+            made += [node for node in wanted if node.revision]
+            below = [node for node in wanted if not node.revision]
+            wanted = await _children(handle, session_id, below)
+        made.sort(key=lambda node: node.span.begin)
+        return "\n\n".join(each.text for each in await _with_texts(handle, record, made))
 
 
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Return the trees of the session, oldest first."""
     record = await handle.record_or_new(session_id)
-    return await _unchanged(handle, record, _forest(handle, record))
-
-
-async def _forest(handle: Handle, record: SessionRecord) -> tuple[Tree, ...]:
     known = [root.id for root in state_from(record.state).roots()]
-    roots = await handle.store.tree(record.id).nodes(known)
-    if len(roots) != len(known):
-        raise _damaged(record.id, "a root of its tree is missing")
-    return await _trees(handle, record, roots)
+    async with _unchanged(handle, record):
+        roots = await handle.store.tree(record.id).nodes(known)
+        if len(roots) != len(known):
+            raise _damaged(record.id, "a root of its tree is missing")
+        return await _trees(handle, record, roots)
 
 
 async def _trees(handle: Handle, record: SessionRecord, nodes: Sequence[Node]) -> tuple[Tree, ...]:
@@ -231,20 +224,15 @@ async def expand(
     found = await handle.store.tree(session_id).nodes([node_id])
     if not found:
         raise NotFoundError(f"session {session_id!r} has no summary {node_id!r}")
-    return await _unchanged(handle, record, _expanded(handle, record, found, depth))
-
-
-async def _expanded(
-    handle: Handle, record: SessionRecord, nodes: Sequence[Node], depth: int | None
-) -> tuple[Summary | StoredMessage, ...]:
-    layer: list[Node | StoredMessage] = list(nodes)
+    layer: list[Node | StoredMessage] = list(found)
     left = depth
-    while any(isinstance(item, Node) for item in layer) and (left is None or left > 0):
-        layer = await _one_down(handle, record.id, layer)
-        left = None if left is None else left - 1
-    texts = await _with_texts(handle, record, [item for item in layer if isinstance(item, Node)])
-    by_id = {summary.id: summary for summary in texts}
-    return tuple(by_id[item.id] if isinstance(item, Node) else item for item in layer)
+    async with _unchanged(handle, record):
+        while any(isinstance(item, Node) for item in layer) and (left is None or left > 0):
+            layer = await _one_down(handle, session_id, layer)
+            left = None if left is None else left - 1
+        nodes = [item for item in layer if isinstance(item, Node)]
+        texts = {summary.id: summary for summary in await _with_texts(handle, record, nodes)}
+        return tuple(texts[item.id] if isinstance(item, Node) else item for item in layer)
 
 
 async def _one_down(
@@ -293,14 +281,15 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
     return read
 
 
-async def _unchanged(handle: Handle, record: SessionRecord, reading: Awaitable[T]) -> T:
-    """Return what ``reading`` returns, which goes down the tree of ``record``.
+@asynccontextmanager
+async def _unchanged(handle: Handle, record: SessionRecord) -> AsyncIterator[None]:
+    """Go down the tree of ``record`` inside.
 
     Raises SessionChangedError where the tree looks damaged because it was replaced or erased since
     the record was read.
     """
     try:
-        return await reading
+        yield
     except StoreCorruptError:
         now = await handle.store.session(record.id)
         if now is None or (now.epoch, now.tree) != (record.epoch, record.tree):

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from hiermem.core.log import repack as repack_steps
-from hiermem.core.log.repack_state import Build
+from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport

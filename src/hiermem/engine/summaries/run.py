@@ -14,7 +14,7 @@ from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.repack_state import Build
+from hiermem.core.log.repack import Build
 from hiermem.core.search import labels
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,9 +24,10 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.log.append import tick_if_idle
-from hiermem.engine.worker.pool import SessionKey, UpdatePool
-from hiermem.engine.worker.probe import sessions_with_work, workable
-from hiermem.errors import NotFoundError
+from hiermem.engine.worker import probe
+from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
+from hiermem.engine.worker.session_scheduler import GROWTH, SessionScheduler
+from hiermem.errors import NotFoundError, StoreError
 from hiermem.protocols import LLM, Store
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
@@ -40,32 +41,101 @@ _SWEEPING: Final = 0.05
 _LISTED: Final = 500
 
 
-class DueList:
-    """What one worker has claimed of the sessions of all tenants; ``handles`` are theirs."""
+class DueScheduler(SessionScheduler):
+    """The scheduler of a worker for all tenants: it takes the sessions that it claims.
 
-    def __init__(self, store: Store, handles: Handles) -> None:
-        self.store, self.handles = store, handles
+    ``handles`` are those of the tenants.
+    """
+
+    # By the list there is no look before the session is due again.
+    _others_may_have_it = False
+
+    def __init__(
+        self,
+        pool: UpdatePool,
+        handles: Handles,
+        clock: Callable[[], float],
+        *,
+        name: str,
+        on_found: Callable[[], None],
+    ) -> None:
+        super().__init__(pool, handles, clock, name=name, on_found=on_found)
+        self._all = handles
         self.claimed: dict[SessionKey, DueSession] = {}
 
-    async def claim(self, limit: int) -> None:
-        """Claim up to ``limit`` sessions."""
-        for one in await self.store.claim_due(limit, lease=LEASE):
-            self.handles.add(one.tenant)
-            self.claimed[one.tenant, one.session_id] = one
+    async def look(self) -> None:
+        """Claim as many sessions as have their turn soon, and queue those that have work."""
+        self.begun += 1
+        number = self.begun
+        if (room := 2 * self._pool.places - len(self.claimed)) > 0:
+            for one in await self._all.store.claim_due(room, lease=LEASE):
+                self._all.add(one.tenant)
+                self.claimed[one.tenant, one.session_id] = one
+        for backoff in (self.backoff, self._embedded):
+            # Another worker has taken them over.
+            backoff.expire(self._clock() - LEASE)
+        # Also what an earlier look, which failed, did not come to.
+        waiting = [
+            (key, self._handles[key[0]])
+            for key in self.claimed
+            if key not in self._pool.updates and key not in self.queue
+        ]
+        failed: Exception | None = None
+        for key, handle in waiting:
+            try:
+                await self._consider_claimed(handle, key)
+            except Exception as error:
+                if isinstance(error, StoreError) and not probe.is_of_session(error):
+                    raise
+                failed = error
+                self.trouble(key)
+            if key in self.queue:
+                self._on_found()
+            else:
+                await self._settle(handle, key)
+        self.finished, self.left = number, len(self.claimed)
+        if failed is not None:
+            raise failed
 
-    async def settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> bool:
-        """Give a claim back; the session is due again after ``pause`` seconds at the earliest.
+    async def _consider_claimed(self, handle: Handle, key: SessionKey) -> None:
+        """Queue a claimed session that has something to make."""
+        session_id = key[1]
+        # What is due is due by the store's clock.
+        await handle.compare_clocks(lease=handle.update_policy.lease)
+        await tick_if_idle(handle, session_id)
+        level, leased = await probe.probe(handle.store, session_id, now=handle.store_now())
+        if level is not None:
+            self.queue.put(key, level, contested=leased)
+        elif (record := await handle.store.session(session_id)) is None:
+            return
+        elif probe.has_provisional(record):
+            self.queue.put(key, GROWTH)
+        else:
+            await self._look_for_vectors(handle, record)
 
-        Returns whether anything of it is left to make.
-        """
+    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
+        """Give back the claim on a session that has had its turn, unless it has another one."""
+        key = session_update.key
+        if key not in self.queue:
+            self._known.pop(key, None)
+            pause = 0.0 if report is None else pause_after(report)
+            await self._settle(session_update.handle, key, pause=pause)
+
+    async def _settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> None:
+        """Give back a claim; a session of which something is left backs off longer next time."""
+        entry = self.backoff.get(key)
+        if entry is not None:
+            pause = max(pause, entry.until - self._clock())
         claimed = self.claimed.pop(key, None)
-        return await settle(handle, key[1], claimed, pause=pause) is not None
+        if await settle(handle, key[1], claimed, pause=pause) is None:
+            self.backoff.drop(key)
+            self._embedded.drop(key)
 
     async def give_back(self) -> None:
         """Make due again, at once, what was claimed and has had no turn."""
         while self.claimed:
             (tenant, _), one = self.claimed.popitem()
-            handle = self.handles.add(tenant)
+            handle = self._all.add(tenant)
             await handle.store.settle_due(one, at=handle.store_now())
 
 
@@ -83,7 +153,7 @@ async def settle(
     now = handle.store_now()
     ready: list[Node] = []
     leased: list[Node] = []
-    async for node, free in workable(store, session_id, now=now):
+    async for node, free in probe.workable(store, session_id, now=now):
         (ready if free else leased).append(node)
         if free and node.status in ("pending", "generating"):
             break  # nothing is due before that
@@ -114,13 +184,7 @@ async def update_one(
     claimed = await handle.store.take_due(session_id, lease=lease)
     budget = Budget(deadline=deadline, clock=time.monotonic)
     pool = UpdatePool(
-        handle.update_policy,
-        llm,
-        fallback,
-        prompts,
-        budget,
-        time.monotonic,
-        waits_for_leases=False,
+        handle.update_policy, llm, fallback, prompts, budget, time.monotonic, waits_for_leases=False
     )
     try:
         await tick_if_idle(handle, session_id)
@@ -144,7 +208,7 @@ async def sweep(store: Store, handles: Handles, *, share: float = _SWEEPING) -> 
         for tenant in tenants:
             begun = time.monotonic()
             handle = handles.add(tenant)
-            behind = await sessions_with_work(handle, by_time=True)
+            behind = await probe.sessions_with_work(handle, by_time=True)
             for start in range(0, len(behind), _LISTED):
                 await handle.store.put_due(behind[start : start + _LISTED])
             found += len(behind)
@@ -152,13 +216,13 @@ async def sweep(store: Store, handles: Handles, *, share: float = _SWEEPING) -> 
     return found
 
 
-async def sweep_for_ever(due: DueList) -> None:
+async def sweep_for_ever(handles: Handles) -> None:
     """Sweep again and again, beginning at a random time, so that workers spread."""
     pause = _SWEEP * random.random()  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(pause)
         try:
-            await sweep(due.store, due.handles)
+            await sweep(handles.store, handles)
         except Exception:  # noqa: BLE001 - nobody would notice that the sweeps have ended
             pause = _SWEEP / 10
         else:

@@ -7,7 +7,6 @@ another worker, or has a child without a text does not count.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -26,17 +25,6 @@ from hiermem.types import Node, SessionRecord
 
 #: Sessions listed at once.
 _LISTED: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """The lowest ``level`` of a session with a node that can be made now, or None.
-
-    ``leased`` tells whether a node was skipped because another worker holds it.
-    """
-
-    level: int | None
-    leased: bool = False
 
 
 async def backlog(store: TenantStore) -> AsyncIterator[str]:
@@ -61,16 +49,20 @@ async def probe(
     *,
     now: datetime,
     skip: Callable[[Node], bool] | None = None,
-) -> ProbeResult:
-    """Find the lowest level at which something can be made, other than the nodes to ``skip``."""
+) -> tuple[int | None, bool]:
+    """Find the lowest level at which something can be made, other than the nodes to ``skip``.
+
+    None where nothing can. The second value tells whether a node was passed over that another
+    worker holds.
+    """
     leased = False
     async for node, free in workable(store, session_id, now=now):
         if skip is not None and skip(node):
             continue
         if free:
-            return ProbeResult(node.level, leased)
+            return node.level, leased
         leased = True
-    return ProbeResult(None, leased)
+    return None, leased
 
 
 async def workable(

@@ -6,33 +6,25 @@
 
 No session that still exists is forgotten. One that backs off is looked at again when the time is
 over, or when it changes, where only a change can give it work. This module gives no places and runs
-no update: ``engine.worker.worker`` does.
+no update: ``engine.worker.worker`` does. A worker for all tenants has the scheduler of
+``engine.worker.due``.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem.core.calls.backoff import CAPPED, TROUBLE, VECTORS, Backoff
 from hiermem.core.calls.fairness import SessionQueue
-from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import tick_if_idle
-from hiermem.engine.worker.due import LEASE, DueList
+from hiermem.engine.worker import probe
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
-from hiermem.engine.worker.probe import (
-    backlog,
-    closes_by_time,
-    has_outdated,
-    has_provisional,
-    is_of_session,
-    lacks_vectors,
-    probe,
-)
-from hiermem.errors import StoreError
 from hiermem.types import SessionRecord
 
 #: Seconds between two sweeps for work that no backlog shows, and the largest share of the time that
@@ -40,13 +32,30 @@ from hiermem.types import SessionRecord
 _SWEEP: Final = 60.0
 _SWEEPING: Final = 0.01
 #: Provisional texts are made after all others.
-_GROWTH: Final = 1_000_000
+GROWTH: Final = 1_000_000
 #: Sessions that only lack vectors come last.
-_VECTORS: Final = _GROWTH + 1
+_VECTORS: Final = GROWTH + 1
 #: Turns without a result after which a session no longer counts as another worker's.
 _SURE: Final = 6
 #: Reasons to stop that say nothing about the session itself.
 _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circuit_open")
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a session between its turns.
+
+    ``nodes`` are those that back off; a ``bare`` turn is for vectors alone. ``grown`` is the
+    version for which provisional texts were made, ``ticked`` the one in which no window is closed
+    by time any more. ``followed`` are the tree and the configuration under which all texts were
+    found to have the current strategy; texts made later under them have it too.
+    """
+
+    nodes: NodeBackoff = field(default_factory=NodeBackoff)
+    bare: bool = False
+    grown: int | None = None
+    ticked: int | None = None
+    followed: tuple[int, int] | None = None
 
 
 class SessionScheduler:
@@ -55,9 +64,11 @@ class SessionScheduler:
     ``on_found`` is called when the queue may have got one more session during a look, so that
     nobody waits for the end of the look, and when a turn comes to another level. ``begun`` counts
     the looks through the backlog, ``finished`` is the number of the last complete one, and ``left``
-    is the number of sessions that it found in the backlog. With ``due``, it takes the sessions that
-    it claims there in place of the backlogs of its tenants.
+    is the number of sessions that it found in the backlog.
     """
+
+    #: Whether a session of which nothing was made may be one that another worker has.
+    _others_may_have_it = True
 
     def __init__(
         self,
@@ -67,23 +78,14 @@ class SessionScheduler:
         *,
         name: str,
         on_found: Callable[[], None],
-        due: DueList | None = None,
     ) -> None:
-        self._pool, self._handles, self._clock = pool, handles, clock
-        self._due, self._on_found = due, on_found
+        self._pool, self._handles, self._clock, self._on_found = pool, handles, clock, on_found
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()
         self.begun = self.finished = self.left = 0
-        #: The sessions whose turn is for vectors alone, and those for which some could not be made.
-        self._bare: set[SessionKey] = set()
+        #: The sessions for which some vectors could not be made.
         self._embedded = Backoff[SessionKey]()
-        self._grown: dict[SessionKey, int] = {}
-        #: The (tree, hash of the configuration) under which all texts of a session were found to
-        #: have the current strategy; texts made later under them have it too.
-        self._followed: dict[SessionKey, tuple[int, int]] = {}
-        #: The versions of sessions in which no window is closed by time any more.
-        self._ticked: dict[SessionKey, int] = {}
-        self._node_backoffs: dict[SessionKey, NodeBackoff] = {}
+        self._known: defaultdict[SessionKey, _Known] = defaultdict(_Known)
         self._next_sweep = 0.0
 
     # -- looking
@@ -94,14 +96,11 @@ class SessionScheduler:
 
     async def look(self) -> None:
         """Go through the backlog once, and queue the sessions that can be worked on."""
-        if self._due is not None:
-            await self._look_at_due(self._due)
-            return
         self.begun += 1
         number, seen = self.begun, set[SessionKey]()
         for tenant in self._handles:
             handle = self._handles[tenant]
-            async for session_id in backlog(handle.store):
+            async for session_id in probe.backlog(handle.store):
                 key = tenant, session_id
                 seen.add(key)
                 if key in self._pool.updates or key in self.queue:
@@ -115,81 +114,11 @@ class SessionScheduler:
                 await self._sweep(self._handles[tenant])
             now = self._clock()
             self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
-        for key in self.backoff:
+        for key in tuple(self.backoff):
             if key not in seen:
                 self.backoff.drop(key)
-                self._node_backoffs.pop(key, None)
+                self._known[key].nodes = NodeBackoff()
         self.finished, self.left = number, len(seen)
-
-    async def _look_at_due(self, due: DueList) -> None:
-        """Claim as many sessions as have their turn soon, and queue those that have work."""
-        self.begun += 1
-        number = self.begun
-        if (room := 2 * self._pool.places - len(due.claimed)) > 0:
-            await due.claim(room)
-        for backoff in (self.backoff, self._embedded):
-            # Another worker has taken them over.
-            backoff.expire(self._clock() - LEASE)
-        # Also what an earlier look, which failed, did not come to.
-        waiting = [
-            (key, self._handles[key[0]])
-            for key in due.claimed
-            if key not in self._pool.updates and key not in self.queue
-        ]
-        failed: Exception | None = None
-        for key, handle in waiting:
-            try:
-                await self._consider_due(handle, key)
-            except Exception as error:
-                if isinstance(error, StoreError) and not is_of_session(error):
-                    raise
-                failed = error
-                self.trouble(key)
-            if key in self.queue:
-                self._on_found()
-            else:
-                await self._give_back(due, handle, key)
-        self.finished, self.left = number, len(due.claimed)
-        if failed is not None:
-            raise failed
-
-    async def _consider_due(self, handle: Handle, key: SessionKey) -> None:
-        """Queue a claimed session that has something to make."""
-        session_id = key[1]
-        # What is due is due by the store's clock.
-        await handle.compare_clocks(lease=handle.update_policy.lease)
-        await tick_if_idle(handle, session_id)
-        found = await probe(handle.store, session_id, now=handle.store_now())
-        if found.level is not None:
-            self.queue.put(key, found.level, contested=found.leased)
-        elif (record := await handle.store.session(session_id)) is None:
-            return
-        elif has_provisional(record):
-            self.queue.put(key, _GROWTH)
-        else:
-            await self._look_for_vectors(handle, record)
-
-    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
-        """Give back the claim on a session that has had its turn, unless it has another one."""
-        key = session_update.key
-        if self._due is None or key in self.queue:
-            return
-        self._node_backoffs.pop(key, None)
-        for kept in (self._grown, self._followed, self._ticked):
-            kept.pop(key, None)
-        pause = pause_after(report) if report is not None else 0.0
-        await self._give_back(self._due, session_update.handle, key, pause=pause)
-
-    async def _give_back(
-        self, due: DueList, handle: Handle, key: SessionKey, *, pause: float = 0.0
-    ) -> None:
-        """Give back a claim; a session of which something is left backs off longer next time."""
-        entry = self.backoff.get(key)
-        if entry is not None:
-            pause = max(pause, entry.until - self._clock())
-        if not await due.settle(handle, key, pause=pause):
-            self.backoff.drop(key)
-            self._embedded.drop(key)
 
     async def _sweep(self, handle: Handle) -> None:
         """Queue the sessions of a tenant with work that no backlog shows.
@@ -203,39 +132,35 @@ class SessionScheduler:
             key = handle.store.tenant, record.id
             if key in self._pool.updates or key in self.queue:
                 continue
-            if self._is_idle(handle, record) and await tick_if_idle(handle, record.id):
+            known = self._known[key]
+            closes: bool | None = False
+            if known.ticked != record.version:
+                closes = probe.closes_by_time(handle, record)
+                if closes is None:
+                    known.ticked = record.version
+            if closes and await tick_if_idle(handle, record.id):
                 await self._consider(handle, record.id)
                 self._on_found()
                 continue
             if key in self.backoff:
                 continue
-            if has_provisional(record) and self._grown.get(key) != record.version:
-                self.queue.put(key, _GROWTH)
-            elif self._followed.get(key) != _shape(record):
-                if await has_outdated(self._pool, handle, record):
-                    self.queue.put(key, _GROWTH)
+            if probe.has_provisional(record) and known.grown != record.version:
+                self.queue.put(key, GROWTH)
+            elif known.followed != _shape(record):
+                if await probe.has_outdated(self._pool, handle, record):
+                    self.queue.put(key, GROWTH)
                     self._on_found()
                     continue
-                self._followed[key] = _shape(record)
+                known.followed = _shape(record)
             await self._look_for_vectors(handle, record)
-
-    def _is_idle(self, handle: Handle, record: SessionRecord) -> bool:
-        """Return whether a session may have been idle for long enough to close a window."""
-        key = handle.store.tenant, record.id
-        if self._ticked.get(key) == record.version:
-            return False
-        found = closes_by_time(handle, record)
-        if found is None:
-            self._ticked[key] = record.version
-        return bool(found)
 
     async def _look_for_vectors(self, handle: Handle, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
         key = handle.store.tenant, record.id
         if self._embedded.holds(key, self._clock()) or key in self.queue:
             return
-        if await lacks_vectors(handle, record):
-            self._bare.add(key)
+        if await probe.lacks_vectors(handle, record):
+            self._known[key].bare = True
             self.queue.put(key, _VECTORS)
             self._on_found()
 
@@ -256,19 +181,19 @@ class SessionScheduler:
     async def _consider(self, handle: Handle, session_id: str) -> None:
         """Queue a session that has something to make; otherwise let it back off."""
         key = handle.store.tenant, session_id
-        nodes = self._node_backoffs.get(key, NodeBackoff())
-        found = await probe(
+        nodes = self._known[key].nodes
+        level, leased = await probe.probe(
             handle.store,
             session_id,
             now=handle.store_now(),
             skip=lambda node: nodes.is_backed_off(node, self._clock()),
         )
-        if found.level is not None:
-            self.queue.put(key, found.level, contested=found.leased)
+        if level is not None:
+            self.queue.put(key, level, contested=leased)
             return
         record = await handle.store.session(session_id)
         version = record.version if record else None
-        self.backoff.put(key, self._clock(), version=version, leased=found.leased)
+        self.backoff.put(key, self._clock(), version=version, leased=leased)
 
     # -- a turn
 
@@ -278,8 +203,8 @@ class SessionScheduler:
         if key is None:
             return None
         tenant, session_id = key
-        node_backoff = self._node_backoffs.setdefault(key, NodeBackoff())
-        begun = self._pool.begin(self._handles[tenant], session_id, node_backoff=node_backoff)
+        nodes = self._known[key].nodes
+        begun = self._pool.begin(self._handles[tenant], session_id, node_backoff=nodes)
         begun.slots.on_level = self._on_found
         return begun
 
@@ -287,17 +212,17 @@ class SessionScheduler:
 
     def is_bare(self, key: SessionKey) -> bool:
         """Return whether the session's present turn is for vectors alone; the next one is not."""
-        found = key in self._bare
-        self._bare.discard(key)
+        known = self._known[key]
+        found, known.bare = known.bare, False
         return found
 
     def settle(self, session_update: SessionUpdate, report: UpdateReport) -> None:
         """Decide when a session has its next turn, by the result of this one."""
         key, stopped = session_update.key, report.stopped
         if session_update.record is not None:
-            self._grown[key] = session_update.record.version
+            self._known[key].grown = session_update.record.version
             # An update marks outdated texts before it makes anything.
-            self._followed[key] = _shape(session_update.record)
+            self._known[key].followed = _shape(session_update.record)
         if stopped in _NOT_ITS_OWN:
             return
         if stopped == "turn":
@@ -307,10 +232,9 @@ class SessionScheduler:
         elif report.by_level:
             self.backoff.drop(key)
         elif stopped is None:
-            # Most likely another worker was faster; the next look finds out. By the list of what is
-            # due there is none before the session is due again.
+            # Most likely another worker was faster; the next look finds out.
             before = self.backoff.get(key)
-            leased = self._due is None and (before is None or before.times < _SURE)
+            leased = self._others_may_have_it and (before is None or before.times < _SURE)
             version = session_update.record.version if session_update.record else None
             self.backoff.put(key, self._clock(), version=version, leased=leased)
 
@@ -330,11 +254,13 @@ class SessionScheduler:
         self.queue.drop(key)
         self.backoff.drop(key)
         self._embedded.drop(key)
-        self._bare.discard(key)
-        self._grown.pop(key, None)
-        self._followed.pop(key, None)
-        self._ticked.pop(key, None)
-        self._node_backoffs.pop(key, None)
+        self._known.pop(key, None)
+
+    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
+        """Give back what kept other workers from a session that has had its turn: nothing does."""
+
+    async def give_back(self) -> None:
+        """Give back what has had no turn."""
 
 
 def _shape(record: SessionRecord) -> tuple[int, int]:

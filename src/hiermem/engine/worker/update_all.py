@@ -17,16 +17,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
+from hiermem.core.summaries import reports
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.summaries.reports import (
-    BATCH_SUBJECT,
-    BatchProgress,
-    BatchReport,
-    add_plans,
-    add_report,
-    resume,
-)
 from hiermem.core.summaries.status import waiting
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.run import JournalledRun
@@ -38,7 +31,7 @@ from hiermem.engine.worker.probe import has_provisional, is_of_session, sessions
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.protocols import LLM
 
-BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
+BatchWatcher: TypeAlias = Callable[[reports.BatchProgress], object]
 
 _log = logging.getLogger("hiermem.update")
 #: How many of the newest runs over all sessions are searched for one to resume.
@@ -66,7 +59,7 @@ async def update_all(
     dry_run: bool = False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> BatchReport | UpdatePlan:
+) -> reports.BatchReport | UpdatePlan:
     """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
 
     Several are worked on at once: level 1 first, alternating between sessions. The caps hold for
@@ -94,8 +87,8 @@ async def update_all(
         return await _plan(pool, handle, sessions, strategy)
     begin, purpose = 0, _purpose(handle, llm, strategy)
     if strategy == "full":
-        runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
-        begin = resume(runs, purpose=purpose, sessions=sessions)
+        runs = await handle.store.runs(subject=reports.BATCH_SUBJECT, limit=_LOOKED_AT)
+        begin = reports.resume(runs, purpose=purpose, sessions=sessions)
     return await _Batch(
         pool=pool,
         handle=handle,
@@ -119,7 +112,7 @@ async def _plan(
             if not is_of_session(error):
                 raise
         else:
-            total = add_plans((total, plan))
+            total = reports.add_plans((total, plan))
     return total
 
 
@@ -145,16 +138,16 @@ class _Batch:
         self._next = self.begin
         self._done: set[str] = set()
         self._stopped: str | None = None
-        self._total = BatchReport(sessions=len(self.sessions), resumed=self.begin)
+        self._total = reports.BatchReport(sessions=len(self.sessions), resumed=self.begin)
 
-    async def run(self) -> BatchReport:
+    async def run(self) -> reports.BatchReport:
         """Work through the sessions and journal the result; without any there is no run."""
         lease = self.handle.update_policy.lease
         async with JournalledRun(
             store=self.handle.store,
-            tree=self.handle.store.tree(BATCH_SUBJECT),
+            tree=self.handle.store.tree(reports.BATCH_SUBJECT),
             kind="update",
-            subject=BATCH_SUBJECT,
+            subject=reports.BATCH_SUBJECT,
             lease=lease,
             now=self.handle.store_now,
             detail=self._detail,
@@ -208,7 +201,7 @@ class _Batch:
             if not is_of_session(error):
                 raise
             return self._fail(session_id, type(error).__name__)
-        self._total = add_report(self._total, report)
+        self._total = reports.add_report(self._total, report)
         if report.stopped in _OF_SESSION:
             return self._fail(session_id, str(report.stopped))
         if report.stopped is not None:
@@ -236,7 +229,7 @@ class _Batch:
     def _report_progress(self, session_id: str, nodes: UpdateProgress | None) -> None:
         if self.on_progress is not None:
             done = self.begin + len(self._done)
-            self.on_progress(BatchProgress(done, len(self.sessions), session_id, nodes))
+            self.on_progress(reports.BatchProgress(done, len(self.sessions), session_id, nodes))
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         total = self._total

@@ -29,8 +29,8 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle
-from hiermem.engine.worker.due import DueList, sweep_for_ever
+from hiermem.engine.handle import Handle, Handles
+from hiermem.engine.worker.due import DueScheduler, sweep_for_ever
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import SessionScheduler
 from hiermem.errors import NotFoundError, UsageError
@@ -51,8 +51,8 @@ class AsyncWorker:
     Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
     (seconds after the start) cap all its work; ``poll`` is the interval between two looks for work,
     in seconds. A worker may be started once. ``handles`` are those of the tenants by name, of which
-    there may be more later; without them, it works for the tenant of ``handle``. With ``due``, it
-    works for all tenants of the store, by the list of what is due there.
+    there may be more later; without them, it works for the tenant of ``handle``. With ``due``, the
+    handles of all tenants of a store, it works for them by the list of what is due there.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AsyncWorker:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         name: str | None = None,
         opened: Callable[[], object] | None = None,
-        due: DueList | None = None,
+        due: Handles | None = None,
     ) -> None:
         self._handle = handle
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
@@ -90,14 +90,14 @@ class AsyncWorker:
             waits_for_leases=False,
         )
         self._quantum = _QUANTUM[0 if llm.remote else 1]
-        self._scheduler = SessionScheduler(
-            self._pool,
-            {handle.store.tenant: handle} if handles is None else handles,
-            clock,
-            name=name or uuid.uuid4().hex,
-            on_found=self._fill,
-            due=due,
-        )
+        name = name or uuid.uuid4().hex
+        if due is None:
+            known = {handle.store.tenant: handle} if handles is None else handles
+            self._scheduler = SessionScheduler(
+                self._pool, known, clock, name=name, on_found=self._fill
+            )
+        else:
+            self._scheduler = DueScheduler(self._pool, due, clock, name=name, on_found=self._fill)
         self._due = due
         self._sweeping: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -223,11 +223,10 @@ class AsyncWorker:
         """Cut off the turns that are left, and wait until they have cleaned up."""
         await self._pool.cut_off()
         self._state = "stopped"
-        if self._due is not None:
-            try:
-                await self._due.give_back()
-            except Exception as error:  # noqa: BLE001 - the claims that are left expire
-                self._record_error(error)
+        try:
+            await self._scheduler.give_back()
+        except Exception as error:  # noqa: BLE001 - the claims that are left expire
+            self._record_error(error)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -259,7 +258,7 @@ class AsyncWorker:
             self._wake.clear()
             if self._state == "running" and self._halted() is None:
                 if self._clock() >= self._next_look:
-                    await self._look_or_wait()
+                    await self._look()
                 self._fill()
             try:
                 pause = max(_LOOK, min(self._poll, self._next_look - self._clock()))
@@ -268,7 +267,7 @@ class AsyncWorker:
             except TimeoutError:
                 continue
 
-    async def _look_or_wait(self) -> None:
+    async def _look(self) -> None:
         """Look for work; where that fails, look again later."""
         begun = self._clock()
         try:
@@ -276,11 +275,11 @@ class AsyncWorker:
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
             self._record_error(error)
-            self._next_look = self._clock() + back_off(self._failures, (self._poll, IDLE[1]))
-            return
-        self._failures = 0
-        now = self._clock()
-        self._next_look = now + max(self._poll, (now - begun) / _LOOKING)
+            pause = back_off(self._failures, (self._poll, IDLE[1]))
+        else:
+            self._failures = 0
+            pause = max(self._poll, (self._clock() - begun) / _LOOKING)
+        self._next_look = self._clock() + pause
 
     def _fill(self) -> None:
         """Give the free places to the first in line; ask a session to yield where that is due."""
@@ -302,33 +301,29 @@ class AsyncWorker:
 
     async def _run(self, session_update: SessionUpdate) -> None:
         """Run one session's turn, and decide its next one."""
-        done: UpdateReport | None = None
+        report: UpdateReport | None = None
         try:
             if self._scheduler.is_bare(session_update.key):
                 await self._pool.embed(session_update)
-                return
-            done = report = await self._pool.work(session_update)
+            else:
+                report = await self._pool.work(session_update)
         except NotFoundError:
             self._scheduler.forget(session_update.key)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._record_error(error)
             self._scheduler.trouble(session_update.key)
-        else:
-            self._record_report(report)
-            self._scheduler.settle(session_update, report)
         finally:
+            if report is not None:
+                self._record_report(report)
+                self._scheduler.settle(session_update, report)
             self._scheduler.settle_vectors(session_update)
-            await self._release(session_update, done)
+            try:
+                await self._scheduler.release(session_update, report)
+            except Exception as error:  # noqa: BLE001 - a claim that is not given back expires
+                self._record_error(error)
             self._turns += 1
             self._news = self._scheduler.begun
             self._wake.set()
-
-    async def _release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
-        """Give a claim back; where that fails, it expires."""
-        try:
-            await self._scheduler.release(session_update, report)
-        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            self._record_error(error)
 
     def _record_report(self, report: UpdateReport) -> None:
         """Count what a turn did; halt all sessions where a cap of all of them ended it."""
