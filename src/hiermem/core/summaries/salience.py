@@ -29,6 +29,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from hiermem.core.text.lexicon import (
     ANCHOR,
@@ -61,6 +62,8 @@ _FEW = 4
 _SAME_THING = 3
 #: How many sentences further back come with a sentence that leans on the one before it.
 _CHAIN = 2
+#: The kind of a term that is worth nothing.
+_NO_KIND = 0
 #: How often the tokens that rendering saved are spent again.
 _REFILLS = 2
 
@@ -146,6 +149,7 @@ class _Pool:
         for at in _overtaken(units, self._terms):
             self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
+        self._added: dict[tuple[int, int], list[int]] = {}
         brought = {place for places in self._company.values() for place in places}
         self._tokens = [
             count(" " + unit.text) if self._terms[at] or at in brought else 0
@@ -170,26 +174,32 @@ class _Pool:
             idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
             said.add(key)
             found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
-        frequency: dict[str, int] = {}
-        kinds: dict[str, int] = {}
-        for terms in found:
-            for term, kind in terms.items():
-                frequency[term] = frequency.get(term, 0) + 1
-                if kind > kinds.get(term, 0):
-                    kinds[term] = kind
-        names = _own_names(self._units)
-        by_kind = {PLAIN: 1.0, DECISION: self._weights.decision, ANCHOR: self._weights.anchor}
+        frequency = Counter(chain.from_iterable(found))
+        kinds = dict.fromkeys(frequency, PLAIN)
+        for strong in (DECISION, ANCHOR):
+            kinds |= dict.fromkeys(
+                [term for terms in found for term, kind in terms.items() if kind == strong], strong
+            )
+        kinds |= dict.fromkeys(_own_names(self._units) & kinds.keys(), _NO_KIND)
+        by_kind = {
+            _NO_KIND: 0.0,
+            PLAIN: 1.0,
+            DECISION: self._weights.decision,
+            ANCHOR: self._weights.anchor,
+        }
         number = {term: place for place, term in enumerate(frequency)}
         total = len(found)
+        # Few pairs of a kind and a frequency are met, each of them often.
+        worth = {
+            (kind, f): by_kind[kind] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
+            for kind, f in set(zip(kinds.values(), frequency.values(), strict=True))
+        }
         self._worth = [
-            0.0
-            if term in names
-            else by_kind[kinds[term]] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
-            for term, f in frequency.items()
+            worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)
         ]
         for term in (term for terms in found[: len(known)] for term in terms):
             self._worth[number[term]] *= self._weights.repeat
-        self._terms = [tuple(number[term] for term in terms) for terms in found[len(known) :]]
+        self._terms = [tuple(map(number.__getitem__, terms)) for terms in found[len(known) :]]
 
     # -- the present cost and worth of a unit
 
@@ -224,16 +234,24 @@ class _Pool:
 
     def _gain(self, at: int, cost: int) -> float:
         """Return the worth per token that a unit of ``cost`` adds now."""
-        value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
+        worth = self._worth.__getitem__
+        value = sum(map(worth, self._terms[at])) * self._prior[at]
         if at in self._company:
             for place in self._missing(at):
-                own = set(self._terms[place]).difference(self._terms[at])
-                value += sum(self._worth[term] for term in sorted(own)) * self._prior[place]
+                value += sum(map(worth, self._added_terms(at, place))) * self._prior[place]
         scale = self._scales.get(cost)
         if scale is None:
             scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
             self._scales[cost] = scale
         return value / scale
+
+    def _added_terms(self, at: int, place: int) -> list[int]:
+        """Return the terms of a unit that comes with another one and that the other has not."""
+        found = self._added.get((at, place))
+        if found is None:
+            found = sorted(set(self._terms[place]).difference(self._terms[at]))
+            self._added[at, place] = found
+        return found
 
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
         """Show a unit (or ``cut``, a part of it); from now on its terms are worth less."""
@@ -291,7 +309,7 @@ class _Pool:
         waiting = [at for at, terms in enumerate(self._terms) if terms and at not in self._taken]
         if min((self._tokens[at] for at in waiting), default=0) > self._left:
             return
-        queue = [(-self._gain(at, self._cost(at)), at, 0) for at in waiting]
+        queue = self._bounds(waiting)
         heapq.heapify(queue)
         version = 0
         while queue and self._left > _CRUMB:
@@ -307,6 +325,24 @@ class _Pool:
                 continue
             self._take(at, cost)
             version += 1
+
+    def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
+        """Return the entries of units in the queue: the gain that each has now, its position, 0.
+
+        The units of one message have one heading.
+        """
+        headings: dict[int, int] = {}
+        found: list[tuple[float, int, int]] = []
+        for at in waiting:
+            if at in self._company:
+                cost = self._cost(at)
+            else:
+                number = self._message[at]
+                if number not in headings:
+                    headings[number] = self._heading_cost(at)
+                cost = self._tokens[at] + headings[number]
+            found.append((-self._gain(at, cost), at, 0))
+        return found
 
     def measured(self, number: int | None = None) -> Selection:
         """Return the first ``number`` units taken (all for None) as they would be rendered."""
@@ -370,14 +406,17 @@ def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[
 
     Plan and outcome are of one thing where they share terms that few other units have.
     """
+    plans = [at for at, unit in enumerate(units) if terms[at] and is_plan(unit.text)]
+    if not plans:
+        return []
+    sought = {term for at in plans for term in terms[at]}
     said_by: dict[int, list[int]] = {}
     for at, own in enumerate(terms):
-        for term in own:
+        for term in sought.intersection(own):
             said_by.setdefault(term, []).append(at)
-    overtaken = []
-    for at, unit in enumerate(units):
-        if not terms[at] or not is_plan(unit.text):
-            continue
+    overtaken: list[int] = []
+    for at in plans:
+        unit = units[at]
         shared: Counter[int] = Counter()
         for term in terms[at]:
             if len(said_by[term]) <= _FEW:

@@ -108,7 +108,7 @@ class _NodeTask:
                 reply = await note_failure(run, wanted, count, self._state, error)
             case _:
                 assert callable(request)
-                reply = await run.compute(request)
+                reply = await run.compute(request, tokens=self._node.input_tokens)
         return reply
 
     async def _look_up(
