@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ _SHORT_TEXT = 4_000
 #: Pieces met so far that are one token each. Each is an entry of the public vocabulary, so their
 #: number is bounded and they tell nothing of who said them.
 _whole_pieces: set[str] = set()
+#: How many characters beyond the end of a piece may say that it ends there, and a few more.
+_LOOK_AHEAD = 8
 
 _lock = Lock()
 # A fork waits while a thread builds the encoding. Otherwise a child could inherit tiktoken half
@@ -167,6 +170,14 @@ class TiktokenCounter:
             return left_out + self._count_long(encoding, text)
         return self._count_long(encoding, text)
 
+    def for_pieces(self, text: str) -> tiktoken.Encoding | None:
+        """Return the encoding if ``text`` may be counted by its pieces, None if not."""
+        if not (self._is_shipped and text.isascii() and len(text) < _LONG_RUN):
+            return None
+        if self._encoding is None:
+            self._encoding = _shipped()
+        return self._encoding
+
     def _count_long(self, encoding: tiktoken.Encoding, text: str) -> int:
         r"""Count a text that may hold a run of white space too long for the regex engine.
 
@@ -247,16 +258,67 @@ def _count_ascii(encoding: tiktoken.Encoding, text: str) -> int:
     pieces = _ASCII_PIECE.findall(text)
     if _whole_pieces.issuperset(pieces):
         return len(pieces)
-    total = 0
-    for piece in pieces:
-        if piece in _whole_pieces:
-            total += 1
-            continue
-        tokens = _count_piece(encoding, piece)
-        if tokens == 1:
-            _whole_pieces.add(piece)
-        total += tokens
-    return total
+    return sum(_counts(encoding, pieces))
+
+
+def _counts(encoding: tiktoken.Encoding, pieces: Sequence[str]) -> list[int]:
+    """Return the tokens of each of these pieces."""
+    counts = [1] * len(pieces)
+    for at, piece in enumerate(pieces):
+        if piece not in _whole_pieces:
+            counts[at] = _count_piece(encoding, piece)
+            if counts[at] == 1:
+                _whole_pieces.add(piece)
+    return counts
+
+
+def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:
+    """Return a function of ``begin`` and ``end`` that is ``count(text[begin:end])``.
+
+    Where ``count`` is that of the shipped encoding, the text is read once for all stretches.
+    """
+    counter = getattr(count, "__self__", None)
+    if (
+        type(counter) is TiktokenCounter
+        and count == counter.count
+        and (encoding := counter.for_pieces(text)) is not None
+    ):
+        return _Pieces(encoding, text).count
+    return lambda begin, end: count(text[begin:end])
+
+
+class _Pieces:
+    """The pieces of an ASCII text, from which its stretches are counted, exactly.
+
+    The pattern looks only ahead. So from any end of a piece on, the pieces of a stretch are those
+    of the text, whatever came before, up to the last few characters of the stretch: no more of them
+    can say where a piece ends, or that white space follows.
+    """
+
+    def __init__(self, encoding: tiktoken.Encoding, text: str) -> None:
+        self._encoding, self._text = encoding, text
+        pieces = _ASCII_PIECE.findall(text)
+        self._ends = [0, *accumulate(map(len, pieces))]
+        self._sums = [0, *accumulate(_counts(encoding, pieces))]
+
+    def count(self, begin: int, end: int) -> int:
+        """Count the tokens of the characters from ``begin`` to ``end``."""
+        ends, total, place = self._ends, 0, begin
+        safe = min(end, len(self._text)) - _LOOK_AHEAD
+        first = bisect_left(ends, place)
+        while place <= safe and ends[first] != place:
+            piece = _ASCII_PIECE.match(self._text, place)
+            assert piece is not None  # every character is part of a piece
+            if piece.end() > safe:
+                break
+            total += _count_ascii(self._encoding, piece.group())
+            place = piece.end()
+            first = bisect_left(ends, place)
+        if place <= safe and ends[first] == place:
+            last = bisect_right(ends, safe) - 1
+            total += self._sums[last] - self._sums[first]
+            place = ends[last]
+        return total + _count_ascii(self._encoding, self._text[place:end])
 
 
 @lru_cache(maxsize=1)
