@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
@@ -136,11 +136,12 @@ class TiktokenCounter:
     True
     """
 
-    __slots__ = ("_encoding", "_is_shipped", "_name")
+    __slots__ = ("_encoding", "_name", "is_shipped")
 
     def __init__(self, encoding: str | tiktoken.Encoding = SHIPPED) -> None:
         self._encoding: tiktoken.Encoding | None
-        self._is_shipped = encoding == SHIPPED
+        #: Whether the encoding is the one that comes with the library.
+        self.is_shipped: Final = encoding == SHIPPED
         if isinstance(encoding, str):
             self._name = encoding
             self._encoding = None if encoding == SHIPPED else _published(encoding)
@@ -161,18 +162,18 @@ class TiktokenCounter:
         encoding = self._encoding
         if encoding is None:
             encoding = self._encoding = _shipped()
-        if len(text) <= _SHORT_TEXT and self._is_shipped and text.isascii():
+        if len(text) <= _SHORT_TEXT and self.is_shipped and text.isascii():
             return _count_ascii(encoding, text)
         if len(text) < _LONG_RUN:
             return len(encoding.encode_ordinary(text))
-        if self._is_shipped:
+        if self.is_shipped:
             text, left_out = _without_long_runs(encoding, text)
             return left_out + self._count_long(encoding, text)
         return self._count_long(encoding, text)
 
     def for_pieces(self, text: str) -> tiktoken.Encoding | None:
         """Return the encoding if ``text`` may be counted by its pieces, None if not."""
-        if not (self._is_shipped and text.isascii() and len(text) < _LONG_RUN):
+        if not (self.is_shipped and text.isascii() and len(text) < _LONG_RUN):
             return None
         if self._encoding is None:
             self._encoding = _shipped()
@@ -319,6 +320,55 @@ class _Pieces:
             total += self._sums[last] - self._sums[first]
             place = ends[last]
         return total + _count_ascii(self._encoding, self._text[place:end])
+
+
+def line_counter(counter: TokenCounter) -> TokenCounter:
+    """Return a counter for texts that share lines, which counts each of these lines once.
+
+    It holds the lines, so it should live no longer than the work on these texts. It is ``counter``
+    itself where that is not known to count line by line.
+    """
+    is_known = type(counter) is TiktokenCounter and counter.is_shipped
+    return _LineCounter(counter) if is_known else counter
+
+
+class _LineCounter:
+    """Counts as the shipped encoding does, and remembers the lines of texts of several lines.
+
+    Exact: in the pattern of this encoding, a line end belongs to the piece before it, and no piece
+    goes on behind it, unless with white space or a slash.
+    """
+
+    __slots__ = ("_counter", "_known")
+
+    def __init__(self, counter: TiktokenCounter) -> None:
+        self._counter = counter
+        self._known: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the name of the counter that counts the lines."""
+        return self._counter.name
+
+    def count(self, text: str) -> int:
+        """Count the tokens of ``text``."""
+        held, *lines = text.split("\n")
+        if not lines:
+            return self._counter.count(text)
+        total = 0
+        for line in lines:
+            if not line or line[0] == "/" or line[0].isspace():
+                held = f"{held}\n{line}"
+            else:
+                total += self._count_line(f"{held}\n")
+                held = line
+        return total + self._count_line(held)
+
+    def _count_line(self, line: str) -> int:
+        tokens = self._known.get(line)
+        if tokens is None:
+            tokens = self._known[line] = self._counter.count(line)
+        return tokens
 
 
 @lru_cache(maxsize=1)

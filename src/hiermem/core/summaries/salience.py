@@ -40,8 +40,8 @@ from hiermem.core.text.lexicon import (
     is_bare_answer,
     is_heading,
     is_item,
-    is_plan,
     leans,
+    plans,
     tells_outcome,
 )
 from hiermem.core.text.units import continues, render
@@ -406,16 +406,16 @@ def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[
 
     Plan and outcome are of one thing where they share terms that few other units have.
     """
-    plans = [at for at, unit in enumerate(units) if terms[at] and is_plan(unit.text)]
-    if not plans:
+    intended = plans([unit.text for unit in units])
+    sought = {term for at in intended for term in terms[at]}
+    if not sought:
         return []
-    sought = {term for at in plans for term in terms[at]}
     said_by: dict[int, list[int]] = {}
     for at, own in enumerate(terms):
         for term in sought.intersection(own):
             said_by.setdefault(term, []).append(at)
     overtaken: list[int] = []
-    for at in plans:
+    for at in intended:
         unit = units[at]
         shared: Counter[int] = Counter()
         for term in terms[at]:

@@ -9,7 +9,10 @@ without spaces are read as pairs of characters. This module scores nothing: weig
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 from hiermem.core.text.stemming import stem
@@ -109,7 +112,7 @@ _PLAN: Final = re.compile(
     r"|tomorrow|looking forward)\b",
     re.IGNORECASE,
 )
-#: What every match has in lower case, in ASCII text.
+#: What every match of ``_PLAN`` has in lower case, in ASCII text.
 _PLAN_PARTS: Final = (
     "going to", "gonna", "will", "'ll", "plan", "want", "hop", "think", "next ", "tomorrow",
     "looking forward",
@@ -182,8 +185,7 @@ class _Readings(dict[str, tuple[str, int, int] | None]):
     """The readings of words by the words."""
 
     def __missing__(self, word: str) -> tuple[str, int, int] | None:
-        is_kept = len(word) <= _LONGEST_KEPT and word.isalpha()
-        found = self[word] = (_read_letters if is_kept else _read)(word)
+        found = self[word] = _read(word)
         return found
 
 
@@ -211,7 +213,11 @@ class Lexicon:
                 for at in range(max(1, len(run) - 1)):
                     found[run[at : at + 2]] = PLAIN
             text = _UNSPACED_RUN.sub(" ", text)
-        readings = list(map(self._met.__getitem__, _words(text)))
+        met = self._met
+        readings = [
+            _read_letters(word) if word.isalpha() and len(word) <= _LONGEST_KEPT else met[word]
+            for word in _words(text)
+        ]
         if readings and (first := readings[0]) is not None:
             term, kind, _ = first
             readings[0] = term, kind, kind
@@ -272,14 +278,25 @@ def leans(text: str) -> bool:
     return _LEANING.match(text) is not None
 
 
-def is_plan(text: str) -> bool:
-    """Return whether ``text`` tells of an intention."""
-    if text.isascii():
-        # Most texts hold no such word, which is found out faster without a pattern.
-        text = text.lower()
-        if not any(map(text.__contains__, _PLAN_PARTS)):
-            return False
-    return _PLAN.search(text) is not None
+def plans(texts: Sequence[str]) -> list[int]:
+    """Return the positions of the texts that tell of an intention, in order.
+
+    >>> plans(["We won.", "I'll go.", "I want to sing."])
+    [1, 2]
+    """
+    whole = "".join(texts)
+    if not whole.isascii():
+        return [at for at, text in enumerate(texts) if _PLAN.search(text)]
+    # Few texts hold such a word, and all texts at once are searched for one in no time.
+    whole, ends = whole.lower(), list(accumulate(map(len, texts)))
+    likely: set[int] = set()
+    for part in _PLAN_PARTS:
+        place = whole.find(part)
+        while place >= 0:
+            at = bisect_right(ends, place)
+            likely.add(at)
+            place = whole.find(part, ends[at])
+    return [at for at in sorted(likely) if _PLAN.search(texts[at])]
 
 
 def tells_outcome(text: str) -> bool:

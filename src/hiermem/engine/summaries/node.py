@@ -39,6 +39,7 @@ from hiermem.engine.summaries.retries import count_attempts, forget_failures, no
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
+from hiermem.tokens import line_counter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions
 
@@ -237,7 +238,10 @@ class _NodeTask:
         run, node, inputs = self._run, self._node, ask.inputs
         level_plan, length = run.plan(node.level), part.length
         messages: tuple[ChatMessage, ...] = ()
+        # The stand-in counts its text as it grows, and the judge the text that it became.
+        counter = line_counter(run.counter)
         if ask.prompts and not run.is_deterministic:
+            counter = run.counter
             summaries = 0 if node.level == 1 else len(inputs.sources)
             messages = run.prompt(
                 node, part.sources, length, summaries=summaries, overlap=inputs.overlap
@@ -248,7 +252,7 @@ class _NodeTask:
             inputs=tuple(part.sources),
             target_tokens=length.target,
             max_tokens=length.limit,
-            counter=run.counter,
+            counter=counter,
             level=node.level,
             style=level_plan.style,
             temperature=run.config.temperature,
