@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
@@ -322,39 +322,51 @@ class _Pieces:
         return total + _count_ascii(self._encoding, self._text[place:end])
 
 
-def line_counter(counter: TokenCounter) -> TokenCounter:
-    """Return a counter for texts that share lines, which counts each of these lines once.
+#: How many lines a run remembers, and how many texts its notes are of.
+_MOST_LINES = 4_096
+_MOST_NOTES = 32_768
 
-    It holds the lines, so it should live no longer than the work on these texts. It is ``counter``
-    itself where that is not known to count line by line.
+
+class RunCounter:
+    """Counts for one run, whose texts share lines: each of them is counted once.
+
+    Exact: in the pattern of the shipped encoding, a line end belongs to the piece before it, and no
+    piece goes on behind it, unless with white space or a slash. A text is counted as a whole where
+    ``counter`` is not known to count so.
+
+    It holds lines, and what readers of the run's texts noted of them; so it should live no longer
+    than the run.
     """
-    is_known = type(counter) is TiktokenCounter and counter.is_shipped
-    return _LineCounter(counter) if is_known else counter
 
+    __slots__ = ("_by_lines", "_counter", "_known", "_notes")
 
-class _LineCounter:
-    """Counts as the shipped encoding does, and remembers the lines of texts of several lines.
-
-    Exact: in the pattern of this encoding, a line end belongs to the piece before it, and no piece
-    goes on behind it, unless with white space or a slash.
-    """
-
-    __slots__ = ("_counter", "_known")
-
-    def __init__(self, counter: TiktokenCounter) -> None:
+    def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
+        self._by_lines = type(counter) is TiktokenCounter and counter.is_shipped
         self._known: dict[str, int] = {}
+        self._notes: dict[str, Any] = {}
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Return the notes, by the texts that they are of; when there are many, they are dropped.
+
+        There is room for those of a page of windows, from which the nodes above are made.
+        """
+        if len(self._notes) > _MOST_NOTES:
+            # A reader may still use the old ones.
+            self._notes = {}
+        return self._notes
 
     @property
     def name(self) -> str:
-        """Return the name of the counter that counts the lines."""
+        """Return the name of the counter."""
         return self._counter.name
 
     def count(self, text: str) -> int:
         """Count the tokens of ``text``."""
-        held, *lines = text.split("\n")
-        if not lines:
+        if not self._by_lines or "\n" not in text:
             return self._counter.count(text)
+        held, *lines = text.split("\n")
         total = 0
         for line in lines:
             if not line or line[0] == "/" or line[0].isspace():
@@ -367,6 +379,8 @@ class _LineCounter:
     def _count_line(self, line: str) -> int:
         tokens = self._known.get(line)
         if tokens is None:
+            if len(self._known) > _MOST_LINES:
+                self._known.clear()
             tokens = self._known[line] = self._counter.count(line)
         return tokens
 

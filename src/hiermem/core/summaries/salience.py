@@ -27,9 +27,10 @@ import heapq
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeAlias
 
 from hiermem.core.text.lexicon import (
     ANCHOR,
@@ -46,6 +47,9 @@ from hiermem.core.text.lexicon import (
 )
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
+
+#: The terms of units, with their kinds, and their tokens, by their texts.
+Notes: TypeAlias = MutableMapping[str, tuple[dict[str, int], int]]
 
 #: Added to a unit's cost before it is scaled, so that short units do not win by shortness alone.
 _COST_OFFSET = 3
@@ -104,6 +108,7 @@ def select(
     groups: Sequence[Sequence[int]] = (),
     piece: int = 40,
     known: Sequence[Unit] = (),
+    notes: Notes | None = None,
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
@@ -111,13 +116,14 @@ def select(
     group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
     budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
     and they are not selected. A bare "Yes." is kept where the question before it is kept. Where
-    nothing can be scored or nothing fits, the head of the first unit stands for all.
+    nothing can be scored or nothing fits, the head of the first unit stands for all. ``notes`` are
+    what earlier selections with the same counter read in units, to which this one adds.
     ``count(text) <= budget`` holds for every counter. The method assumes that separate parts count
     no less than the joined text; where that fails, the units taken last are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
-    pool = _Pool(units, budget, count, weights, known)
+    pool = _Pool(units, budget, count, weights, known, {} if notes is None else notes)
     for group in groups:
         pool.represent(group, piece)
     pool.fill()
@@ -134,11 +140,13 @@ class _Pool:
         count: Callable[[str], int],
         weights: Weights,
         known: Sequence[Unit],
+        notes: Notes,
     ) -> None:
         self._units = list(units)
         self._budget = budget
         self._left = budget
         self._count = count
+        self._notes = notes
         self._weights = weights
         self._message = _message_numbers(units)
         self._company = _company(units, self._message)
@@ -152,7 +160,9 @@ class _Pool:
         self._added: dict[tuple[int, int], list[int]] = {}
         brought = {place for places in self._company.values() for place in places}
         self._tokens = [
-            count(" " + unit.text) if self._terms[at] or at in brought else 0
+            notes[unit.text][1]
+            if self._terms[at]
+            else count(" " + unit.text) * (at in brought)
             for at, unit in enumerate(units)
         ]
         self._labels: dict[str, int] = {}
@@ -173,7 +183,7 @@ class _Pool:
             key = unit.speaker, unit.text.casefold()
             idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
             said.add(key)
-            found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
+            found.append({} if idle else self._note(unit.text, lexicon)[0])
         frequency = Counter(chain.from_iterable(found))
         kinds = dict.fromkeys(frequency, PLAIN)
         for strong in (DECISION, ANCHOR):
@@ -200,6 +210,14 @@ class _Pool:
         for term in (term for terms in found[: len(known)] for term in terms):
             self._worth[number[term]] *= self._weights.repeat
         self._terms = [tuple(map(number.__getitem__, terms)) for terms in found[len(known) :]]
+
+    def _note(self, text: str, lexicon: Lexicon) -> tuple[dict[str, int], int]:
+        """Return the terms and the tokens of a unit's text, which is read once."""
+        note = self._notes.get(text)
+        if note is None:
+            note = _without_columns(lexicon.terms(text)), self._count(" " + text)
+            self._notes[text] = note
+        return note
 
     # -- the present cost and worth of a unit
 

@@ -38,8 +38,7 @@ from hiermem.engine.summaries.parts import Part, split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
-from hiermem.tokens import line_counter
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, TokenCounter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions
 
@@ -238,8 +237,7 @@ class _NodeTask:
         run, node, inputs = self._run, self._node, ask.inputs
         level_plan, length = run.plan(node.level), part.length
         messages: tuple[ChatMessage, ...] = ()
-        # The stand-in counts its text as it grows, and the judge the text that it became.
-        counter = line_counter(run.counter)
+        counter: TokenCounter = run.extract_counter
         if ask.prompts and not run.is_deterministic:
             counter = run.counter
             summaries = 0 if node.level == 1 else len(inputs.sources)

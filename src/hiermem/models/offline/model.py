@@ -15,6 +15,7 @@ from hiermem.core.summaries.salience import Selection, Weights, select
 from hiermem.core.text.units import of_source
 from hiermem.errors import UsageError
 from hiermem.protocols import LLMRequest, LLMResponse, Usage
+from hiermem.tokens import RunCounter
 
 __all__ = ["ExtractiveLLM"]
 
@@ -95,7 +96,9 @@ class ExtractiveLLM:
             weights = replace(
                 weights, repeat=weights.repeat * _REPEAT_HIGH, code=weights.code * _CODE_HIGH
             )
-        return select(units, budget, request.counter.count, weights=weights)
+        # A level chooses from the units that the level below has kept: they are read once.
+        notes = request.counter.notes if isinstance(request.counter, RunCounter) else None
+        return select(units, budget, request.counter.count, weights=weights, notes=notes)
 
     def extract(self, request: LLMRequest) -> str:
         """Write the extraction of ``request.inputs`` as the requested JSON."""
