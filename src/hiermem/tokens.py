@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, filterfalse, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -254,23 +254,31 @@ def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
     return len(encoding._encode_single_piece(piece))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def _count_ascii(encoding: tiktoken.Encoding, text: str) -> int:
-    """Count a short ASCII text in the shipped encoding, exactly."""
+def _count_ascii(
+    encoding: tiktoken.Encoding, text: str, parted: dict[str, int] | None = None
+) -> int:
+    """Count a short ASCII text in the shipped encoding, exactly.
+
+    ``parted`` are the tokens of pieces met before that are several each.
+    """
     pieces = _ASCII_PIECE.findall(text)
-    if _whole_pieces.issuperset(pieces):
+    others = list(filterfalse(_whole_pieces.__contains__, pieces))
+    if not others:
         return len(pieces)
-    return sum(_counts(encoding, pieces))
+    parted = {} if parted is None else parted
+    return len(pieces) - len(others) + sum(_tokens_of(encoding, each, parted) for each in others)
 
 
-def _counts(encoding: tiktoken.Encoding, pieces: Sequence[str]) -> list[int]:
-    """Return the tokens of each of these pieces."""
-    counts = [1] * len(pieces)
-    for at, piece in enumerate(pieces):
-        if piece not in _whole_pieces:
-            counts[at] = _count_piece(encoding, piece)
-            if counts[at] == 1:
-                _whole_pieces.add(piece)
-    return counts
+def _tokens_of(encoding: tiktoken.Encoding, piece: str, parted: dict[str, int]) -> int:
+    """Return the tokens of a piece, and remember them."""
+    tokens = parted.get(piece)
+    if tokens is None:
+        tokens = _count_piece(encoding, piece)
+        if tokens == 1:
+            _whole_pieces.add(piece)
+        else:
+            parted[piece] = tokens
+    return tokens
 
 
 def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:
@@ -300,7 +308,11 @@ class _Pieces:
         self._encoding, self._text = encoding, text
         pieces = _ASCII_PIECE.findall(text)
         self._ends = [0, *accumulate(map(len, pieces))]
-        self._sums = [0, *accumulate(_counts(encoding, pieces))]
+        parted: dict[str, int] = {}
+        counts = (
+            1 if piece in _whole_pieces else _tokens_of(encoding, piece, parted) for piece in pieces
+        )
+        self._sums = [0, *accumulate(counts)]
 
     def count(self, begin: int, end: int) -> int:
         """Count the tokens of the characters from ``begin`` to ``end``."""
@@ -322,8 +334,8 @@ class _Pieces:
         return total + _count_ascii(self._encoding, self._text[place:end])
 
 
-#: How many lines a run remembers, and how many texts its notes are of.
-_MOST_LINES = 4_096
+#: How many lines, and pieces of several tokens, a run remembers; how many texts its notes are of.
+_MOST_KEPT = 4_096
 _MOST_NOTES = 32_768
 
 
@@ -338,12 +350,14 @@ class RunCounter:
     than the run.
     """
 
-    __slots__ = ("_by_lines", "_counter", "_known", "_notes")
+    __slots__ = ("_counter", "_known", "_notes", "_parted", "_shipped")
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._by_lines = type(counter) is TiktokenCounter and counter.is_shipped
+        is_known = type(counter) is TiktokenCounter and counter.is_shipped
+        self._shipped = counter if is_known else None
         self._known: dict[str, int] = {}
+        self._parted: dict[str, int] = {}
         self._notes: dict[str, Any] = {}
 
     @property
@@ -364,10 +378,12 @@ class RunCounter:
 
     def count(self, text: str) -> int:
         """Count the tokens of ``text``."""
-        if not self._by_lines or "\n" not in text:
-            return self._counter.count(text)
-        held, *lines = text.split("\n")
+        if self._shipped is None or "\n" not in text:
+            return self._count_whole(text)
+        if len(self._known) > _MOST_KEPT:
+            self._known = {}
         total = 0
+        held, *lines = text.split("\n")
         for line in lines:
             if not line or line[0] == "/" or line[0].isspace():
                 held = f"{held}\n{line}"
@@ -379,10 +395,18 @@ class RunCounter:
     def _count_line(self, line: str) -> int:
         tokens = self._known.get(line)
         if tokens is None:
-            if len(self._known) > _MOST_LINES:
-                self._known.clear()
-            tokens = self._known[line] = self._counter.count(line)
+            tokens = self._known[line] = self._count_whole(line)
         return tokens
+
+    def _count_whole(self, text: str) -> int:
+        encoding = None
+        if self._shipped is not None and len(text) <= _SHORT_TEXT:
+            encoding = self._shipped.for_pieces(text)
+        if encoding is None:
+            return self._counter.count(text)
+        if len(self._parted) > _MOST_KEPT:
+            self._parted = {}
+        return _count_ascii(encoding, text, self._parted)
 
 
 @lru_cache(maxsize=1)

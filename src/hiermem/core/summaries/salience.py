@@ -157,7 +157,7 @@ class _Pool:
         for at in _overtaken(units, self._terms):
             self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
-        self._added: dict[tuple[int, int], list[int]] = {}
+        self._added: dict[int, list[tuple[int, list[int]]]] = {}
         brought = {place for places in self._company.values() for place in places}
         self._tokens = [
             notes[unit.text][1]
@@ -241,9 +241,9 @@ class _Pool:
     def _cost(self, at: int) -> int:
         """Return the tokens that showing a unit adds, with the units that come with it."""
         cost = self._tokens[at] + self._heading_cost(at)
-        if at in self._company:
+        if at in self._company and (missing := self._missing(at)):
             shown = {self._message[at]}
-            for place in self._missing(at):
+            for place in missing:
                 cost += self._tokens[place]
                 if self._message[place] not in shown:
                     shown.add(self._message[place])
@@ -255,20 +255,23 @@ class _Pool:
         worth = self._worth.__getitem__
         value = sum(map(worth, self._terms[at])) * self._prior[at]
         if at in self._company:
-            for place in self._missing(at):
-                value += sum(map(worth, self._added_terms(at, place))) * self._prior[place]
+            for place, added in self._added_terms(at):
+                if place not in self._taken:
+                    value += sum(map(worth, added)) * self._prior[place]
         scale = self._scales.get(cost)
         if scale is None:
             scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
             self._scales[cost] = scale
         return value / scale
 
-    def _added_terms(self, at: int, place: int) -> list[int]:
-        """Return the terms of a unit that comes with another one and that the other has not."""
-        found = self._added.get((at, place))
+    def _added_terms(self, at: int) -> list[tuple[int, list[int]]]:
+        """Return the units that come with a unit, each with the terms that the unit has not."""
+        found = self._added.get(at)
         if found is None:
-            found = sorted(set(self._terms[place]).difference(self._terms[at]))
-            self._added[at, place] = found
+            own = set(self._terms[at])
+            found = self._added[at] = [
+                (place, sorted(set(self._terms[place]) - own)) for place in self._company[at]
+            ]
         return found
 
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:

@@ -30,7 +30,8 @@ _CODE_READ: Final = 20_000
 _FENCE: Final = "```"
 #: Between two sentences; group 1 holds the quotes and brackets that close the first one.
 _SENTENCE_END: Final = re.compile(
-    r"(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*"  # noqa: RUF001
+    # A search skips quickly to a character, not to what must stand before a place.
+    r"[.!?…。！？；](?:(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*)"  # noqa: RUF001
 )
 #: A dot after these does not end a sentence.
 _ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
