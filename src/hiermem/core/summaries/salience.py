@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hiermem.core.text.lexicon import (
     ANCHOR,
@@ -48,8 +48,21 @@ from hiermem.core.text.lexicon import (
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
 
-#: The terms of units, with their kinds, and their tokens, by their texts.
-Notes: TypeAlias = MutableMapping[str, tuple[dict[str, int], int]]
+
+
+class UnitNote(NamedTuple):
+    """What was read in a unit's text: its terms, those among them of a strong kind, its tokens."""
+
+    terms: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+#: What was read in units, by their texts.
+Notes: TypeAlias = MutableMapping[str, UnitNote]
+
+_NOTHING = UnitNote()
 
 #: Added to a unit's cost before it is scaled, so that short units do not win by shortness alone.
 _COST_OFFSET = 3
@@ -151,6 +164,7 @@ class _Pool:
         self._message = _message_numbers(units)
         self._company = _company(units, self._message)
         self._terms: list[tuple[int, ...]] = []
+        self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
         self._prior = [_prior(unit, weights) for unit in units]
@@ -158,13 +172,9 @@ class _Pool:
             self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
-        brought = {place for places in self._company.values() for place in places}
-        self._tokens = [
-            notes[unit.text][1]
-            if self._terms[at]
-            else count(" " + unit.text) * (at in brought)
-            for at, unit in enumerate(units)
-        ]
+        for place in {place for places in self._company.values() for place in places}:
+            if not self._terms[place]:
+                self._tokens[place] = count(" " + units[place].text)
         self._labels: dict[str, int] = {}
         self._days: dict[str, int] = {"": 0}
         self._seen_messages: set[int] = set()
@@ -176,20 +186,21 @@ class _Pool:
 
         Exact repeats by one speaker count once, back-channel does not count.
         """
-        lexicon = Lexicon()
-        found: list[dict[str, int]] = []
+        lexicon, notes = Lexicon(), self._notes
+        found: list[UnitNote] = []
         said: set[tuple[str, str]] = set()
         for unit in (*known, *self._units):
-            key = unit.speaker, unit.text.casefold()
-            idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
+            text = unit.text
+            key = unit.speaker, text.casefold()
+            idle = key in said or (unit.ordinal == 0 and is_back_channel(text))
             said.add(key)
-            found.append({} if idle else self._note(unit.text, lexicon)[0])
-        frequency = Counter(chain.from_iterable(found))
+            found.append(_NOTHING if idle else notes.get(text) or self._read(text, lexicon))
+        frequency = Counter(chain.from_iterable([note.terms for note in found]))
         kinds = dict.fromkeys(frequency, PLAIN)
-        for strong in (DECISION, ANCHOR):
-            kinds |= dict.fromkeys(
-                [term for terms in found for term, kind in terms.items() if kind == strong], strong
-            )
+        decisions = chain.from_iterable([note.decisions for note in found])
+        kinds |= dict.fromkeys(decisions, DECISION)
+        anchors = chain.from_iterable([note.anchors for note in found])
+        kinds |= dict.fromkeys(anchors, ANCHOR)
         kinds |= dict.fromkeys(_own_names(self._units) & kinds.keys(), _NO_KIND)
         by_kind = {
             _NO_KIND: 0.0,
@@ -207,16 +218,21 @@ class _Pool:
         self._worth = [
             worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)
         ]
-        for term in (term for terms in found[: len(known)] for term in terms):
+        for term in (term for note in found[: len(known)] for term in note.terms):
             self._worth[number[term]] *= self._weights.repeat
-        self._terms = [tuple(map(number.__getitem__, terms)) for terms in found[len(known) :]]
+        own = found[len(known) :]
+        self._terms = [tuple(map(number.__getitem__, note.terms)) for note in own]
+        self._tokens = [note.tokens for note in own]
 
-    def _note(self, text: str, lexicon: Lexicon) -> tuple[dict[str, int], int]:
-        """Return the terms and the tokens of a unit's text, which is read once."""
-        note = self._notes.get(text)
-        if note is None:
-            note = _without_columns(lexicon.terms(text)), self._count(" " + text)
-            self._notes[text] = note
+    def _read(self, text: str, lexicon: Lexicon) -> UnitNote:
+        """Read the text of a unit, and note what was read."""
+        terms = _without_columns(lexicon.terms(text))
+        note = self._notes[text] = UnitNote(
+            tuple(terms),
+            tuple([term for term, kind in terms.items() if kind == DECISION]),
+            tuple([term for term, kind in terms.items() if kind == ANCHOR]),
+            self._count(" " + text),
+        )
         return note
 
     # -- the present cost and worth of a unit

@@ -314,11 +314,15 @@ def _read_rows(data: Any, text: str) -> Iterator[Unit]:
     before, shown = None, ""
     for index, speaker, day, *marks in rows:
         role, name = who[speaker]
+        first = True
         for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
-            bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
-            at += len(_lead(bare, before=before, shown=shown))
+            if first:
+                bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
+                at += len(_lead(bare, before=before, shown=shown))
+                shown, first = dates[day] or shown, False
+            else:
+                at += 1  # a space, because the unit continues the message of the one before
             end = at + abs(length)
-            unit = Unit(index, ordinal, role, name, dates[day], text[at:end], length < 0)
+            before = Unit(index, ordinal, role, name, dates[day], text[at:end], length < 0)
             at = end
-            yield unit
-            before, shown = unit, unit.date or shown
+            yield before
