@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import accumulate, filterfalse, pairwise
 from threading import Lock
@@ -308,10 +308,12 @@ class _Pieces:
         self._encoding, self._text = encoding, text
         pieces = _ASCII_PIECE.findall(text)
         self._ends = [0, *accumulate(map(len, pieces))]
+        counts: list[int] = list(map(_whole_pieces.__contains__, pieces))
         parted: dict[str, int] = {}
-        counts = (
-            1 if piece in _whole_pieces else _tokens_of(encoding, piece, parted) for piece in pieces
-        )
+        at = -1
+        for _ in range(counts.count(0)):
+            at = counts.index(0, at + 1)
+            counts[at] = _tokens_of(encoding, pieces[at], parted)
         self._sums = [0, *accumulate(counts)]
 
     def count(self, begin: int, end: int) -> int:
@@ -354,8 +356,9 @@ class RunCounter:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        is_known = type(counter) is TiktokenCounter and counter.is_shipped
-        self._shipped = counter if is_known else None
+        self._shipped: TiktokenCounter | None = None
+        if type(counter) is TiktokenCounter and counter.is_shipped:
+            self._shipped = counter
         self._known: dict[str, int] = {}
         self._parted: dict[str, int] = {}
         self._notes: dict[str, Any] = {}

@@ -49,7 +49,6 @@ from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
 
 
-
 class UnitNote(NamedTuple):
     """What was read in a unit's text: its terms, those among them of a strong kind, its tokens."""
 
@@ -136,7 +135,7 @@ def select(
     """
     if budget <= 0 or not units:
         return Selection()
-    pool = _Pool(units, budget, count, weights, known, {} if notes is None else notes)
+    pool = _Pool(units, budget, count, weights, known=known, notes={} if notes is None else notes)
     for group in groups:
         pool.represent(group, piece)
     pool.fill()
@@ -152,6 +151,7 @@ class _Pool:
         budget: int,
         count: Callable[[str], int],
         weights: Weights,
+        *,
         known: Sequence[Unit],
         notes: Notes,
     ) -> None:
@@ -215,9 +215,7 @@ class _Pool:
             (kind, f): by_kind[kind] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
             for kind, f in set(zip(kinds.values(), frequency.values(), strict=True))
         }
-        self._worth = [
-            worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)
-        ]
+        self._worth = [worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)]
         for term in (term for note in found[: len(known)] for term in note.terms):
             self._worth[number[term]] *= self._weights.repeat
         own = found[len(known) :]
@@ -350,11 +348,11 @@ class _Pool:
         heapq.heapify(queue)
         version = 0
         while queue and self._left > _CRUMB:
-            _bound, at, seen = heapq.heappop(queue)
-            cost = self._cost(at)
-            if cost > self._left or at in self._taken:
+            bound, at, seen = heapq.heappop(queue)
+            if at in self._taken or (cost := self._cost(at)) > self._left:
                 continue
-            gain = self._gain(at, cost)
+            # A bound of this version is the gain itself.
+            gain = self._gain(at, cost) if seen != version else -bound
             if gain <= 0:
                 continue
             if seen != version and queue and -gain > queue[0][0]:

@@ -150,13 +150,14 @@ def stands_in(word: str, text: str) -> bool:
 
 def _is_literal(word: str) -> bool:
     """Return whether ``word`` is a number, path, URL or identifier rather than a word."""
-    return (
+    if not word.isalpha() and (
         _DIGIT.search(word) is not None
         or "/" in word
         or "_" in word
         or ("." in word and len(word) > 3)
-        or (word[1:] != word[1:].lower() and not word.isupper())
-    )
+    ):
+        return True
+    return word[1:] != word[1:].lower() and not word.isupper()
 
 
 def _read(word: str) -> tuple[str, int, int] | None:

@@ -60,9 +60,10 @@ class UpdateRun(Run[Node]):
     parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
     run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
     model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
-    way from beginning to end. ``extract_counter`` is what the stand-in counts with: it counts its
-    text as it grows, and keeps the sentences that it chose for the next level. ``history`` is what is stored of the model, None before the run has
-    looked; ``without_headings`` counts its newest answers in a row without headings.
+    way from beginning to end. The stand-in counts with ``extract_counter``, since each text that it
+    writes grows, and each level has sentences of the level below. ``history`` is what is stored of
+    the model, None before the run has looked; ``without_headings`` counts its newest answers in a
+    row without headings.
     """
 
     record: SessionRecord
