@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import accumulate, filterfalse, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
@@ -136,12 +136,11 @@ class TiktokenCounter:
     True
     """
 
-    __slots__ = ("_encoding", "_name", "is_shipped")
+    __slots__ = ("_encoding", "_is_shipped", "_name")
 
     def __init__(self, encoding: str | tiktoken.Encoding = SHIPPED) -> None:
         self._encoding: tiktoken.Encoding | None
-        #: Whether the encoding is the one that comes with the library.
-        self.is_shipped: Final = encoding == SHIPPED
+        self._is_shipped = encoding == SHIPPED
         if isinstance(encoding, str):
             self._name = encoding
             self._encoding = None if encoding == SHIPPED else _published(encoding)
@@ -162,18 +161,18 @@ class TiktokenCounter:
         encoding = self._encoding
         if encoding is None:
             encoding = self._encoding = _shipped()
-        if len(text) <= _SHORT_TEXT and self.is_shipped and text.isascii():
+        if len(text) <= _SHORT_TEXT and self._is_shipped and text.isascii():
             return _count_ascii(encoding, text)
         if len(text) < _LONG_RUN:
             return len(encoding.encode_ordinary(text))
-        if self.is_shipped:
+        if self._is_shipped:
             text, left_out = _without_long_runs(encoding, text)
             return left_out + self._count_long(encoding, text)
         return self._count_long(encoding, text)
 
-    def for_pieces(self, text: str) -> tiktoken.Encoding | None:
+    def _for_pieces(self, text: str) -> tiktoken.Encoding | None:
         """Return the encoding if ``text`` may be counted by its pieces, None if not."""
-        if not (self.is_shipped and text.isascii() and len(text) < _LONG_RUN):
+        if not (self._is_shipped and text.isascii() and len(text) < _LONG_RUN):
             return None
         if self._encoding is None:
             self._encoding = _shipped()
@@ -290,7 +289,7 @@ def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, in
     if (
         type(counter) is TiktokenCounter
         and count == counter.count
-        and (encoding := counter.for_pieces(text)) is not None
+        and (encoding := counter._for_pieces(text)) is not None  # noqa: SLF001
     ):
         return _Pieces(encoding, text).count
     return lambda begin, end: count(text[begin:end])
@@ -357,7 +356,7 @@ class RunCounter:
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self._shipped: TiktokenCounter | None = None
-        if type(counter) is TiktokenCounter and counter.is_shipped:
+        if type(counter) is TiktokenCounter and counter._is_shipped:  # noqa: SLF001
             self._shipped = counter
         self._known: dict[str, int] = {}
         self._parted: dict[str, int] = {}
@@ -404,7 +403,7 @@ class RunCounter:
     def _count_whole(self, text: str) -> int:
         encoding = None
         if self._shipped is not None and len(text) <= _SHORT_TEXT:
-            encoding = self._shipped.for_pieces(text)
+            encoding = self._shipped._for_pieces(text)  # noqa: SLF001
         if encoding is None:
             return self._counter.count(text)
         if len(self._parted) > _MOST_KEPT:

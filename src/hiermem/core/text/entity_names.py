@@ -286,10 +286,7 @@ def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float
 def _names(sentence: str) -> Iterator[NameMention]:
     """Yield capitalised names, without words at their ends that are no names."""
     for match in _NAME.finditer(sentence):
-        run = match.group()
-        if len(run) <= 2 or run.lower() in _NO_NAME_ALONE:
-            continue
-        for start, name in _trimmed(run, match.start()):
+        for start, name in _trimmed(match.group(), match.start()):
             first = not sentence[:start].strip(" \"'“(*-")
             kind, sure = _kind_of_name(
                 name, before=sentence[max(0, start - 30) : start],
@@ -302,12 +299,10 @@ def _names(sentence: str) -> Iterator[NameMention]:
 
 
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
-    """Split a run of capitalised words into names, leaving out words that are no names.
-
-    A run of one word is a name.
-    """
+    """Split a run of capitalised words into names, leaving out words that are no names."""
     if run.isalnum():
-        yield at, run
+        if len(run) > 2 and run.lower() not in _NO_NAME_ALONE:
+            yield at, run
         return
     parts: list[tuple[int, str]] = []
 
