@@ -23,8 +23,10 @@ from hiermem.tokens import (
     ApproximateCounter,
     CalibratedCounter,
     FunctionCounter,
+    RunCounter,
     TiktokenCounter,
     default_counter,
+    stretch_counter,
 )
 
 COUNTER = TiktokenCounter()
@@ -88,6 +90,67 @@ def test_nothing_but_entries_of_the_vocabulary_is_kept_of_a_counted_text(text):
     """Broken if a process goes on holding what was said in a conversation that it counted."""
     COUNTER.count(text)
     assert all(len(shipped().encode_ordinary(piece)) == 1 for piece in module._whole_pieces)
+
+
+#: What a line end, a slash and white space do to the pieces around them.
+LINES = st.text(
+    st.sampled_from("aB's 1.-/\n\n\n\r\t \x1c\x85\u2028\u3000é’—。"),  # noqa: RUF001
+    max_size=80,
+)
+TEXTS = ASCII | LINES | st.text(max_size=80)
+
+
+@given(TEXTS, st.data())
+@settings(max_examples=300)
+def test_a_stretch_is_counted_as_a_text_of_its_own(text, data):
+    """Broken if what stands around a passage changes its tokens."""
+    text = text + data.draw(st.sampled_from(["", " and so on, said Ann.\n\n  Don't "])) + text
+    for count in (COUNTER.count, RunCounter(COUNTER).count, len):
+        stretches = stretch_counter(text, count)
+        for _ in range(4):
+            begin = data.draw(st.integers(0, len(text)))
+            end = data.draw(st.integers(begin, len(text) + 2))
+            assert stretches(begin, end) == count(text[begin:end])
+
+
+@given(st.lists(TEXTS, max_size=6))
+@settings(max_examples=300)
+def test_a_text_counted_line_by_line_has_the_tokens_of_the_whole(texts):
+    """Broken if a line that was counted before gives another text a wrong size."""
+    counter = RunCounter(COUNTER)
+    for text in (*texts, "\n".join(texts), *texts):
+        assert counter.count(text) == COUNTER.count(text)
+    assert counter.name == COUNTER.name
+
+
+def test_a_counter_that_is_not_known_to_count_by_lines_counts_whole_texts():
+    """Broken if a run counts otherwise than its session where the application gave the counter."""
+    asked: list[str] = []
+
+    def count(text: str) -> int:
+        asked.append(text)
+        return len(text) ** 2
+
+    class Odd(TiktokenCounter):
+        def count(self, text: str) -> int:
+            return 2 * super().count(text)
+
+    assert RunCounter(FunctionCounter(count, name="square")).count("a\nb") == 9
+    assert asked == ["a\nb"]
+    assert RunCounter(Odd()).count("a\nb c") == Odd().count("a\nb c")
+    assert stretch_counter("one two", Odd().count)(0, 3) == 2
+
+
+def test_what_a_run_remembers_of_its_texts_is_bounded(monkeypatch):
+    """Broken if the memory of an update grows with the session."""
+    monkeypatch.setattr(module, "_MOST_KEPT", 8)
+    monkeypatch.setattr(module, "_MOST_NOTES", 8)
+    counter = RunCounter(COUNTER)
+    for number in range(100):
+        text = f"x{number}q9z\nline {number}\nend"
+        assert counter.count(text) == COUNTER.count(text)
+        counter.notes[text] = number
+        assert max(map(len, (counter._known, counter._parted, counter._notes))) <= 8 + 3
 
 
 def test_the_default_is_one_offline_exact_counter():

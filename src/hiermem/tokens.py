@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate, filterfalse, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
@@ -79,6 +80,8 @@ _SHORT_TEXT = 4_000
 #: Pieces met so far that are one token each. Each is an entry of the public vocabulary, so their
 #: number is bounded and they tell nothing of who said them.
 _whole_pieces: set[str] = set()
+#: How many characters beyond the end of a piece may say that it ends there, and a few more.
+_LOOK_AHEAD = 8
 
 _lock = Lock()
 # A fork waits while a thread builds the encoding. Otherwise a child could inherit tiktoken half
@@ -167,6 +170,14 @@ class TiktokenCounter:
             return left_out + self._count_long(encoding, text)
         return self._count_long(encoding, text)
 
+    def _for_pieces(self, text: str) -> tiktoken.Encoding | None:
+        """Return the encoding if ``text`` may be counted by its pieces, None if not."""
+        if not (self._is_shipped and text.isascii() and len(text) < _LONG_RUN):
+            return None
+        if self._encoding is None:
+            self._encoding = _shipped()
+        return self._encoding
+
     def _count_long(self, encoding: tiktoken.Encoding, text: str) -> int:
         r"""Count a text that may hold a run of white space too long for the regex engine.
 
@@ -242,21 +253,162 @@ def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
     return len(encoding._encode_single_piece(piece))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def _count_ascii(encoding: tiktoken.Encoding, text: str) -> int:
-    """Count a short ASCII text in the shipped encoding, exactly."""
+def _count_ascii(
+    encoding: tiktoken.Encoding, text: str, parted: dict[str, int] | None = None
+) -> int:
+    """Count a short ASCII text in the shipped encoding, exactly.
+
+    ``parted`` are the tokens of pieces met before that are several each.
+    """
     pieces = _ASCII_PIECE.findall(text)
-    if _whole_pieces.issuperset(pieces):
+    others = list(filterfalse(_whole_pieces.__contains__, pieces))
+    if not others:
         return len(pieces)
-    total = 0
-    for piece in pieces:
-        if piece in _whole_pieces:
-            total += 1
-            continue
+    parted = {} if parted is None else parted
+    return len(pieces) - len(others) + sum(_tokens_of(encoding, each, parted) for each in others)
+
+
+def _tokens_of(encoding: tiktoken.Encoding, piece: str, parted: dict[str, int]) -> int:
+    """Return the tokens of a piece, and remember them."""
+    tokens = parted.get(piece)
+    if tokens is None:
         tokens = _count_piece(encoding, piece)
         if tokens == 1:
             _whole_pieces.add(piece)
-        total += tokens
-    return total
+        else:
+            parted[piece] = tokens
+    return tokens
+
+
+def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:
+    """Return a function of ``begin`` and ``end`` that is ``count(text[begin:end])``.
+
+    Where ``count`` is that of the shipped encoding, the text is read once for all stretches.
+    """
+    counter = getattr(count, "__self__", None)
+    if (
+        type(counter) is TiktokenCounter
+        and count == counter.count
+        and (encoding := counter._for_pieces(text)) is not None  # noqa: SLF001
+    ):
+        return _Pieces(encoding, text).count
+    return lambda begin, end: count(text[begin:end])
+
+
+class _Pieces:
+    """The pieces of an ASCII text, from which its stretches are counted, exactly.
+
+    The pattern looks only ahead. So from any end of a piece on, the pieces of a stretch are those
+    of the text, whatever came before, up to the last few characters of the stretch: no more of them
+    can say where a piece ends, or that white space follows.
+    """
+
+    def __init__(self, encoding: tiktoken.Encoding, text: str) -> None:
+        self._encoding, self._text = encoding, text
+        pieces = _ASCII_PIECE.findall(text)
+        self._ends = [0, *accumulate(map(len, pieces))]
+        counts: list[int] = list(map(_whole_pieces.__contains__, pieces))
+        parted: dict[str, int] = {}
+        at = -1
+        for _ in range(counts.count(0)):
+            at = counts.index(0, at + 1)
+            counts[at] = _tokens_of(encoding, pieces[at], parted)
+        self._sums = [0, *accumulate(counts)]
+
+    def count(self, begin: int, end: int) -> int:
+        """Count the tokens of the characters from ``begin`` to ``end``."""
+        ends, total, place = self._ends, 0, begin
+        safe = min(end, len(self._text)) - _LOOK_AHEAD
+        first = bisect_left(ends, place)
+        while place <= safe and ends[first] != place:
+            piece = _ASCII_PIECE.match(self._text, place)
+            assert piece is not None  # every character is part of a piece
+            if piece.end() > safe:
+                break
+            total += _count_ascii(self._encoding, piece.group())
+            place = piece.end()
+            first = bisect_left(ends, place)
+        if place <= safe and ends[first] == place:
+            last = bisect_right(ends, safe) - 1
+            total += self._sums[last] - self._sums[first]
+            place = ends[last]
+        return total + _count_ascii(self._encoding, self._text[place:end])
+
+
+#: How many lines, and pieces of several tokens, a run remembers; how many texts its notes are of.
+_MOST_KEPT = 4_096
+_MOST_NOTES = 32_768
+
+
+class RunCounter:
+    """Counts for one run, whose texts share lines: each of them is counted once.
+
+    Exact: in the pattern of the shipped encoding, a line end belongs to the piece before it, and no
+    piece goes on behind it, unless with white space or a slash. A text is counted as a whole where
+    ``counter`` is not known to count so.
+
+    It holds lines, and what readers of the run's texts noted of them; so it should live no longer
+    than the run.
+    """
+
+    __slots__ = ("_counter", "_known", "_notes", "_parted", "_shipped")
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._shipped: TiktokenCounter | None = None
+        if type(counter) is TiktokenCounter and counter._is_shipped:  # noqa: SLF001
+            self._shipped = counter
+        self._known: dict[str, int] = {}
+        self._parted: dict[str, int] = {}
+        self._notes: dict[str, Any] = {}
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Return the notes, by the texts that they are of; when there are many, they are dropped.
+
+        There is room for those of a page of windows, from which the nodes above are made.
+        """
+        if len(self._notes) > _MOST_NOTES:
+            # A reader may still use the old ones.
+            self._notes = {}
+        return self._notes
+
+    @property
+    def name(self) -> str:
+        """Return the name of the counter."""
+        return self._counter.name
+
+    def count(self, text: str) -> int:
+        """Count the tokens of ``text``."""
+        if self._shipped is None or "\n" not in text:
+            return self._count_whole(text)
+        if len(self._known) > _MOST_KEPT:
+            self._known = {}
+        total = 0
+        held, *lines = text.split("\n")
+        for line in lines:
+            if not line or line[0] == "/" or line[0].isspace():
+                held = f"{held}\n{line}"
+            else:
+                total += self._count_line(f"{held}\n")
+                held = line
+        return total + self._count_line(held)
+
+    def _count_line(self, line: str) -> int:
+        tokens = self._known.get(line)
+        if tokens is None:
+            tokens = self._known[line] = self._count_whole(line)
+        return tokens
+
+    def _count_whole(self, text: str) -> int:
+        encoding = None
+        if self._shipped is not None and len(text) <= _SHORT_TEXT:
+            encoding = self._shipped._for_pieces(text)  # noqa: SLF001
+        if encoding is None:
+            return self._counter.count(text)
+        if len(self._parted) > _MOST_KEPT:
+            self._parted = {}
+        return _count_ascii(encoding, text, self._parted)
 
 
 @lru_cache(maxsize=1)

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
+from hiermem.core.search import terms as module
 from hiermem.core.search.spelling import slips
-from hiermem.core.search.terms import number, terms, words
+from hiermem.core.search.terms import number, terms, words, written
 
 
 def finds(query: str, text: str) -> bool:
@@ -81,3 +82,10 @@ def test_slips_of_anything_are_few(word):
     found = slips(word)
     assert word not in found
     assert len(found) <= 54 * 26
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200))
+def test_words_of_ascii_text_are_those_of_the_pattern(text):
+    """Broken if a message is indexed under other words than it is asked for with."""
+    found = [word[:64] for word in module._TOKEN.findall(text.lower())]
+    assert words(text) == written(text) == found

@@ -280,3 +280,12 @@ def test_the_outcome_wins_over_the_plan():
 )
 def test_a_unit_leans_where_it_names_what_it_speaks_of_by_a_pronoun_alone(text, leaning):
     assert leans(text) is leaning
+
+
+@given(chats(), st.integers(1, 60))
+def test_what_an_earlier_selection_read_changes_no_later_one(units, budget):
+    """Broken if the same session gets other summaries in one run than in several."""
+    notes = {}
+    for few in (budget, budget // 2, 2 * budget):
+        kept = select(units, few, quarter, notes=notes)
+        assert kept == select(units, few, quarter)

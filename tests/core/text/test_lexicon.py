@@ -25,9 +25,7 @@ def test_a_word_reads_the_same_whether_it_was_met_before_or_not(words):
     lexicon._read_letters.cache_clear()
     first = Lexicon().terms(text)
     assert Lexicon().terms(text) == first
-    assert {lexicon._read(word): None for word in words} == {
-        lexicon._read_afresh(word): None for word in words
-    }
+    assert [lexicon._read_letters(word) for word in words] == list(map(lexicon._read, words))
 
 
 def test_nothing_but_words_of_letters_is_kept_beyond_a_selection():
@@ -35,3 +33,23 @@ def test_nothing_but_words_of_letters_is_kept_beyond_a_selection():
     lexicon._read_letters.cache_clear()
     Lexicon().terms("x9k2 4711 /etc/passwd api_key " + "z" * 25)
     assert lexicon._read_letters.cache_info().currsize == 0
+
+
+PLANS = st.sampled_from(
+    ["I'll go", "We plan to", "We WILL", "they went", "hop", "going t", "o sing", "next week", "ll"]
+) | st.text(max_size=20)
+
+
+@given(st.lists(PLANS, max_size=8))
+def test_plans_are_found_alike_one_by_one_and_all_at_once(texts):
+    """Broken if a text is taken for a plan, or missed, because of the texts beside it."""
+    found = [at for at, text in enumerate(texts) if lexicon._PLAN.search(text)]
+    assert lexicon.plans(texts) == found
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_words_of_ascii_text_are_those_of_the_pattern(text):
+    """Broken if a word counts in one text and not in another that holds a letter more."""
+    assert lexicon.words_of(text) == lexicon._LETTERS.findall(text)
+    if "/" not in text and "." not in text:
+        assert lexicon._words(text) == lexicon._PLAIN_WORD.findall(text)

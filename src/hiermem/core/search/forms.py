@@ -77,7 +77,8 @@ def languages(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
         if _ENGLISH * sum(map(STOP_WORDS.__contains__, spoken)) >= len(spoken):
             return ()
         return (*_LATIN, UNKNOWN) if short else (UNKNOWN,)
-    said = Counter(code for word in spoken for code in telling.get(word, ()))
+    telling_words = filter(telling.__contains__, spoken)
+    said = Counter(code for word in telling_words for code in telling[word])
     most = max(*said.values(), sum(map(STOP_WORDS.__contains__, spoken)))
     return tuple(sorted(code for code, count in said.items() if 2 * count >= most))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from hiermem.core.search.stopwords import STOP_WORDS
@@ -82,10 +83,16 @@ def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
     found: dict[str, None] = {}
     for word, times in Counter(written(text)).items():
-        if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
-            continue
-        root = stem(fold(word))
-        found[root] = None
-        own = forms.setdefault(root, {})
-        own[word] = own.get(word, 0) + times
+        if root := _root(word):
+            found[root] = None
+            own = forms.setdefault(root, {})
+            own[word] = own.get(word, 0) + times
     return found
+
+
+@lru_cache(maxsize=32_768)
+def _root(word: str) -> str:
+    """Return the stem of a word that may be a tag, "" for any other."""
+    if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
+        return ""
+    return stem(fold(word))

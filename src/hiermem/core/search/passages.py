@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from hiermem.core.text.slices import Piece, token_points
+from hiermem.tokens import stretch_counter
 
 #: A message of at most this many tokens is not cut.
 WHOLE: Final = 150
@@ -21,6 +22,8 @@ WHOLE: Final = 150
 #: a message of the evidence more often than 200 (.83 to .79 within 4,000 tokens) and shows a little
 #: less of it (.69 to .71 of its tokens).
 SLICE: Final = 100
+#: A longer text is probably cut.
+_SHORT: Final = 3 * WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,17 @@ def passages(
         text = body[begin:end]
         if not text.strip():
             continue
-        tokens = count(text)
+        stretches = stretch_counter(text, count) if len(text) > _SHORT else None
+        tokens = stretches(0, len(text)) if stretches else count(text)
         if tokens <= WHOLE:
             found.append(Passage(begin, end, text, tokens))
             continue
-        points = (0, *token_points([Piece(text)], SLICE, count), len(text))
-        for low, high in pairwise(points):
+        stretches = stretches or stretch_counter(text, count)
+        cuts = token_points([Piece(text)], SLICE, count, stretches=stretches)
+        for low, high in pairwise((0, *cuts, len(text))):
             piece = text[low:high]
             if piece.strip():
-                found.append(Passage(begin + low, begin + high, piece, count(piece)))
+                found.append(Passage(begin + low, begin + high, piece, stretches(low, high)))
     return found
 
 

@@ -155,8 +155,8 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
             length = len(held)
             held += indexed(passage.text, spoken)
             tally = sorted(Counter(map(number, held)).items())
-            numbers.extend(term for term, _ in tally)
-            counts.extend(min(times, _MOST) for _, times in tally)
+            numbers += [term for term, _ in tally]
+            counts += [times for _, times in tally]
             rows.append(
                 (
                     stored.index, passage.begin, passage.end, passage.tokens, whole, length, at,
@@ -181,7 +181,7 @@ def _assemble(
     return Postings(
         **named,
         terms=np.array(numbers, dtype="<u4"),
-        counts=np.array(counts, dtype="u1"),
+        counts=np.minimum(np.array(counts, dtype="<u4"), _MOST).astype("u1"),
         speakers=speakers,
         threads=threads,
     )

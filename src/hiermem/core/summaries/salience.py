@@ -27,8 +27,10 @@ import heapq
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from hiermem.core.text.lexicon import (
     ANCHOR,
@@ -39,12 +41,27 @@ from hiermem.core.text.lexicon import (
     is_bare_answer,
     is_heading,
     is_item,
-    is_plan,
     leans,
+    plans,
     tells_outcome,
 )
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
+
+
+class UnitNote(NamedTuple):
+    """What was read in a unit's text: its terms, those among them of a strong kind, its tokens."""
+
+    terms: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+#: What was read in units, by their texts.
+Notes: TypeAlias = MutableMapping[str, UnitNote]
+
+_NOTHING = UnitNote()
 
 #: Added to a unit's cost before it is scaled, so that short units do not win by shortness alone.
 _COST_OFFSET = 3
@@ -61,6 +78,8 @@ _FEW = 4
 _SAME_THING = 3
 #: How many sentences further back come with a sentence that leans on the one before it.
 _CHAIN = 2
+#: The kind of a term that is worth nothing.
+_NO_KIND = 0
 #: How often the tokens that rendering saved are spent again.
 _REFILLS = 2
 
@@ -101,6 +120,7 @@ def select(
     groups: Sequence[Sequence[int]] = (),
     piece: int = 40,
     known: Sequence[Unit] = (),
+    notes: Notes | None = None,
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
@@ -108,13 +128,14 @@ def select(
     group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
     budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
     and they are not selected. A bare "Yes." is kept where the question before it is kept. Where
-    nothing can be scored or nothing fits, the head of the first unit stands for all.
+    nothing can be scored or nothing fits, the head of the first unit stands for all. ``notes`` are
+    what earlier selections with the same counter read in units, to which this one adds.
     ``count(text) <= budget`` holds for every counter. The method assumes that separate parts count
     no less than the joined text; where that fails, the units taken last are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
-    pool = _Pool(units, budget, count, weights, known)
+    pool = _Pool(units, budget, count, weights, known=known, notes={} if notes is None else notes)
     for group in groups:
         pool.represent(group, piece)
     pool.fill()
@@ -130,27 +151,30 @@ class _Pool:
         budget: int,
         count: Callable[[str], int],
         weights: Weights,
+        *,
         known: Sequence[Unit],
+        notes: Notes,
     ) -> None:
         self._units = list(units)
         self._budget = budget
         self._left = budget
         self._count = count
+        self._notes = notes
         self._weights = weights
         self._message = _message_numbers(units)
         self._company = _company(units, self._message)
         self._terms: list[tuple[int, ...]] = []
+        self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
         self._prior = [_prior(unit, weights) for unit in units]
         for at in _overtaken(units, self._terms):
             self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
-        brought = {place for places in self._company.values() for place in places}
-        self._tokens = [
-            count(" " + unit.text) if self._terms[at] or at in brought else 0
-            for at, unit in enumerate(units)
-        ]
+        self._added: dict[int, list[tuple[int, list[int]]]] = {}
+        for place in {place for places in self._company.values() for place in places}:
+            if not self._terms[place]:
+                self._tokens[place] = count(" " + units[place].text)
         self._labels: dict[str, int] = {}
         self._days: dict[str, int] = {"": 0}
         self._seen_messages: set[int] = set()
@@ -162,34 +186,52 @@ class _Pool:
 
         Exact repeats by one speaker count once, back-channel does not count.
         """
-        lexicon = Lexicon()
-        found: list[dict[str, int]] = []
+        lexicon, notes = Lexicon(), self._notes
+        found: list[UnitNote] = []
         said: set[tuple[str, str]] = set()
         for unit in (*known, *self._units):
-            key = unit.speaker, unit.text.casefold()
-            idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
+            text = unit.text
+            key = unit.speaker, text.casefold()
+            idle = key in said or (unit.ordinal == 0 and is_back_channel(text))
             said.add(key)
-            found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
-        frequency: dict[str, int] = {}
-        kinds: dict[str, int] = {}
-        for terms in found:
-            for term, kind in terms.items():
-                frequency[term] = frequency.get(term, 0) + 1
-                if kind > kinds.get(term, 0):
-                    kinds[term] = kind
-        names = _own_names(self._units)
-        by_kind = {PLAIN: 1.0, DECISION: self._weights.decision, ANCHOR: self._weights.anchor}
+            found.append(_NOTHING if idle else notes.get(text) or self._read(text, lexicon))
+        frequency = Counter(chain.from_iterable([note.terms for note in found]))
+        kinds = dict.fromkeys(frequency, PLAIN)
+        decisions = chain.from_iterable([note.decisions for note in found])
+        kinds |= dict.fromkeys(decisions, DECISION)
+        anchors = chain.from_iterable([note.anchors for note in found])
+        kinds |= dict.fromkeys(anchors, ANCHOR)
+        kinds |= dict.fromkeys(_own_names(self._units) & kinds.keys(), _NO_KIND)
+        by_kind = {
+            _NO_KIND: 0.0,
+            PLAIN: 1.0,
+            DECISION: self._weights.decision,
+            ANCHOR: self._weights.anchor,
+        }
         number = {term: place for place, term in enumerate(frequency)}
         total = len(found)
-        self._worth = [
-            0.0
-            if term in names
-            else by_kind[kinds[term]] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
-            for term, f in frequency.items()
-        ]
-        for term in (term for terms in found[: len(known)] for term in terms):
+        # Few pairs of a kind and a frequency are met, each of them often.
+        worth = {
+            (kind, f): by_kind[kind] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
+            for kind, f in set(zip(kinds.values(), frequency.values(), strict=True))
+        }
+        self._worth = [worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)]
+        for term in (term for note in found[: len(known)] for term in note.terms):
             self._worth[number[term]] *= self._weights.repeat
-        self._terms = [tuple(number[term] for term in terms) for terms in found[len(known) :]]
+        own = found[len(known) :]
+        self._terms = [tuple(map(number.__getitem__, note.terms)) for note in own]
+        self._tokens = [note.tokens for note in own]
+
+    def _read(self, text: str, lexicon: Lexicon) -> UnitNote:
+        """Read the text of a unit, and note what was read."""
+        terms = _without_columns(lexicon.terms(text))
+        note = self._notes[text] = UnitNote(
+            tuple(terms),
+            tuple([term for term, kind in terms.items() if kind == DECISION]),
+            tuple([term for term, kind in terms.items() if kind == ANCHOR]),
+            self._count(" " + text),
+        )
+        return note
 
     # -- the present cost and worth of a unit
 
@@ -213,9 +255,9 @@ class _Pool:
     def _cost(self, at: int) -> int:
         """Return the tokens that showing a unit adds, with the units that come with it."""
         cost = self._tokens[at] + self._heading_cost(at)
-        if at in self._company:
+        if at in self._company and (missing := self._missing(at)):
             shown = {self._message[at]}
-            for place in self._missing(at):
+            for place in missing:
                 cost += self._tokens[place]
                 if self._message[place] not in shown:
                     shown.add(self._message[place])
@@ -224,16 +266,27 @@ class _Pool:
 
     def _gain(self, at: int, cost: int) -> float:
         """Return the worth per token that a unit of ``cost`` adds now."""
-        value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
+        worth = self._worth.__getitem__
+        value = sum(map(worth, self._terms[at])) * self._prior[at]
         if at in self._company:
-            for place in self._missing(at):
-                own = set(self._terms[place]).difference(self._terms[at])
-                value += sum(self._worth[term] for term in sorted(own)) * self._prior[place]
+            for place, added in self._added_terms(at):
+                if place not in self._taken:
+                    value += sum(map(worth, added)) * self._prior[place]
         scale = self._scales.get(cost)
         if scale is None:
             scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
             self._scales[cost] = scale
         return value / scale
+
+    def _added_terms(self, at: int) -> list[tuple[int, list[int]]]:
+        """Return the units that come with a unit, each with the terms that the unit has not."""
+        found = self._added.get(at)
+        if found is None:
+            own = set(self._terms[at])
+            found = self._added[at] = [
+                (place, sorted(set(self._terms[place]) - own)) for place in self._company[at]
+            ]
+        return found
 
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
         """Show a unit (or ``cut``, a part of it); from now on its terms are worth less."""
@@ -291,15 +344,15 @@ class _Pool:
         waiting = [at for at, terms in enumerate(self._terms) if terms and at not in self._taken]
         if min((self._tokens[at] for at in waiting), default=0) > self._left:
             return
-        queue = [(-self._gain(at, self._cost(at)), at, 0) for at in waiting]
+        queue = self._bounds(waiting)
         heapq.heapify(queue)
         version = 0
         while queue and self._left > _CRUMB:
-            _bound, at, seen = heapq.heappop(queue)
-            cost = self._cost(at)
-            if cost > self._left or at in self._taken:
+            bound, at, seen = heapq.heappop(queue)
+            if at in self._taken or (cost := self._cost(at)) > self._left:
                 continue
-            gain = self._gain(at, cost)
+            # A bound of this version is the gain itself.
+            gain = self._gain(at, cost) if seen != version else -bound
             if gain <= 0:
                 continue
             if seen != version and queue and -gain > queue[0][0]:
@@ -307,6 +360,24 @@ class _Pool:
                 continue
             self._take(at, cost)
             version += 1
+
+    def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
+        """Return the entries of units in the queue: the gain that each has now, its position, 0.
+
+        The units of one message have one heading.
+        """
+        headings: dict[int, int] = {}
+        found: list[tuple[float, int, int]] = []
+        for at in waiting:
+            if at in self._company:
+                cost = self._cost(at)
+            else:
+                number = self._message[at]
+                if number not in headings:
+                    headings[number] = self._heading_cost(at)
+                cost = self._tokens[at] + headings[number]
+            found.append((-self._gain(at, cost), at, 0))
+        return found
 
     def measured(self, number: int | None = None) -> Selection:
         """Return the first ``number`` units taken (all for None) as they would be rendered."""
@@ -370,14 +441,17 @@ def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[
 
     Plan and outcome are of one thing where they share terms that few other units have.
     """
+    intended = plans([unit.text for unit in units])
+    sought = {term for at in intended for term in terms[at]}
+    if not sought:
+        return []
     said_by: dict[int, list[int]] = {}
     for at, own in enumerate(terms):
-        for term in own:
+        for term in sought.intersection(own):
             said_by.setdefault(term, []).append(at)
-    overtaken = []
-    for at, unit in enumerate(units):
-        if not terms[at] or not is_plan(unit.text):
-            continue
+    overtaken: list[int] = []
+    for at in intended:
+        unit = units[at]
         shared: Counter[int] = Counter()
         for term in terms[at]:
             if len(said_by[term]) <= _FEW:

@@ -348,6 +348,8 @@ def _tokens(text: str) -> dict[str, int]:
     # Only the groups of a number are joined by spaces.
     pieces = _PIECE.findall(text) if _SPACED_GROUP.search(text) else text.split()
     for piece, times in Counter(pieces).items():
+        if piece.isalpha() and piece.islower():
+            continue
         if not _is_plain(piece.lstrip(_OPENING).rstrip(_CLOSING)):
             for token in _TOKEN.findall(piece):
                 if not _is_plain(token):

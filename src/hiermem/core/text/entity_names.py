@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hiermem.core.text.entity_words import (
@@ -47,11 +48,11 @@ _CAMEL: Final = re.compile(
     r"|[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z]+[A-Z]{2,}[a-z]*)(?![\w(/-])"
 )
 #: A change of case inside a word: every name in mixed case has one.
-_CASE_CHANGE: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+_CASE_CHANGE: Final = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
 _VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
 _JS_END: Final = re.compile(r"\.(?:js|io|com|net|ai)(?![\w/-])")
-_POINT: Final = re.compile(r"\d\.\d")
+_POINT: Final = re.compile(r"\.(?<=\d\.)\d")
 #: A name followed by a version is a product, whatever its form.
 _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
@@ -82,7 +83,9 @@ _DATE: Final = re.compile(
 )
 _WORD: Final = r"(?:[A-ZÀ-Þ][\w'’&.+#-]{0,40}|[A-Z]{2,12})"  # noqa: RUF001
 _NAME: Final = re.compile(
-    rf"(?<![\w./@#-]){_WORD}(?:(?: (?:of|de|van|von|la|for) )?(?<=\s){_WORD}| {_WORD}){{0,4}}"
+    # A search skips quickly to a capital, not to what must not stand before it.
+    r"[A-ZÀ-Þ](?<![\w./@#-].)[\w'’&.+#-]{0,40}"  # noqa: RUF001
+    rf"(?:(?: (?:of|de|van|von|la|for) )?(?<=\s){_WORD}| {_WORD}){{0,4}}"
 )
 #: The title of a work, in quotes: two capitalised words at least.
 _TITLE: Final = re.compile(
@@ -136,6 +139,8 @@ _RUN: Final = re.compile(r"\S+")
 #: Endings that follow a name and are no part of it.
 _END_MARKS: Final = re.compile(r"['’]s$|['’.&-]+$|(?<!\+)\+$")  # noqa: RUF001
 _PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
+#: Words that are no names alone. One with an apostrophe is first freed of its ending.
+_NO_NAME_ALONE: Final = frozenset(filter(str.isalnum, NO_NAME | CALENDAR | NATIONS | GENERIC))
 
 
 class NameMention(NamedTuple):
@@ -161,11 +166,13 @@ def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
     found: list[NameMention] = []
     taken: list[tuple[int, int]] = []
     for mention in _all(sentence) if prose else _formal(sentence):
-        if any(mention.start < stop and start < mention.stop for start, stop in taken):
+        if taken and any(mention.start < stop and start < mention.stop for start, stop in taken):
             continue
         taken.append((mention.start, mention.stop))
         found.append(mention)
-    return sorted(found, key=lambda mention: mention.start)
+    if len(found) > 1:
+        found.sort(key=attrgetter("start"))
+    return found
 
 
 def _all(sentence: str) -> Iterator[NameMention]:
@@ -204,7 +211,8 @@ def _formal(sentence: str) -> Iterator[NameMention]:
         for match in _URL.finditer(sentence):
             name = match.group().rstrip(".;:!?")
             yield NameMention("url", name, match.start(), match.start() + len(name), 0.9)
-    if _FILE_END.search(sentence):
+    # Most sentences have their only point at the end.
+    if "." in sentence[:-1] and _FILE_END.search(sentence):
         for match in FILE.finditer(sentence):
             name = match.group()
             if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
@@ -246,7 +254,7 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
 
 def _products(sentence: str) -> Iterator[NameMention]:
     """Yield product names, recognised by a version after them or by an ending such as .js."""
-    if "." not in sentence:
+    if "." not in sentence[:-1]:
         return
     for match in _VERSIONED.finditer(sentence) if _POINT.search(sentence) else ():
         name, version = match.groups()
@@ -293,9 +301,7 @@ def _names(sentence: str) -> Iterator[NameMention]:
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
     """Split a run of capitalised words into names, leaving out words that are no names."""
     if run.isalnum():
-        lower = run.lower()
-        none = lower in NO_NAME or lower in CALENDAR or lower in NATIONS or lower in GENERIC
-        if not none and len(run) > 2 and not run.isdigit():
+        if len(run) > 2 and run.lower() not in _NO_NAME_ALONE:
             yield at, run
         return
     parts: list[tuple[int, str]] = []

@@ -56,6 +56,8 @@ def _either(names: Iterable[str]) -> str:
 #: Where a figure begins: at its first digit, or at a sign before that.
 _PLACE: Final = re.compile(r"[~≈$€£¥\d](?<!\d\d)")
 _MONTH: Final = _either(_MONTHS) + r"\b"
+#: The same for ASCII text, which takes half the time.
+_ASCII_PLACE: Final = re.compile(r"[~$0-9](?<![0-9][0-9])")
 #: A word before a figure that may be its month, and how far from the figure it may begin.
 _WORD_BEFORE: Final = re.compile(r"[^\W\d_]+(?=\.?,? (?:of |de )?\Z)")
 _FARTHEST: Final = 20
@@ -276,7 +278,8 @@ def read(text: str) -> Figures:
 
 def places(text: str) -> list[int]:
     """Return the places at which a figure may begin in ``text``."""
-    return [match.start() for match in _PLACE.finditer(text)]
+    pattern = _ASCII_PLACE if text.isascii() else _PLACE
+    return [match.start() for match in pattern.finditer(text)]
 
 
 def matches(pattern: re.Pattern[str], text: str, places: Iterable[int]) -> Iterator[re.Match[str]]:

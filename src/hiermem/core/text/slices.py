@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from unicodedata import category, combining
 
+from hiermem.tokens import stretch_counter
+
 
 class Piece(NamedTuple):
     """A stretch of a text that is to be cut.
@@ -201,14 +203,22 @@ def char_points(text: str, room: int) -> tuple[int, ...]:
 
 
 def token_points(
-    pieces: Sequence[Piece], room: int, count: Callable[[str], int]
+    pieces: Sequence[Piece],
+    room: int,
+    count: Callable[[str], int],
+    *,
+    stretches: Callable[[int, int], int] | None = None,
 ) -> tuple[int, ...]:
     """Return the offsets that cut the joined ``pieces`` into slices of at most ``room`` tokens.
+
+    ``stretches`` counts stretches of the joined text, if it is at hand.
 
     A slice's tokens are the counts of the texts in it, piece by piece, plus the prices and extras
     of its pieces. A slice is over ``room`` only for a piece with a price, or a cluster, over it.
     """
-    return tuple(_Slicer(pieces, room, count).points)
+    if stretches is None:
+        stretches = stretch_counter("".join(piece.text for piece in pieces), count)
+    return tuple(_Slicer(pieces, room, stretches).points)
 
 
 class _Slicer:
@@ -219,7 +229,9 @@ class _Slicer:
     a slice takes a handful of probes, so all probes together are a few passes over the text.
     """
 
-    def __init__(self, pieces: Sequence[Piece], room: int, count: Callable[[str], int]) -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], room: int, count: Callable[[int, int], int]
+    ) -> None:
         self.points: list[int] = []
         self._room = room
         self._count = count
@@ -257,7 +269,7 @@ class _Slicer:
                 continue
             cut = self._cut(place, end, over, room)
             if cut == stop:
-                self._used += self._count(self._text[place:stop])
+                self._used += self._count(place, stop)
                 return
             self._close(cut, used=due if cut == begin else 0)
             place = cut
@@ -277,7 +289,7 @@ class _Slicer:
         probe = min(stop, place + max(1, int(aim * self._ratio)))
         turn = 0
         while over - fits > 1:
-            counted = self._count(self._text[place:probe])
+            counted = self._count(place, probe)
             if counted:
                 self._ratio = (probe - place) / counted
             if counted > room:
@@ -304,7 +316,7 @@ class _Slicer:
                 return cut
             if not is_boundary(text, cut, start):
                 return self._cluster_end(place, end, over, room)
-            if cut == end or self._count(text[place:cut]) <= room:
+            if cut == end or self._count(place, cut) <= room:
                 return cut
             if is_boundary(text, end, start):
                 return end
@@ -320,5 +332,5 @@ class _Slicer:
         reach = end + 64 + (end - place) // 8
         for later in range(end + 1, min(over, len(self._text) + 1, reach)):
             if is_boundary(self._text, later, start):
-                return later if self._count(self._text[place:later]) <= room else end
+                return later if self._count(place, later) <= room else end
         return end

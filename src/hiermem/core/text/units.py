@@ -30,7 +30,8 @@ _CODE_READ: Final = 20_000
 _FENCE: Final = "```"
 #: Between two sentences; group 1 holds the quotes and brackets that close the first one.
 _SENTENCE_END: Final = re.compile(
-    r"(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*"  # noqa: RUF001
+    # A search skips quickly to a character, not to what must stand before a place.
+    r"[.!?…。！？；](?:(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*)"  # noqa: RUF001
 )
 #: A dot after these does not end a sentence.
 _ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
@@ -317,11 +318,15 @@ def _read_rows(data: Any, text: str) -> Iterator[Unit]:
     before, shown = None, ""
     for index, speaker, day, *marks in rows:
         role, name = who[speaker]
+        first = True
         for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
-            bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
-            at += len(_lead(bare, before=before, shown=shown))
+            if first:
+                bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
+                at += len(_lead(bare, before=before, shown=shown))
+                shown, first = dates[day] or shown, False
+            else:
+                at += 1  # a space, because the unit continues the message of the one before
             end = at + abs(length)
-            unit = Unit(index, ordinal, role, name, dates[day], text[at:end], length < 0)
+            before = Unit(index, ordinal, role, name, dates[day], text[at:end], length < 0)
             at = end
-            yield unit
-            before, shown = unit, unit.date or shown
+            yield before

@@ -68,7 +68,8 @@ async def ask_until_fit(
             return Accepted(usable)
         if reading is not None:
             await asyncio.wait([reading])
-        verdict = await run.compute(judge, response)
+        size = state.input_tokens if request.task == "summarise" else None
+        verdict = await run.compute(judge, response, tokens=size)
         if verdict.reason:
             # The journal says of each answer that was not taken at once why it was not. One that
             # may be used is not rejected.

@@ -45,6 +45,8 @@ RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
 _BEATS: Final = 3
 #: Seconds for a task that has its answer to judge and store it, once the run ends early.
 _FINISHING: Final = 10.0
+#: A text of so many tokens is read in a few milliseconds.
+_SHORT: Final = 4_000
 #: How many of the newest runs of a subject are searched for interrupted ones.
 _NEWEST_RUNS: Final = 20
 #: In the detail of a run whose session was erased before the run ended: its calls were paid for.
@@ -343,12 +345,18 @@ class Run(JournalledRun, Generic[N]):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def compute(self, function: Callable[..., T], *arguments: object) -> T:
+    async def compute(
+        self, function: Callable[..., T], *arguments: object, tokens: int | None = None
+    ) -> T:
         """Return the result of a pure function, which is computed in a thread.
 
         One is computed at a time, in the order of asking: several threads that share the
-        interpreter would all end as late as the last.
+        interpreter would all end as late as the last. ``tokens`` is the length of what the function
+        reads, where that is known. The work for a short text is done in place where the model is
+        local, since the other work of such a run takes as long.
         """
+        if tokens is not None and tokens <= _SHORT and not self.llm.remote:
+            return function(*arguments)
         async with self._computing:
             return await asyncio.to_thread(function, *arguments)
 

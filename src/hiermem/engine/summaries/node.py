@@ -38,7 +38,7 @@ from hiermem.engine.summaries.parts import Part, split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, TokenCounter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions
 
@@ -108,7 +108,7 @@ class _NodeTask:
                 reply = await note_failure(run, wanted, count, self._state, error)
             case _:
                 assert callable(request)
-                reply = await run.compute(request)
+                reply = await run.compute(request, tokens=self._node.input_tokens)
         return reply
 
     async def _look_up(
@@ -237,7 +237,9 @@ class _NodeTask:
         run, node, inputs = self._run, self._node, ask.inputs
         level_plan, length = run.plan(node.level), part.length
         messages: tuple[ChatMessage, ...] = ()
+        counter: TokenCounter = run.extract_counter
         if ask.prompts and not run.is_deterministic:
+            counter = run.counter
             summaries = 0 if node.level == 1 else len(inputs.sources)
             messages = run.prompt(
                 node, part.sources, length, summaries=summaries, overlap=inputs.overlap
@@ -248,7 +250,7 @@ class _NodeTask:
             inputs=tuple(part.sources),
             target_tokens=length.target,
             max_tokens=length.limit,
-            counter=run.counter,
+            counter=counter,
             level=node.level,
             style=level_plan.style,
             temperature=run.config.temperature,

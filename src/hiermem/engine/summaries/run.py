@@ -40,6 +40,7 @@ from hiermem.engine.calls.run import Run
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
+from hiermem.tokens import RunCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
 
 #: How often inputs are read again where one was replaced between two reads.
@@ -59,8 +60,10 @@ class UpdateRun(Run[Node]):
     parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
     run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
     model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
-    way from beginning to end. ``history`` is what is stored of the model, None before the run has
-    looked; ``without_headings`` counts its newest answers in a row without headings.
+    way from beginning to end. The stand-in counts with ``extract_counter``, since each text that it
+    writes grows, and each level has sentences of the level below. ``history`` is what is stored of
+    the model, None before the run has looked; ``without_headings`` counts its newest answers in a
+    row without headings.
     """
 
     record: SessionRecord
@@ -72,6 +75,7 @@ class UpdateRun(Run[Node]):
     building: Build | None = None
     commits: NodeCommits = field(init=False)
     margin: float = field(init=False)
+    extract_counter: RunCounter = field(init=False)
     pending_texts: dict[str, PendingText] = field(
         init=False, default_factory=dict[str, "PendingText"]
     )
@@ -88,6 +92,7 @@ class UpdateRun(Run[Node]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.margin = calibration_for(self.llm, self.counter).margin
+        self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
             self.tree,
             run_id=self.run_id,
