@@ -428,7 +428,9 @@ class AsyncSession:
             recall_tokens=recall_tokens,
             profile=profile,
         )
-        return await select.context(self._handle, self.id, request)
+        from hiermem.engine.context import zoom  # the search behind it takes long to import
+
+        return await zoom.context(self._handle, self.id, request)
 
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]

@@ -14,7 +14,7 @@ from hiermem.core.context.selection import AsyncContextSelection, ContextBudget,
 from hiermem.core.search.filters import SearchFilters, read_filters
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
-from hiermem.engine.context.select import Request, Strategy, context
+from hiermem.engine.context.select import Request, Strategy
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
@@ -95,6 +95,8 @@ class ContextWindowManager:
             recall_tokens=recall_tokens,
             profile=profile,
         )
+        from hiermem.engine.context.zoom import context
+
         return await context(self._handle, check_name(session_id, what="session id"), request)
 
     async def semantic_search(

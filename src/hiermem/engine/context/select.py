@@ -38,7 +38,6 @@ from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.instructions import known
 from hiermem.protocols import TokenCounter
-from hiermem.tracing import span
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 
 if TYPE_CHECKING:
@@ -135,37 +134,6 @@ class Request:
             return 0
         budget = self.budget.max_tokens
         return int(handle.context_policy.recall_share(budget) * budget)
-
-
-async def context(handle: Handle, session_id: str, request: Request) -> AsyncContextSelection:
-    """Return the selection for a context request; it can be zoomed.
-
-    Raises BudgetTooSmallError, NotFoundError.
-    """
-    limit = request.budget.max_tokens
-    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
-        decided, found = await select(handle, session_id, request)
-        note(
-            messages=found.messages,
-            tokens=found.total_tokens,
-            shared_prefix_tokens=found.shared_prefix_tokens,
-            blocks=len(found.blocks),
-            coverage=found.coverage,
-        )
-    return _zoomable(handle, request, decided, found)
-
-
-def _zoomable(
-    handle: Handle, request: Request, decided: Decided, selection: AsyncContextSelection
-) -> AsyncContextSelection:
-    async def zoom(query: str) -> AsyncContextSelection:
-        from hiermem.engine.context.zoom import zoomed
-
-        found = await zoomed(handle, request, decided, query)
-        return bound if found is None else _zoomable(handle, request, decided, found)
-
-    bound = replace(selection, _zoom=zoom)
-    return bound
 
 
 async def select(

@@ -1,6 +1,6 @@
-"""Refine a selection where a question points, and fill a selection from a search alone.
+"""Select a context that can be zoomed, refine it where a question points, or search alone.
 
-Neither result is stored. The next selection of the session does not depend on these calls.
+Of these the first alone is stored: the next selection of the session does not depend on the others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine.context import select
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import search
+from hiermem.tracing import span
 from hiermem.types import Position, SessionRecord
 
 #: The best messages that fit this many tokens determine which stretches a question is about.
@@ -25,6 +26,40 @@ _LOOKED_AT: Final = 1_000
 _ABOUT: Final = 0.6
 #: The approximate number of tokens of the label and the line end of a passage.
 _LABEL: Final = 8
+
+
+async def context(
+    handle: Handle, session_id: str, request: select.Request
+) -> AsyncContextSelection:
+    """Return the selection for a context request; it can be zoomed.
+
+    Raises BudgetTooSmallError, NotFoundError.
+    """
+    limit = request.budget.max_tokens
+    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
+        decided, found = await select.select(handle, session_id, request)
+        note(
+            messages=found.messages,
+            tokens=found.total_tokens,
+            shared_prefix_tokens=found.shared_prefix_tokens,
+            blocks=len(found.blocks),
+            coverage=found.coverage,
+        )
+    return _zoomable(handle, request, decided, found)
+
+
+def _zoomable(
+    handle: Handle,
+    request: select.Request,
+    decided: select.Decided,
+    selection: AsyncContextSelection,
+) -> AsyncContextSelection:
+    async def zoom(query: str) -> AsyncContextSelection:
+        found = await zoomed(handle, request, decided, query)
+        return bound if found is None else _zoomable(handle, request, decided, found)
+
+    bound = replace(selection, _zoom=zoom)
+    return bound
 
 
 async def zoomed(
