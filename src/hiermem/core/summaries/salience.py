@@ -399,16 +399,15 @@ class _Pool:
             if len(self._taken) == taken:
                 break
             best = self.measured()
-        low, high = 0, len(self._taken)
-        while best.tokens > self._budget and low < high:
-            middle = (low + high) // 2
-            fewer = self.measured(middle)
-            if fewer.tokens > self._budget:
-                high = middle
-            elif middle + 1 < high:
-                low = middle + 1
-            else:
-                best = fewer
+        if best.tokens > self._budget:
+            fits, over = 0, len(self._taken)
+            while over - fits > 1:
+                middle = (fits + over) // 2
+                fewer = self.measured(middle)
+                if fewer.tokens > self._budget:
+                    over = middle
+                else:
+                    fits, best = middle, fewer
         return best if best.units and best.tokens <= self._budget else self._last_resort()
 
     def _last_resort(self) -> Selection:
