@@ -45,6 +45,9 @@ _ROOM = 0.5
 _LONG = 50_000
 #: The name of a record of standing instructions that is not part of a cut.
 _BESIDE = "instructions"
+#: How views choose their lines: the first sentence of a message counts for more than in a summary,
+#: so that more messages have a line.
+_LINES = salience.Weights(lead=0.35)
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 #: Number of nodes above the windows that are read before a plan asks for them.
@@ -69,7 +72,7 @@ class Situation:
     count: Callable[[str], int]
     key: bytes
     policy: ContextPolicy = field(default_factory=ContextPolicy)
-    weights: salience.Weights = field(default_factory=salience.Weights)
+    weights: salience.Weights = _LINES
     overhead: int = 0
     reserve: int | None = None
     provisional: tuple[Node, ...] = ()
