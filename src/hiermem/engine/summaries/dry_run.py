@@ -27,11 +27,15 @@ from hiermem.core.summaries.inputs import (
 from hiermem.core.summaries.making import Ask, LookUp, Outcome, ReadInputs, make
 from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text.hashes import input_hash
-from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.parts import count_stored, split
 from hiermem.engine.summaries.request_size import RequestSizes
 from hiermem.engine.summaries.retries import LeftAlone, count_attempts
-from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows_at_once
+from hiermem.engine.summaries.run import (
+    UpdateRun,
+    read_inputs,
+    read_outdated,
+    read_windows_at_once,
+)
 from hiermem.types import Node, Revision, StoredMessage
 from hiermem.types.transaction import NeedRevisions
 
@@ -66,7 +70,7 @@ async def plan_update(
             if len(page) < PAGE or page[-1].ordinal >= stop:
                 break
             after = page[-1].ordinal
-        async for page in outdated(run, level, stop if follow_strategy else 0):
+        async for page in read_outdated(run, level, stop if follow_strategy else 0):
             for node in page:
                 await planner.plan_outdated(node)
         for node in planner.dirtied(level):

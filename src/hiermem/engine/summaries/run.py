@@ -7,7 +7,7 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,6 +16,8 @@ from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.log.repack import Build
 from hiermem.core.search import labels
+from hiermem.core.summaries import status
+from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
     Inputs,
@@ -348,3 +350,22 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
     inputs = from_messages(node, messages, count=run.counter.count, overlap=overlap)
     return replace(inputs, overlap_from=first)
+
+
+async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes of ``level`` below ordinal ``stop`` with an outdated strategy.
+
+    A node that is being made, or will be made anyway, is left alone. Yields none where the policy
+    does not follow the strategy.
+    """
+    after = -1
+    while run.policy.follow_strategy:
+        page = await run.tree.outdated(level, run.strategies(level), after, PAGE)
+        yield [
+            node
+            for node in page
+            if node.ordinal < stop and status.standing(node, now=run.now()) == "settled"
+        ]
+        if len(page) < PAGE or page[-1].ordinal >= stop:
+            return
+        after = page[-1].ordinal
