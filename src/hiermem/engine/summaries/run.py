@@ -26,7 +26,6 @@ from hiermem.core.summaries.inputs import (
     from_messages,
     overlap_shown,
 )
-from hiermem.core.summaries.model_history import ModelHistory
 from hiermem.core.summaries.plan import (
     Lengths,
     LevelPlan,
@@ -34,6 +33,7 @@ from hiermem.core.summaries.plan import (
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
+from hiermem.core.summaries.retries import ModelHistory
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
