@@ -57,30 +57,24 @@ async def repack(
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
     run = open_run(store.tree(record.id, build.tree))
-    return await _Repack(store, build, run, on_progress).run()
+    return await _Repack(build, run, on_progress).rounds.work()
 
 
 class _Repack:
     """One run of a re-pack: rounds of catching up and making, and the swap."""
 
-    def __init__(
-        self, store: TenantStore, build: Build, run: UpdateRun, on_progress: Progress | None
-    ) -> None:
-        self._store, self._build, self._run = store, build, run
-        self._rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
-        self._rounds.with_provisional = False
+    def __init__(self, build: Build, run: UpdateRun, on_progress: Progress | None) -> None:
+        self._build, self._run = build, run
+        self.rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
+        self.rounds.with_provisional = False
         self._before: tuple[Build, int] | None = None
-
-    async def run(self) -> UpdateReport:
-        """Work until the new tree serves, or nothing more can be done now."""
-        return await self._rounds.work()
 
     async def _next(self) -> Mapping[int, int] | None:
         """Return the next round: what is sealed by now, finally what is open; None after the swap.
 
         A round that left a node unmade although nothing changed meanwhile is the last.
         """
-        rounds = self._rounds
+        rounds = self.rounds
         if rounds.swapped:
             return None
         await rounds.begin()
@@ -101,7 +95,7 @@ class _Repack:
 
     async def _catch_up(self) -> SessionRecord | None:
         """Fold the log into the build; None where the build is gone or the time is up."""
-        run, store, id_ = self._run, self._store, self._run.session_id
+        run, store, id_ = self._run, self._run.store, self._run.session_id
         events: list[LogEvent] = []
         known = 0
         while run.budget.stop_reason() is None:
@@ -139,7 +133,7 @@ class _Repack:
 
     async def _swap(self, record: SessionRecord) -> bool:
         """Let the new tree serve, unless the log has grown since ``record`` was read."""
-        run, store, build = self._run, self._store, self._build
+        run, store, build = self._run, self._run.store, self._build
         sizes: dict[int, int] = {}
         for start, stop in build.marks:
             for first in range(start, stop, PAGE):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from hiermem import prompts
@@ -39,6 +40,7 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
+from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
@@ -266,7 +268,7 @@ def open_run(
         or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
         call_timeout=policy.call_timeout,
         retries=policy.retries,
-        slots=shared.slots_for(record.id, policy.concurrency),
+        slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
         drain_time=policy.drain,
         record=record,
         config=config,
@@ -358,14 +360,24 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
     A node that is being made, or will be made anyway, is left alone. Yields none where the policy
     does not follow the strategy.
     """
+    if not run.policy.follow_strategy:
+        return
+    read = partial(run.tree.outdated, level, run.strategies(level))
+    async for page in read_pages(read, stop):
+        yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
+
+
+async def read_pages(
+    read: Callable[[int, int], Awaitable[list[Node]]], stop: int, size: int = PAGE
+) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes below ordinal ``stop``; ``read`` is given an ordinal and a limit.
+
+    It returns the nodes after that ordinal.
+    """
     after = -1
-    while run.policy.follow_strategy:
-        page = await run.tree.outdated(level, run.strategies(level), after, PAGE)
-        yield [
-            node
-            for node in page
-            if node.ordinal < stop and status.standing(node, now=run.now()) == "settled"
-        ]
-        if len(page) < PAGE or page[-1].ordinal >= stop:
+    while True:
+        page = await read(after, size)
+        yield [node for node in page if node.ordinal < stop]
+        if len(page) < size or page[-1].ordinal >= stop:
             return
         after = page[-1].ordinal

@@ -72,8 +72,18 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a negative cap or a ``level`` with a
     full re-pack, and what the store raises; what was committed until then stays.
     """
-    _check_strategy(strategy, level)
-    _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
+    if strategy not in ("incremental", "full"):
+        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
+    if strategy == "full" and level is not None:
+        raise UsageError(f"level is {level}; a full re-pack makes all levels")
+    for name, value, least in (
+        ("max_calls", max_calls, 0),
+        ("max_tokens", max_tokens, 0),
+        ("level", level, 1),
+        ("deadline", deadline, 0),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must not be below {least}")
     record = record or await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
@@ -145,19 +155,3 @@ async def _mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
                     status.write(node, status.mark_dirty(node, now=run.now())) for node in page
                 ]
                 await run.tree.write_nodes(writes)
-
-
-def _check_strategy(strategy: str, level: int | None) -> None:
-    """Refuse an unknown strategy, and a level with a full re-pack."""
-    if strategy not in ("incremental", "full"):
-        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
-    if strategy == "full" and level is not None:
-        raise UsageError(f"level is {level}; a full re-pack makes all levels")
-
-
-def _check(**numbers: float | None) -> None:
-    """Refuse negative numbers, and a level below 1."""
-    for name, value in numbers.items():
-        least = 1 if name == "level" else 0
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must not be below {least}")
