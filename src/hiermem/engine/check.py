@@ -25,8 +25,8 @@ from hiermem.core.summaries.inputs import (
     from_children,
     from_messages,
     overlap_before,
+    shown_size,
 )
-from hiermem.core.summaries.overlap import shown_size
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState

@@ -11,8 +11,7 @@ import pytest
 from sampling import crossed
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
-from hiermem.core.summaries.model_history import MODEL, ModelHistory
-from hiermem.core.summaries.retries import RETRY
+from hiermem.core.summaries.retries import MODEL, RETRY, ModelHistory
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse

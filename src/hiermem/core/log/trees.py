@@ -18,8 +18,7 @@ from hiermem.core.log.locate import Location, locate
 from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import SizeChange, configs_of
 from hiermem.core.needs import Reading
-from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
-from hiermem.core.summaries.overlap import was_shown
+from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from

@@ -69,7 +69,10 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
         _delay(node)
         for node in nodes
         if node.sealed
-        and (node.status in ("pending", "failed") or (node.status == "active" and _again(node)))
+        and (
+            node.status in ("pending", "failed")
+            or (node.status == "active" and (node.degraded or node.dirty))
+        )
     ]
     return Due(delay=min(delays)) if delays else None
 
@@ -97,11 +100,6 @@ def pause_after(report: UpdateReport) -> float:
     if report.stopped == "circuit_open":
         return report.retry_after or TROUBLE[0]
     return 0.0 if report.by_level or report.stopped is not None else IDLE[1]
-
-
-def _again(node: Node) -> bool:
-    """Return whether a made node is to be made again."""
-    return node.degraded or node.dirty
 
 
 def _delay(node: Node) -> float:

@@ -3,14 +3,19 @@
 Messages that are erased, quarantined, empty or hiermem's own rendering sent back are covered and
 never read; everything else of the stretch is read exactly once. The overlap is shown with the
 inputs and is no part of them. The engine reads the store.
+
+A summariser may repeat the overlap that it was shown, so an erasure has to reach that text too.
+Which messages were shown depends on the configuration, the slices and the lengths of messages at
+the time, and all of these may change later. The record is therefore written with the text, copied
+into forks with it, and never worked out again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.assess import Draft
@@ -29,6 +34,10 @@ _FRAME: Final = 4
 #: characters per token.
 _CUT: Final = 1
 _LONGEST_TOKEN: Final = 128
+#: The characters of overlap that were requested, if any were shown.
+_SIZE: Final = "overlap"
+#: The first message that this text was shown, and the first that any text of the node was.
+_FIRST, _EVER = "overlap_from", "overlap_ever"
 #: The speaker of a child's text.
 SUMMARY: Final = "Summary"
 
@@ -220,6 +229,47 @@ def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tup
     if len(text) < size:
         first = max(0, node.span.start - OVERLAP_REACH)
     return text[-size:], first
+
+
+def note_overlap(
+    revision: Revision, inputs: Inputs, *, size: int, verbatim: bool, before: Revision | None
+) -> Revision:
+    """Return a new revision with the record of what it was shown, whatever it was taken over from.
+
+    ``size`` is the overlap of the configuration; a ``verbatim`` text was shown nothing. ``before``
+    is the node's current revision. It and the earlier ones are kept, so the first message that any
+    of them was shown is kept too.
+    """
+    extras: dict[str, Any] = {
+        name: value for name, value in revision.extras.items() if name not in (_SIZE, _FIRST, _EVER)
+    }
+    first = None if verbatim else inputs.overlap_from
+    if first is not None:
+        extras[_SIZE], extras[_FIRST] = size, first
+    earlier = None if before is None else _shown_index(before.extras, _EVER)
+    ever = [each for each in (first, earlier) if each is not None]
+    if ever:
+        extras[_EVER] = min(ever)
+    return replace(revision, extras=extras)
+
+
+def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:
+    """Return whether the text of a later window was shown some of message ``index``.
+
+    With ``ever``, the node's earlier texts, which are kept, count too.
+    """
+    first = _shown_index(revision.extras, _EVER if ever else _FIRST)
+    return first is not None and first <= index
+
+
+def shown_size(revision: Revision) -> int:
+    """Return the overlap that a text was made with, 0 if it was shown nothing."""
+    return _shown_index(revision.extras, _SIZE) or 0
+
+
+def _shown_index(extras: Mapping[str, Any], name: str) -> int | None:
+    found = extras.get(name)
+    return found if isinstance(found, int) else None
 
 
 def partition(

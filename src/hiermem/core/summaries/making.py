@@ -25,8 +25,7 @@ from hiermem.core import needs
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.assess import MOST_ANCHORS, Draft, weigh_against
-from hiermem.core.summaries.inputs import Inputs, Labels, rebase, word_for_word
-from hiermem.core.summaries.overlap import noted
+from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.retries import PROMPTS, AttemptCount
 from hiermem.core.text import anchors, units
@@ -343,7 +342,7 @@ def _serve(
 ) -> Outcome:
     """Return the outcome that makes ``revision`` serve."""
     serving = task.serving
-    revision = noted(
+    revision = note_overlap(
         revision,
         task.inputs,
         size=task.run.config.overlap,

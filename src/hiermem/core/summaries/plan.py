@@ -378,26 +378,6 @@ def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bo
     return kind == "permanent" or attempts >= policy.max_attempts
 
 
-def calls_if_unfit(
-    level: int,
-    parts: int,
-    *,
-    is_deterministic: bool,
-    windows: int = 1,
-    prompts: int = PROMPTS,
-) -> int:
-    """Return the most calls that one node can take in a run without a retry.
-
-    They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for each
-    part of the ``windows`` below. An ``is_deterministic`` model (the extractive one) is asked once,
-    because it would repeat its answer.
-    """
-    if is_deterministic:
-        return parts
-    asked = parts + (windows if level >= FROM_WINDOWS else 0)
-    return asked * prompts
-
-
 class Tally:
     """Adds up a dry run, node by node, in constant space.
 
@@ -461,14 +441,16 @@ class Tally:
         self._out += node.allotted_tokens if tokens_out is None else tokens_out
 
     def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
-        """Count a node's calls where every answer but the last is unfit."""
-        self._unfit += calls_if_unfit(
-            node.level,
-            parts,
-            is_deterministic=self._is_deterministic,
-            windows=windows,
-            prompts=prompts,
-        )
+        """Count the most calls that a node can take in a run without a retry.
+
+        They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for
+        each part of the ``windows`` below. A deterministic model (the extractive one) is asked
+        once, because it would repeat its answer.
+        """
+        if self._is_deterministic:
+            self._unfit += parts
+        else:
+            self._unfit += prompts * (parts + (windows if node.level >= FROM_WINDOWS else 0))
 
     def plan(self) -> UpdatePlan:
         """Return the sums as a plan."""

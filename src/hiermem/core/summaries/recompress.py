@@ -43,7 +43,10 @@ def recompress(
     if start >= stop:
         return Batch(())
     if span is None:
-        found = yield from _of_level(session_id, record, level)
+        count = SessionState.from_json(record.state).next_ordinal(level)
+        found: list[Node] = []
+        for first in range(0, count, _PAGE):
+            found += yield session_id, NeedLevel(level, first, min(count, first + _PAGE))
     else:
         found = yield from _over(session_id, level, span[0], min(span[1], record.messages))
     marked = [
@@ -58,15 +61,6 @@ def recompress(
         None, session=replace(record, version=record.version + 1), nodes=tuple(marked)
     )
     return Batch(ids, ((session_id, changes),))
-
-
-def _of_level(session_id: str, record: SessionRecord, level: int) -> Asking[list[Node]]:
-    """Read all sealed nodes of ``level``."""
-    count = SessionState.from_json(record.state).next_ordinal(level)
-    found: list[Node] = []
-    for first in range(0, count, _PAGE):
-        found += yield session_id, NeedLevel(level, first, min(count, first + _PAGE))
-    return found
 
 
 def _over(session_id: str, level: int, start: int, stop: int) -> Asking[list[Node]]:

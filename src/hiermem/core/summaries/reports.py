@@ -102,16 +102,13 @@ class WorkerStatus:
 
 def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
     """Add one session's report."""
-    by_level = dict(total.by_level)
-    for level, count in report.by_level.items():
-        by_level[level] = by_level.get(level, 0) + count
     return replace(
         total,
         made=total.made + report.made,
         reused=total.reused + report.reused,
         failed=total.failed + report.failed,
         degraded=total.degraded + report.degraded,
-        by_level=dict(sorted(by_level.items())),
+        by_level=_sum_of(total.by_level, report.by_level),
         calls=total.calls + report.calls,
         tokens_in=total.tokens_in + report.tokens_in,
         tokens_out=total.tokens_out + report.tokens_out,
@@ -124,12 +121,7 @@ def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
 def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
     """Add up the plans of updates; the time is that of one update after the other."""
     total = UpdatePlan()
-    by_level: dict[int, int] = {}
-    reused: dict[int, int] = {}
     for plan in plans:
-        for sums, counts in ((by_level, plan.by_level), (reused, plan.reused_by_level)):
-            for level, count in counts.items():
-                sums[level] = sums.get(level, 0) + count
         total = replace(
             total,
             calls=total.calls + plan.calls,
@@ -137,16 +129,22 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
             calls_max=total.calls_max + plan.calls_max,
             tokens_in=total.tokens_in + plan.tokens_in,
             tokens_out=total.tokens_out + plan.tokens_out,
+            by_level=_sum_of(total.by_level, plan.by_level),
+            reused_by_level=_sum_of(total.reused_by_level, plan.reused_by_level),
             reused=total.reused + plan.reused,
             seconds=total.seconds + plan.seconds,
             cost=add_costs(total.cost, plan.cost),
             retries=total.retries + plan.retries,
         )
-    return replace(
-        total,
-        by_level=dict(sorted(by_level.items())),
-        reused_by_level=dict(sorted(reused.items())),
-    )
+    return total
+
+
+def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
+    """Return the sums of two counts by level, lowest level first."""
+    return {
+        level: first.get(level, 0) + second.get(level, 0)
+        for level in sorted(first.keys() | second.keys())
+    }
 
 
 def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:

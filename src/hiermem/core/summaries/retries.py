@@ -10,17 +10,22 @@ had none either and the model has answered other calls since. So an outage costs
 Attempts are counted by the node's input hash, which covers the model's name and the
 prompt's version. So a fork or a re-pack with the same inputs continues the count, and another
 model, prompt or input begins a new one.
+
+Of a model, by its name, is remembered what spares calls: that it writes no headings, or refuses. A
+model that wrote no heading in five answers of five is not asked again for headings. Nothing else
+changes: its prompt and the hashes stay, and one answer with headings ends it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from hiermem.core.calls.backoff import TEXT, Backoff
+from hiermem.core.summaries.assess import Draft
 from hiermem.types import Node
 
 #: The kind of the records that hold a count; their scope is the session, their key the input hash.
@@ -31,6 +36,11 @@ PROMPTS: Final = 2
 _HOURS: Final = (1, 4, 16, 64)
 _UPDATES: Final = (1, 2, 4, 8)
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
+#: The kind of the records that hold a history, their key the model's name; they are the tenant's.
+MODEL: Final = "model"
+TENANT: Final = ""
+#: After so many answers in a row without a heading none is expected any more.
+_WITHOUT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +158,38 @@ def covers(body: str, indices: Collection[int]) -> bool:
     """Return whether a count is that of a text which any of these messages is part of."""
     start, stop = json.loads(body)["span"]
     return any(start <= index < stop for index in indices)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHistory:
+    """What is remembered of one model.
+
+    ``without_headings`` counts its newest answers in a row that had none of the required headings,
+    as far as the count matters. ``refuses`` tells whether attempts at a text were ever counted.
+    """
+
+    without_headings: int = 0
+    refuses: bool = False
+
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, body: str) -> ModelHistory:
+        """Read what ``to_json`` wrote."""
+        return cls(**json.loads(body))
+
+
+def writes_headings(without: int) -> bool:
+    """Return whether to ask a model again for headings, after so many answers without any."""
+    return without < _WITHOUT
+
+
+def count_without(without: int, draft: Draft, required: Sequence[str]) -> int:
+    """Return the count after one more answer, which was asked to have the ``required`` headings."""
+    if not required or draft.units:
+        return without
+    lacks = f"missing: {', '.join(required)}"
+    lacking = any((one.kind, one.detail) == ("missing_sections", lacks) for one in draft.problems)
+    return min(without + 1, _WITHOUT) if lacking else 0

@@ -56,7 +56,9 @@ class NodeCommits:
             return item
         async with self._lock:
             now = self._now()
-            unknown = await self._left_by_interrupted(item)
+            unknown: list[Attempt] = []
+            if item.status == "generating" and item.lease_owner is not None:
+                unknown = await self._journal.left_by(item.lease_owner, (item.id,))
             pending = status.reset(item, now=now, owner=self._run_id)
             claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
             for _ in range(2):
@@ -237,9 +239,3 @@ class NodeCommits:
             for write, done in zip(writes, applied, strict=True):
                 if done:
                     known[write.node.id] = write.node
-
-    async def _left_by_interrupted(self, node: Node) -> list[Attempt]:
-        """Return the unfinished attempts of the run whose lease on ``node`` has expired."""
-        if node.status != "generating" or node.lease_owner is None:
-            return []
-        return await self._journal.left_by(node.lease_owner, (node.id,))

@@ -12,11 +12,11 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from hiermem.core.calls.run_report import answering_time
 from hiermem.core.summaries import plan, status
-from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import (
     Inputs,
     from_children,
@@ -27,11 +27,16 @@ from hiermem.core.summaries.inputs import (
 from hiermem.core.summaries.making import Ask, LookUp, Outcome, ReadInputs, make
 from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text.hashes import input_hash
-from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.parts import count_stored, split
 from hiermem.engine.summaries.request_size import RequestSizes
 from hiermem.engine.summaries.retries import LeftAlone, count_attempts
-from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows_at_once
+from hiermem.engine.summaries.run import (
+    UpdateRun,
+    read_inputs,
+    read_outdated,
+    read_pages,
+    read_windows_at_once,
+)
 from hiermem.types import Node, Revision, StoredMessage
 from hiermem.types.transaction import NeedRevisions
 
@@ -55,18 +60,12 @@ async def plan_update(
     """
     planner = _UpdatePlanner(run, call_seconds=await _answering_time(run))
     for level, stop in sorted(counts.items()):
-        after = -1
-        while True:
-            page = await run.tree.unfinished(level, after, PAGE)
+        async for page in read_pages(partial(run.tree.unfinished, level), stop):
             if level == 1:
-                await planner.read_ahead([node for node in page if node.ordinal < stop])
+                await planner.read_ahead(page)
             for node in page:
-                if node.ordinal < stop:
-                    await planner.plan_node(node)
-            if len(page) < PAGE or page[-1].ordinal >= stop:
-                break
-            after = page[-1].ordinal
-        async for page in outdated(run, level, stop if follow_strategy else 0):
+                await planner.plan_node(node)
+        async for page in read_outdated(run, level, stop if follow_strategy else 0):
             for node in page:
                 await planner.plan_outdated(node)
         for node in planner.dirtied(level):

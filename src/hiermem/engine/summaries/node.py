@@ -29,8 +29,12 @@ from hiermem.core.summaries.making import (
     Request,
     UnfitError,
 )
-from hiermem.core.summaries.model_history import count_without, writes_headings
-from hiermem.core.summaries.retries import PROMPTS, AttemptCount
+from hiermem.core.summaries.retries import (
+    PROMPTS,
+    AttemptCount,
+    count_without,
+    writes_headings,
+)
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.run import CallState

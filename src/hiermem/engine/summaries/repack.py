@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,13 +28,12 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.summaries.dry_run import plan_update
-from hiermem.engine.summaries.planned_tree import PlannedTree
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.errors import NotFoundError
 from hiermem.protocols import TenantStore, TokenCounter, TreeStore
-from hiermem.types import SessionRecord
-from hiermem.types.transaction import LogEvent
+from hiermem.types import Node, Revision, SessionRecord
+from hiermem.types.transaction import Attempt, LogEvent, NodeTally, NodeWrite
 
 #: Opens a run over a tree.
 OpenRun = Callable[[TreeStore], UpdateRun]
@@ -58,30 +57,24 @@ async def repack(
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
     run = open_run(store.tree(record.id, build.tree))
-    return await _Repack(store, build, run, on_progress).run()
+    return await _Repack(build, run, on_progress).rounds.work()
 
 
 class _Repack:
     """One run of a re-pack: rounds of catching up and making, and the swap."""
 
-    def __init__(
-        self, store: TenantStore, build: Build, run: UpdateRun, on_progress: Progress | None
-    ) -> None:
-        self._store, self._build, self._run = store, build, run
-        self._rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
-        self._rounds.with_provisional = False
+    def __init__(self, build: Build, run: UpdateRun, on_progress: Progress | None) -> None:
+        self._build, self._run = build, run
+        self.rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
+        self.rounds.with_provisional = False
         self._before: tuple[Build, int] | None = None
-
-    async def run(self) -> UpdateReport:
-        """Work until the new tree serves, or nothing more can be done now."""
-        return await self._rounds.work()
 
     async def _next(self) -> Mapping[int, int] | None:
         """Return the next round: what is sealed by now, finally what is open; None after the swap.
 
         A round that left a node unmade although nothing changed meanwhile is the last.
         """
-        rounds = self._rounds
+        rounds = self.rounds
         if rounds.swapped:
             return None
         await rounds.begin()
@@ -102,7 +95,7 @@ class _Repack:
 
     async def _catch_up(self) -> SessionRecord | None:
         """Fold the log into the build; None where the build is gone or the time is up."""
-        run, store, id_ = self._run, self._store, self._run.session_id
+        run, store, id_ = self._run, self._run.store, self._run.session_id
         events: list[LogEvent] = []
         known = 0
         while run.budget.stop_reason() is None:
@@ -140,7 +133,7 @@ class _Repack:
 
     async def _swap(self, record: SessionRecord) -> bool:
         """Let the new tree serve, unless the log has grown since ``record`` was read."""
-        run, store, build = self._run, self._store, self._build
+        run, store, build = self._run, self._run.store, self._build
         sizes: dict[int, int] = {}
         for start, stop in build.marks:
             for first in range(start, stop, PAGE):
@@ -180,7 +173,7 @@ async def plan_repack(
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     state = refold.state
     counts = _counts(replace(build, state=state.to_json()))
-    planned = PlannedTree(
+    planned = _PlannedTree(
         store.tree(record.id, build.tree),
         nodes=tuple(refold.nodes.values()),
         parents=refold.parents,
@@ -188,6 +181,99 @@ async def plan_repack(
     )
     loose = fold.provisional(state, settings)
     return await plan_update(open_run(planned), counts, loose, follow_strategy=False)
+
+
+class _PlannedTree:
+    """A stored tree as it would be after a re-pack whose nodes were never written.
+
+    The planned nodes come after the stored ones. Nothing can be written: a dry run reads it.
+
+    ``parents`` are the parents that stored nodes would get, by id; ``counts`` is the number of
+    sealed nodes by level that the tree would have.
+    """
+
+    def __init__(
+        self,
+        stored: TreeStore,
+        *,
+        nodes: Sequence[Node],
+        parents: Mapping[str, str],
+        counts: Mapping[int, int],
+    ) -> None:
+        self._stored = stored
+        self._nodes = {node.id: node for node in nodes}
+        self._levels: dict[int, list[Node]] = {}
+        for node in nodes:
+            self._levels.setdefault(node.level, []).append(node)
+        self._parents, self._counts = parents, dict(counts)
+
+    async def nodes(self, ids: Sequence[str]) -> list[Node]:
+        """Return the stored and planned nodes with these ids, in the order of ``ids``."""
+        stored = await self._stored.nodes([id_ for id_ in ids if id_ not in self._nodes])
+        found = {node.id: node for node in self._with_parents(stored)} | self._nodes
+        return [found[id_] for id_ in ids if id_ in found]
+
+    async def level(self, level: int, start: int, stop: int | None = None) -> list[Node]:
+        """Return the sealed nodes of ``level`` in that range, the planned ones last."""
+        stored = self._with_parents(await self._stored.level(level, start, stop))
+        return stored + [
+            node
+            for node in self._levels.get(level, ())
+            if node.ordinal >= start and (stop is None or node.ordinal < stop)
+        ]
+
+    async def levels(self) -> dict[int, int]:
+        """Return the number of sealed nodes of each level that the tree would have."""
+        return self._counts
+
+    async def covering(self, thread: str, index: int) -> list[Node]:
+        """Return the level-1 nodes of ``thread`` whose span holds the message."""
+        stored = self._with_parents(await self._stored.covering(thread, index))
+        return stored + [
+            node
+            for node in self._levels.get(1, ())
+            if node.thread == thread and node.span.start <= index < node.span.stop
+        ]
+
+    async def provisional(self) -> list[Node]:
+        """Return the stored nodes that are not sealed; none is planned."""
+        return await self._stored.provisional()
+
+    async def unfinished(self, level: int, after: int, limit: int) -> list[Node]:
+        """Return up to ``limit`` unfinished nodes of ``level``; every planned node is one."""
+        stored = self._with_parents(await self._stored.unfinished(level, after, limit))
+        new = [node for node in self._levels.get(level, ()) if node.ordinal > after]
+        return (stored + new)[:limit]
+
+    async def outdated(
+        self, level: int, strategies: Sequence[str], after: int, limit: int
+    ) -> list[Node]:
+        """Return the stored nodes with another strategy; a planned node has no text."""
+        return self._with_parents(await self._stored.outdated(level, strategies, after, limit))
+
+    async def tally(self) -> list[NodeTally]:
+        """Refuse: nothing that plans asks for totals."""
+        raise AssertionError("a dry run adds nothing up: tally")
+
+    async def revisions(self, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
+        """Return the stored revisions; planned nodes have none."""
+        return await self._stored.revisions(wanted)
+
+    async def write_nodes(
+        self,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        attempts_if_applied: Sequence[Attempt] = (),
+    ) -> list[bool]:
+        """Refuse: a dry run does not write."""
+        raise AssertionError("a dry run does not write: write_nodes")
+
+    def _with_parents(self, stored: Sequence[Node]) -> list[Node]:
+        return [
+            replace(node, parent=self._parents[node.id]) if node.id in self._parents else node
+            for node in stored
+        ]
 
 
 def _counts(build: Build) -> dict[int, int]:

@@ -10,18 +10,9 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 
-from hiermem.core.summaries import plan
+from hiermem.core.summaries import plan, retries
 from hiermem.core.summaries.making import prompts_due
-from hiermem.core.summaries.model_history import MODEL, TENANT, ModelHistory
-from hiermem.core.summaries.retries import (
-    RETRY,
-    AttemptCount,
-    from_json,
-    is_about,
-    node_of,
-    to_json,
-    together,
-)
+from hiermem.core.summaries.retries import MODEL, RETRY, TENANT, AttemptCount, ModelHistory
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import retry_store
@@ -44,7 +35,7 @@ async def count_attempts(run: UpdateRun, wanted: str, *, afresh: bool = False) -
     if not (await read_history(run, afresh=afresh)).refuses:
         return AttemptCount()
     found = await run.store.records(RETRY, key=wanted)
-    return together(from_json(each.body) for each in found)
+    return retries.together(retries.from_json(each.body) for each in found)
 
 
 async def read_history(run: UpdateRun, *, afresh: bool = False) -> ModelHistory:
@@ -139,13 +130,13 @@ class LeftAlone:
         if self._own is None:
             self._own = {}
             for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
-                self._own.setdefault(node_of(each.body), []).append(each)
+                self._own.setdefault(retries.node_of(each.body), []).append(each)
             # A session that was restored from a dump knows of refusals that the tenant does not.
             history = await read_history(run)
             run.history = replace(history, refuses=history.refuses or bool(self._own))
         strategy = run.plan(node.level).strategy
         for each in self._own.get(node.id, ()):
-            if is_about(each.body, node, strategy=strategy):
+            if retries.is_about(each.body, node, strategy=strategy):
                 return each.key
         inputs = await read_inputs(run, node)
         return None if inputs is None else plan.node_hash(node, inputs, strategy)
@@ -168,7 +159,7 @@ async def _write(run: UpdateRun, counts: list[tuple[str, AttemptCount, Node]]) -
                 RETRY,
                 run.session_id,
                 wanted,
-                to_json(count, node, strategy=run.plan(node.level).strategy),
+                retries.to_json(count, node, strategy=run.plan(node.level).strategy),
             )
             for wanted, count, node in counts
         ],

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
@@ -22,7 +23,7 @@ from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
 from hiermem.engine.summaries.retries import LeftAlone, store_history
-from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
@@ -169,7 +170,11 @@ class UpdateRounds:
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
             if node is not None and await self._left_alone.holds(node):
-                self._leave_alone(node)
+                # Its stand-in serves on: it is no work of this run.
+                self._run.shared.record_outcome(node)
+                self._tried.add(node.id)
+                self._leave_out(node)
+                self._agenda.settle(node.id)
                 continue
             if node is not None:
                 if standing(node, now=self._run.now(), owner=self._run.run_id) != "leased":
@@ -188,13 +193,6 @@ class UpdateRounds:
                 self._agenda.add_loose(loose)
             else:
                 return None
-
-    def _leave_alone(self, node: Node) -> None:
-        """Pass over a node whose stand-in serves on: it is no work of this run."""
-        self._run.shared.record_outcome(node)
-        self._tried.add(node.id)
-        self._leave_out(node)
-        self._agenda.settle(node.id)
 
     async def _wait(self) -> None:
         """Wait for the next event, and commit what is finished when a commit is due."""
@@ -336,13 +334,9 @@ class UpdateRounds:
         """Count the nodes of each level that the run will work on, for the progress report."""
         run = self._run
         for level, stop in self._counts.items():
-            after, total = -1, 0
-            while True:
-                page = await run.tree.unfinished(level, after, _COUNTED)
-                total += sum([await self._is_work(node) for node in page if node.ordinal < stop])
-                if len(page) < _COUNTED or page[-1].ordinal >= stop:
-                    break
-                after = page[-1].ordinal
+            total = 0
+            async for page in read_pages(partial(run.tree.unfinished, level), stop, _COUNTED):
+                total += sum([await self._is_work(node) for node in page])
             if total:
                 self._totals[level] = self._by_level.get(level, 0) + total
         self._loose = {}
@@ -414,10 +408,7 @@ class UpdateRounds:
         return {
             "model": self._run.llm.name,
             **self._backlog,
-            "made": report.made,
-            "reused": report.reused,
-            "failed": report.failed,
-            "degraded": report.degraded,
+            **self._counts_by_kind,
             "by_level": {str(level): count for level, count in report.by_level.items()},
             "calls": report.calls,
             "tokens_in": report.tokens_in,

@@ -7,15 +7,18 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.log.repack import Build
 from hiermem.core.search import labels
+from hiermem.core.summaries import status
+from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
     Inputs,
@@ -24,7 +27,6 @@ from hiermem.core.summaries.inputs import (
     from_messages,
     overlap_shown,
 )
-from hiermem.core.summaries.model_history import ModelHistory
 from hiermem.core.summaries.plan import (
     Lengths,
     LevelPlan,
@@ -32,11 +34,13 @@ from hiermem.core.summaries.plan import (
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
+from hiermem.core.summaries.retries import ModelHistory
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
+from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
@@ -264,7 +268,7 @@ def open_run(
         or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
         call_timeout=policy.call_timeout,
         retries=policy.retries,
-        slots=shared.slots_for(record.id, policy.concurrency),
+        slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
         drain_time=policy.drain,
         record=record,
         config=config,
@@ -348,3 +352,32 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
     inputs = from_messages(node, messages, count=run.counter.count, overlap=overlap)
     return replace(inputs, overlap_from=first)
+
+
+async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes of ``level`` below ordinal ``stop`` with an outdated strategy.
+
+    A node that is being made, or will be made anyway, is left alone. Yields none where the policy
+    does not follow the strategy.
+    """
+    if not run.policy.follow_strategy:
+        return
+    read = partial(run.tree.outdated, level, run.strategies(level))
+    async for page in read_pages(read, stop):
+        yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
+
+
+async def read_pages(
+    read: Callable[[int, int], Awaitable[list[Node]]], stop: int, size: int = PAGE
+) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes below ordinal ``stop``; ``read`` is given an ordinal and a limit.
+
+    It returns the nodes after that ordinal.
+    """
+    after = -1
+    while True:
+        page = await read(after, size)
+        yield [node for node in page if node.ordinal < stop]
+        if len(page) < size or page[-1].ordinal >= stop:
+            return
+        after = page[-1].ordinal

@@ -15,7 +15,7 @@ from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.run import do_nothing
-from hiermem.engine.calls.slots import SessionSlots, SlotPool
+from hiermem.engine.calls.slots import SessionSlots
 from hiermem.protocols import TenantStore
 from hiermem.types import Node
 
@@ -43,10 +43,6 @@ class Shared:
     answering_times: dict[str, float | None] = field(default_factory=dict[str, float | None])
     clock: Callable[[], float] = field(default=time.monotonic)
     compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
-
-    def slots_for(self, session_id: str, size: int) -> SessionSlots:
-        """Return the run's slots: the common ones, or ``size`` of its own."""
-        return self.slots or SlotPool(size).for_session(session_id)
 
     def is_backed_off(self, node: Node) -> bool:
         """Return whether ``node`` must not be retried yet."""

@@ -12,19 +12,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Literal, TypeAlias, overload
+from typing import Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.summaries import status
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.dry_run import plan_update
-from hiermem.engine.summaries.outdated import mark_outdated
 from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import UpdateRun, open_run
+from hiermem.engine.summaries.run import UpdateRun, open_run, read_outdated
 from hiermem.engine.summaries.shared import Shared, with_caps
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
@@ -34,52 +34,6 @@ from hiermem.types import SessionRecord
 UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 
 
-@overload
-async def update(
-    store: TenantStore,
-    session_id: str,
-    *,
-    llm: LLM,
-    fallback: LLM,
-    counter: TokenCounter,
-    config: HierarchyConfig,
-    policy: UpdatePolicy,
-    now: Callable[[], datetime],
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
-    level: int | None = None,
-    on_progress: Progress | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
-    dry_run: Literal[False] = False,
-    strategy: UpdateStrategy = "incremental",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    shared: Shared | None = None,
-    record: SessionRecord | None = None,
-) -> UpdateReport: ...
-@overload
-async def update(
-    store: TenantStore,
-    session_id: str,
-    *,
-    llm: LLM,
-    fallback: LLM,
-    counter: TokenCounter,
-    config: HierarchyConfig,
-    policy: UpdatePolicy,
-    now: Callable[[], datetime],
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
-    level: int | None = None,
-    on_progress: Progress | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
-    dry_run: bool,
-    strategy: UpdateStrategy = "incremental",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    shared: Shared | None = None,
-    record: SessionRecord | None = None,
-) -> UpdateReport | UpdatePlan: ...
 async def update(
     store: TenantStore,
     session_id: str,
@@ -118,8 +72,18 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a negative cap or a ``level`` with a
     full re-pack, and what the store raises; what was committed until then stays.
     """
-    _check_strategy(strategy, level)
-    _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
+    if strategy not in ("incremental", "full"):
+        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
+    if strategy == "full" and level is not None:
+        raise UsageError(f"level is {level}; a full re-pack makes all levels")
+    for name, value, least in (
+        ("max_calls", max_calls, 0),
+        ("max_tokens", max_tokens, 0),
+        ("level", level, 1),
+        ("deadline", deadline, 0),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must not be below {least}")
     record = record or await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
@@ -172,23 +136,22 @@ async def _incremental(
 
     async def once() -> Mapping[int, int] | None:
         if rounds:
-            await mark_outdated(run, counts)
+            await _mark_outdated(run, counts)
         return rounds.pop() if rounds else None
 
     return await UpdateRounds(run, once, level, on_progress).work()
 
 
-def _check_strategy(strategy: str, level: int | None) -> None:
-    """Refuse an unknown strategy, and a level with a full re-pack."""
-    if strategy not in ("incremental", "full"):
-        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
-    if strategy == "full" and level is not None:
-        raise UsageError(f"level is {level}; a full re-pack makes all levels")
+async def _mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
+    """Mark outdated texts dirty, in the first ``counts`` nodes of each level.
 
-
-def _check(**numbers: float | None) -> None:
-    """Refuse negative numbers, and a level below 1."""
-    for name, value in numbers.items():
-        least = 1 if name == "level" else 0
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must not be below {least}")
+    This is done only where the policy asks for it (``UpdatePolicy.follow_strategy``): another
+    prompt, model or ratio does not make a text untrue.
+    """
+    for level, stop in sorted(counts.items()):
+        async for page in read_outdated(run, level, stop):
+            if page:
+                writes = [
+                    status.write(node, status.mark_dirty(node, now=run.now())) for node in page
+                ]
+                await run.tree.write_nodes(writes)

@@ -15,8 +15,7 @@ from hiermem.core.summaries.status import standing
 from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.summaries.outdated import outdated
-from hiermem.engine.summaries.run import open_run
+from hiermem.engine.summaries.run import open_run, read_outdated
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import ClockMovedError, HiermemError, StoreCorruptError, StoreError
@@ -172,7 +171,7 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
             shared=Shared(),
         )
         for level, stop in (await tree.levels()).items():
-            async for page in outdated(run, level, stop):
+            async for page in read_outdated(run, level, stop):
                 if page:
                     return True
     except HiermemError as error:
