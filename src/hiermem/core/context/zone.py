@@ -188,10 +188,10 @@ class ZoneMaker:
         frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
 
-        def made(room: int) -> tuple[pool.Chosen, Piece]:
-            chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
-            text = lines.render(chosen.units)
-            return chosen, self._piece("view", frame, text, covers, at=at)
+        def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
+            chosen, trimmed = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
+            piece = self._piece("view", frame, lines.render(chosen), covers, at=at)
+            return chosen, replace(piece, trimmed=trimmed)
 
         # The marks of omitted text are not part of the chosen units and need room of their own.
         room = most - most // 25
@@ -200,17 +200,16 @@ class ZoneMaker:
             room = max(1, room - (piece.tokens - share) - share // 100)
             chosen, piece = made(room)
         spare = share - piece.tokens
-        if spare > share // 40 and len(chosen.units) < len(gathered.units):
+        if spare > share // 40 and len(chosen) < len(gathered.units):
             wider = made(room + spare - share // 100)
             if piece.tokens < wider[1].tokens <= share:
                 chosen, piece = wider
-        shown = yield from of_lines(chosen.units, gathered.line_sources)
+        shown = yield from of_lines(chosen, gathered.line_sources)
         return replace(
             piece,
-            trimmed=chosen.trimmed,
             runs=runs_of(item.message.index for item in beside),
             shown=runs_of(shown),
-            kept=units.pack(chosen.units),
+            kept=units.pack(chosen),
         )
 
     def _piece(
