@@ -12,7 +12,7 @@ from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Shown, memory_block
 from hiermem.core.context.shown import of_lines
-from hiermem.core.context.view import Piece, block_kind, each_of, runs_of
+from hiermem.core.context.view import Piece, PieceKind, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
@@ -213,12 +213,12 @@ class ZoneMaker:
         )
 
     def _piece(
-        self, kind: str, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
+        self, kind: PieceKind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
     ) -> Piece:
         windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
         if not text:
             return Piece(kind, frame.name, windows, frame.span, 0, "", frame.level, covers)
-        block = memory_block(block_kind(kind), frame, text, key=self.key, count=self.count)
+        block = memory_block(kind, frame, text, key=self.key, count=self.count)
         return Piece(
             kind=kind,
             name=frame.name,
