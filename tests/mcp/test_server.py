@@ -33,8 +33,7 @@ from hiermem import (
 from hiermem.cli.app import app
 from hiermem.mcp import Http, memory_server
 from hiermem.mcp.jobs import Jobs
-from hiermem.mcp.sizes import wanted
-from hiermem.mcp.tools import Tools, hints_of
+from hiermem.mcp.tools import Tools, hints_of, wanted
 from mcp import Client
 
 PUBLISHED = {

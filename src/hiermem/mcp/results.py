@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
-from hiermem import Hit, Note, RunItem, RunRecord, StoredMessage, Summary, TriVector
+from hiermem import Hit, Note, RunItem, StoredMessage, Summary, TriVector
 
 #: The most characters of one text in a list.
 SHORT = 4_000
@@ -103,11 +103,6 @@ class Run(Result):
     started_at: datetime
     ended_at: datetime | None
     detail: dict[str, Any]
-
-    @classmethod
-    def of(cls, record: RunRecord) -> Run:
-        """Return the run that a record tells of."""
-        return cls.model_validate(record)
 
 
 class Item(Result):

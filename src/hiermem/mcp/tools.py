@@ -7,7 +7,7 @@ would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from hiermem import (
     AsyncMemory,
     ExtractionOptions,
+    HierarchyConfig,
     Message,
     NotFoundError,
     Receipt,
@@ -27,10 +28,10 @@ from hiermem import (
     UpdateProgress,
     UpdateReport,
     UsageError,
+    published,
 )
 from hiermem.mcp import results
 from hiermem.mcp.jobs import Jobs, Report, progress_to
-from hiermem.mcp.sizes import wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The most characters of all the texts of one append, of an expansion, and of a diff.
@@ -471,7 +472,7 @@ class Tools:
                 if session is None
                 else self._memory.session(session).runs(limit=limit)
             )
-            return results.Logs(runs=[results.Run.of(each) for each in runs])
+            return results.Logs(runs=[results.Run.model_validate(each) for each in runs])
         job = self._jobs.get(id)
         reports: list[RunReport] = []
         for each in [id] if job is None else job.runs:
@@ -482,7 +483,7 @@ class Tools:
                     raise
         items = [item for report in reports for item in report.items]
         return results.Logs(
-            runs=[results.Run.of(each.record) for each in reports],
+            runs=[results.Run.model_validate(each.record) for each in reports],
             job=job,
             items=[results.Item.of(each) for each in items[:limit]],
             items_omitted=max(0, len(items) - limit),
@@ -686,6 +687,25 @@ def hints_of(method: object) -> ToolAnnotations | None:
     """Return what a method was marked with as a tool; None for any other method."""
     found: ToolAnnotations | None = getattr(method, "hints", None)
     return found
+
+
+def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> HierarchyConfig:
+    """Return a session's configuration with the parameters of ``summaries_update`` given.
+
+    A session in tokens that is re-packed with sizes in characters gets the characters preset.
+
+    Raises UsageError for sizes in characters on a session in tokens that is not re-packed, and
+    ConfigError for what no configuration may be.
+    """
+    sizes = [name for name in given if published.keys()[name].unit == "chars"]
+    if config.unit == "chars" or not sizes:
+        return HierarchyConfig.from_published(given, base=config)
+    if full:
+        return HierarchyConfig.from_published(given)
+    raise UsageError(
+        f"{', '.join(sizes)}: sizes in characters, but this session is measured in tokens; "
+        "leave them out, or re-pack the session in characters with strategy 'full'"
+    )
 
 
 def _silent(_done: float, _total: float | None) -> None:

@@ -12,7 +12,6 @@ it leaves holes by design.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
@@ -32,39 +31,26 @@ _L2_SHARE = 0.6
 _STRIDE = 16
 
 
-@dataclass(slots=True)
-class _Room:
-    """The tokens that are left to spend."""
-
-    left: int
-
-    def buy(self, piece: Piece) -> bool:
-        """Spend the piece's tokens if enough are left; return whether that was possible."""
-        if not piece.text or piece.tokens > self.left:
-            return False
-        self.left -= piece.tokens
-        return True
-
-
 def select(at: Situation) -> Reading[Cut]:
     """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
     zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
     recent, older, first = yield from _recent(at)
-    room = _Room(at.budget - _cost(at, recent))
+    room = at.budget - _cost(at, recent)
     chosen: list[Piece] = []
-    if min(room.left, at.budget - _reserve(at)) < _COARSE_BELOW:
+    if min(room, at.budget - _reserve(at)) < _COARSE_BELOW:
         chosen += yield from _newest(at, zone, 3, room, most=1)
     if not chosen:
-        fine = _Room(int(_L2_SHARE * room.left))
-        limit = fine.left
-        twos = yield from _newest(at, zone, 2, fine)
-        room.left -= limit - fine.left
+        twos = yield from _newest(at, zone, 2, int(_L2_SHARE * room))
         chosen += twos
-        chosen += yield from _newest(at, zone, 3, room, most=1)
+        chosen += yield from _newest(at, zone, 3, room - _tokens(chosen), most=1)
         taken = [piece.windows for piece in twos]
         taken = [*taken, (first, at.state.next_ordinal(1))]
         chosen += yield from _newest(
-            at, zone, 1, room, wanted=lambda node: not _inside(node.windows, taken)
+            at,
+            zone,
+            1,
+            room - _tokens(chosen),
+            wanted=lambda node: not _inside(node.windows, taken),
         )
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = [piece.block() for piece in chosen]
@@ -137,7 +123,7 @@ def _newest(
     at: Situation,
     zone: ZoneMaker,
     level: int,
-    room: _Room,
+    room: int,
     *,
     most: int | None = None,
     wanted: Callable[[Node], bool] = lambda _: True,
@@ -159,12 +145,17 @@ def _newest(
             piece = yield from zone.whole(node, texts[node.id])
             if not piece.text:
                 continue
-            if not room.buy(piece):
+            if piece.tokens > room:
                 return chosen
             chosen.append(piece)
+            room -= piece.tokens
             if most is not None and len(chosen) == most:
                 return chosen
     return chosen
+
+
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(piece.tokens for piece in pieces)
 
 
 def _inside(windows: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:

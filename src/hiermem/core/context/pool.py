@@ -36,14 +36,6 @@ MOST_STAND_INS = 256
 MOST_QUOTED = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The units chosen from a pool, and the nodes of which at least one unit is missing."""
-
-    units: tuple[Unit, ...]
-    trimmed: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class Pool:
     """The units of a stretch, before the choice among them.
@@ -76,8 +68,11 @@ class Pool:
 
     def choose(
         self, room: int, *, count: Callable[[str], int], weights: salience.Weights
-    ) -> Chosen:
-        """Choose the units that are shown in ``room`` tokens of text."""
+    ) -> tuple[tuple[Unit, ...], tuple[str, ...]]:
+        """Choose the units that are shown in ``room`` tokens of text.
+
+        Return them, and the ids of the nodes of which at least one unit is missing.
+        """
         picked = salience.select(
             self.units,
             room,
@@ -93,7 +88,7 @@ class Pool:
             for name, part in self.parts
             if not self.whole or any(id(self.units[place]) not in kept for place in part)
         )
-        return Chosen(picked, trimmed)
+        return picked, trimmed
 
     def beside(self, shown: Sequence[Shown]) -> None:
         """Add messages that are newer than the rest of the pool, as a group of their own."""
@@ -315,20 +310,13 @@ def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
     left = iter(read)
     found: list[tuple[list[Unit], Trust]] = []
     for item, each in zip(items, wanted, strict=True):
-        found.append(_quoted(item, [stored for _ in each for stored in next(left)]))
+        ends = [stored for _ in each for stored in next(left) if stored.state == "live"]
+        quoted: list[Unit] = []
+        for stored in ends:
+            begin, end = inputs.within(item.span, stored.index)
+            quoted += _message_units(stored, begin, end)
+        found.append((quoted, lowest(map(trust_of, ends))))
     return found
-
-
-def _quoted(item: Covered, ends: Sequence[StoredMessage]) -> tuple[list[Unit], Trust]:
-    found: list[Unit] = []
-    heard: list[StoredMessage] = []
-    for stored in ends:
-        if stored.state != "live":
-            continue
-        heard.append(stored)
-        begin, end = inputs.within(item.span, stored.index)
-        found += _message_units(stored, begin, end)
-    return found, lowest(map(trust_of, heard))
 
 
 def _message_units(

@@ -9,8 +9,8 @@ then planned again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from hiermem.core import needs
 from hiermem.core.context import cover, pool, verbatim
@@ -29,14 +29,8 @@ _FRAME: Final = 90
 #: Only this many summaries, the newest, are compared with one another.
 _WEIGHED: Final = 500
 
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A made summary that may be shown whole."""
-
-    item: Covered
-    node: Node
-    revision: Revision
+#: A made summary that may be shown whole.
+_Candidate: TypeAlias = tuple[Node, Revision]
 
 
 def select(
@@ -207,7 +201,7 @@ class _Planner(Planner):
             for item in waiting:
                 candidate = read.get(item.id)
                 allowed = levels is None or item.level in levels
-                tagged = candidate is not None and self._tagged(candidate.revision)
+                tagged = candidate is not None and self._tagged(candidate[1])
                 if item.level > lowest and (not allowed or tagged):
                     finer.append(item)
                 elif allowed and candidate is not None:
@@ -219,9 +213,8 @@ class _Planner(Planner):
         nodes = yield from needs.nodes([item.id for item in items])
         made = {node.id: node for node in nodes if node.revision}
         read = yield from needs.revisions([(node.id, node.revision) for node in made.values()])
-        by_id = {item.id: item for item in items}
         return {
-            revision.node_id: _Candidate(by_id[revision.node_id], made[revision.node_id], revision)
+            revision.node_id: (made[revision.node_id], revision)
             for revision in read
             if revision.text
         }
@@ -233,31 +226,32 @@ class _Planner(Planner):
         value = self.profile.value
         above: list[Node] = []
         if value is not None:
-            parents = {each.node.parent for each in candidates if each.node.parent}
+            parents = {node.parent for node, _ in candidates if node.parent}
             above = yield from needs.nodes(sorted(parents))
         made = {node.id for node in above if node.revision}
 
         def worth(each: _Candidate) -> tuple[float, bool, int]:
+            node, revision = each
             given = 0.0
             if value is not None:
-                superseded = each.node.parent in made
+                superseded = node.parent in made
                 given = float(
-                    value(Summary(self.session_id, each.node, each.revision, superseded=superseded))
+                    value(Summary(self.session_id, node, revision, superseded=superseded))
                 )
-            return given, self._tagged(each.revision), each.item.windows[0]
+            return given, self._tagged(revision), node.windows[0]
 
         return sorted(candidates, key=worth, reverse=True)
 
     def _fits(self, whole: Sequence[_Candidate], boundary: int, room: int) -> Reading[bool]:
         gaps = yield from self._gaps(whole, boundary)
-        cost = sum(each.revision.tokens + _FRAME for each in whole)
+        cost = sum(revision.tokens + _FRAME for _, revision in whole)
         return cost + sum(self.zone.least(gap) for gap in gaps) <= room
 
     def _gaps(self, whole: Sequence[_Candidate], boundary: int) -> Reading[list[list[Covered]]]:
         """Return one cover for each stretch between the whole summaries."""
         found: list[list[Covered]] = []
         begin = 0
-        for start, stop in [*sorted(each.item.windows for each in whole), (boundary, boundary)]:
+        for start, stop in [*sorted(node.windows for node, _ in whole), (boundary, boundary)]:
             if begin < start:
                 found.append((yield from cover.inside(self.roots, begin, start)))
             begin = stop
@@ -267,8 +261,8 @@ class _Planner(Planner):
         self, whole: Sequence[_Candidate], boundary: int, room: int
     ) -> Reading[tuple[Piece, ...]]:
         pieces: list[Piece] = []
-        for each in whole:
-            pieces += [(yield from self.zone.whole(each.node, each.revision))]
+        for node, revision in whole:
+            pieces.append((yield from self.zone.whole(node, revision)))
         gaps = yield from self._gaps(whole, boundary)
         least = [self.zone.least(gap) for gap in gaps]
         spare = max(0, room - sum(piece.tokens for piece in pieces) - sum(least))

@@ -166,13 +166,7 @@ class ContextSelection:
         found: list[dict[str, Any]] = []
         if self.system is not None:
             found.append({"role": "system", "content": self.system})
-        found += [
-            {"role": "user", "content": block.text}
-            if block.text or block.message is None
-            else block.message.message.to_openai(extras=False)
-            for block in self.blocks
-        ]
-        return found
+        return found + [message.to_openai(extras=False) for message in self._messages()]
 
     def to_anthropic(self) -> dict[str, Any]:
         """Render as the ``system`` and ``messages`` of an Anthropic request.

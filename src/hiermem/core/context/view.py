@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block
@@ -22,6 +22,9 @@ SEEN = "/seen"
 
 _FORMAT = 3
 
+T = TypeVar("T")
+PieceKind: TypeAlias = Literal["summary", "view", "quote", "instructions"]
+_STORED_KINDS: tuple[PieceKind, ...] = ("summary", "view", "instructions")
 #: A set of numbers as increasing half-open ranges that do not touch.
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -39,7 +42,7 @@ class Piece:
     line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
     """
 
-    kind: str
+    kind: PieceKind
     name: str
     windows: tuple[int, int]
     span: Span
@@ -62,22 +65,13 @@ class Piece:
     def block(self) -> Block:
         """Return the block that renders the piece."""
         return Block(
-            kind=block_kind(self.kind),
+            kind=self.kind,
             name=self.name,
             span=self.span,
             tokens=self.tokens,
             text=self.text,
             level=self.level,
         )
-
-
-def block_kind(kind: str) -> Literal["summary", "view", "quote", "instructions"]:
-    """Return the kind of the block that renders a piece of this kind."""
-    if kind == "quote":
-        return "quote"
-    if kind == "instructions":
-        return "instructions"
-    return "summary" if kind == "summary" else "view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +294,7 @@ def _check_row(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> None:
 
 def _read_covered(value: Any) -> Covered:
     data = _object(value)
+    first, last = _list(data["days"])
     return Covered(
         id=_text(data["id"]),
         level=_number(data["level"]),
@@ -307,7 +302,7 @@ def _read_covered(value: Any) -> Covered:
         span=_span(data["span"]),
         messages=_number(data["messages"]),
         tokens=_number(data["tokens"]),
-        days=_days(data["days"]),
+        days=(_text(first), _text(last)),
     )
 
 
@@ -315,7 +310,7 @@ def _read_piece(value: Any) -> Piece:
     data = _object(value)
     level = data["level"]
     piece = Piece(
-        kind=_text(data["kind"]),
+        kind=_one_of(data["kind"], _STORED_KINDS),
         name=_text(data["name"]),
         windows=_stretch(data["windows"]),
         span=_span(data["span"]),
@@ -327,24 +322,14 @@ def _read_piece(value: Any) -> Piece:
         runs=_read_runs(data["runs"]),
         shown=_read_runs(data["shown"]),
         kept=_text(data["kept"]),
-        trust=_trust(data["trust"]),
+        trust=_one_of(data["trust"], get_args(Trust)),
     )
-    if piece.kind not in ("summary", "view", "instructions"):
-        raise ValueError
     _check_row([item.windows for item in piece.covers], *piece.windows)
     return piece
 
 
-def _days(value: Any) -> tuple[str, str]:
-    first, last = map(_text, _list(value))
-    return first, last
-
-
-def _trust(value: Any) -> Trust:
-    for known in get_args(Trust):
-        if value == known:
-            return known  # type: ignore[no-any-return]
-    raise ValueError
+def _one_of(value: Any, known: tuple[T, ...]) -> T:
+    return known[known.index(value)]
 
 
 def _read_runs(value: Any) -> Runs:

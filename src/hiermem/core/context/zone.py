@@ -12,7 +12,7 @@ from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Shown, memory_block
 from hiermem.core.context.shown import of_lines
-from hiermem.core.context.view import Piece, block_kind, each_of, runs_of
+from hiermem.core.context.view import Piece, PieceKind, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
@@ -188,10 +188,10 @@ class ZoneMaker:
         frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
 
-        def made(room: int) -> tuple[pool.Chosen, Piece]:
-            chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
-            text = lines.render(chosen.units)
-            return chosen, self._piece("view", frame, text, covers, at=at)
+        def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
+            chosen, trimmed = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
+            piece = self._piece("view", frame, lines.render(chosen), covers, at=at)
+            return chosen, replace(piece, trimmed=trimmed)
 
         # The marks of omitted text are not part of the chosen units and need room of their own.
         room = most - most // 25
@@ -200,26 +200,25 @@ class ZoneMaker:
             room = max(1, room - (piece.tokens - share) - share // 100)
             chosen, piece = made(room)
         spare = share - piece.tokens
-        if spare > share // 40 and len(chosen.units) < len(gathered.units):
+        if spare > share // 40 and len(chosen) < len(gathered.units):
             wider = made(room + spare - share // 100)
             if piece.tokens < wider[1].tokens <= share:
                 chosen, piece = wider
-        shown = yield from of_lines(chosen.units, gathered.line_sources)
+        shown = yield from of_lines(chosen, gathered.line_sources)
         return replace(
             piece,
-            trimmed=chosen.trimmed,
             runs=runs_of(item.message.index for item in beside),
             shown=runs_of(shown),
-            kept=units.pack(chosen.units),
+            kept=units.pack(chosen),
         )
 
     def _piece(
-        self, kind: str, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
+        self, kind: PieceKind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
     ) -> Piece:
         windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
         if not text:
             return Piece(kind, frame.name, windows, frame.span, 0, "", frame.level, covers)
-        block = memory_block(block_kind(kind), frame, text, key=self.key, count=self.count)
+        block = memory_block(kind, frame, text, key=self.key, count=self.count)
         return Piece(
             kind=kind,
             name=frame.name,

@@ -9,7 +9,7 @@ room for that; pooled views show the windows between them in the remaining token
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from hiermem.core import needs
@@ -43,24 +43,6 @@ class Zoomed:
         return tuple(message for _, message in sorted(held.items()))
 
 
-@dataclass(slots=True)
-class _Choice:
-    """The parts shown in full: windows by ordinal, and messages of open windows."""
-
-    windows: dict[int, Piece] = field(default_factory=dict[int, Piece])
-    opened: list[Block] = field(default_factory=list[Block])
-    raised: set[int] = field(default_factory=set[int])
-    shown: list[Shown] = field(default_factory=list[Shown])
-
-    @property
-    def tokens(self) -> int:
-        pieces = sum(piece.tokens for piece in self.windows.values())
-        return pieces + sum(block.tokens for block in self.opened)
-
-    def has(self, shown: Iterable[Shown]) -> None:
-        self.shown += [item for item in shown if not item.silent]
-
-
 def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | None]:
     """Show the ``wanted`` parts in full, the most wanted first, as far as the budget allows.
 
@@ -69,18 +51,18 @@ def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | 
     zoomer = _Zoomer(at, cut)
     yield from zoomer.look()
     for each in wanted:
-        if len(zoomer.choice.windows) + len(zoomer.choice.opened) >= _MOST:
+        if len(zoomer.windows) + len(zoomer.opened) >= _MOST:
             break
         if isinstance(each, int):
             zoomer.raise_open(each)
         else:
             yield from zoomer.raise_window(each)
-    if not zoomer.choice.tokens:
+    if not zoomer.tokens:
         return None
     found = yield from zoomer.assembled()
     if found.tokens > at.budget:
         return None
-    return Zoomed(found, tuple(zoomer.choice.shown))
+    return Zoomed(found, tuple(zoomer.shown))
 
 
 class _Zoomer:
@@ -98,9 +80,19 @@ class _Zoomer:
         held = [*self.raw, *(piece.block() for piece in self.view.standing)]
         self.room = at.budget - sum(block.tokens for block in held)
         self.older: list[Shown] = []
-        self.choice = _Choice()
+        # The parts in full: windows by ordinal, messages of open windows, and what both show.
+        self.windows: dict[int, Piece] = {}
+        self.opened: list[Block] = []
+        self.raised: set[int] = set()
+        self.shown: list[Shown] = []
         # The covers between the windows in full; they determine the minimal size of the zone.
         self.gaps: list[list[Covered]] = []
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the parts in full."""
+        pieces = sum(piece.tokens for piece in self.windows.values())
+        return pieces + sum(block.tokens for block in self.opened)
 
     def look(self) -> Reading[None]:
         """Read the older messages that are in the view of open windows."""
@@ -118,10 +110,10 @@ class _Zoomer:
     def raise_window(self, window: Node) -> Reading[None]:
         """Show a window of the zone in full, or by its whole summary, if either fits."""
         at = window.ordinal
-        if not self.begin <= at < self.view.boundary or at in self.choice.windows:
+        if not self.begin <= at < self.view.boundary or at in self.windows:
             return
-        gaps = yield from self._between({*self.choice.windows, at})
-        room = self.room - self.choice.tokens - self._least(gaps, self._left())
+        gaps = yield from self._between({*self.windows, at})
+        room = self.room - self.tokens - self._least(gaps, self._left())
         read = yield from needs.messages(window.span.start, window.span.stop)
         shown = verbatim.in_window(window, read)
         piece = self.zone.in_full(window, shown)
@@ -134,10 +126,10 @@ class _Zoomer:
                 return
             piece = yield from self.zone.whole(window, revisions[0])
         if piece.text and piece.tokens <= room:
-            self.choice.windows[at] = piece
+            self.windows[at] = piece
             self.gaps = gaps
             if in_full:
-                self.choice.has(shown)
+                self.shown += [item for item in shown if not item.silent]
 
     def raise_open(self, index: int) -> None:
         """Show the exchange that holds an older message of an open window in full, if it fits."""
@@ -151,10 +143,10 @@ class _Zoomer:
             return
         going = {item.message.index for item in held[0]}
         left = [item for item in self._left() if item.message.index not in going]
-        if block.tokens <= self.room - self.choice.tokens - self._least(self.gaps, left):
-            self.choice.opened.append(block)
-            self.choice.raised |= going
-            self.choice.has(held[0])
+        if block.tokens <= self.room - self.tokens - self._least(self.gaps, left):
+            self.opened.append(block)
+            self.raised |= going
+            self.shown += [item for item in held[0] if not item.silent]
 
     def assembled(self) -> Reading[Cut]:
         """Make the views of the remaining parts, and put all blocks in order."""
@@ -163,10 +155,10 @@ class _Zoomer:
         weights.append(sum(item.message.tokens for item in left))
         least = [self.zone.least(gap) for gap in self.gaps] + [self._least((), left)]
         before = sum(block.tokens for block in self.cut.blocks) - (self.at.budget - self.room)
-        total = min(self.room - self.choice.tokens, max(sum(least), before))
+        total = min(self.room - self.tokens, max(sum(least), before))
         spare = max(0, total - sum(least)) / max(1, sum(weights))
         shares = [low + int(spare * weight) for low, weight in zip(least, weights, strict=True)]
-        pieces = list(self.choice.windows.values())
+        pieces = list(self.windows.values())
         for gap, share in zip(self.gaps, shares, strict=False):
             pieces += yield from self.zone.pooled(gap, share)
         pieces.sort(key=lambda piece: piece.windows)
@@ -174,14 +166,14 @@ class _Zoomer:
             at = self.view.boundary
             pieces.append((yield from self.zone.of_messages(left, shares[-1], at=at)))
         blocks = [piece.block() for piece in pieces if piece.text]
-        blocks += sorted(self.choice.opened, key=lambda block: block.span.start)
+        blocks += sorted(self.opened, key=lambda block: block.span.start)
         view = replace(self.view, pieces=tuple(pieces), serial=self.zone.serial)
         blocks[:0] = [piece.block() for piece in view.standing]
         return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
 
     def _left(self) -> list[Shown]:
         """Return the older messages of open windows that are still in a view."""
-        return [item for item in self.older if item.message.index not in self.choice.raised]
+        return [item for item in self.older if item.message.index not in self.raised]
 
     def _least(self, gaps: Iterable[Sequence[Covered]], left: Sequence[Shown]) -> int:
         opened = VIEW_TOKENS // 2 + pool.PIECE if left else 0
