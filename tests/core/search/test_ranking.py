@@ -19,9 +19,8 @@ from hiermem.core.search import packing, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
 from hiermem.core.search.query import corrections, read_query
-from hiermem.core.search.ranking import WEIGHTS, Dense, best
-from hiermem.core.search.stopwords import FIRST_PERSON
-from hiermem.core.search.terms import number, terms
+from hiermem.core.search.ranking import WEIGHTS, Leg, best
+from hiermem.core.search.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
 
@@ -314,9 +313,9 @@ def test_missing_vectors_leave_the_words_in_charge():
     index = Index(collect(session(["red car", "blue house", "green tree"]), count))
     query = read_query("green tree")
     levels = tuple(np.full(len(level.length), np.nan) for level in index.levels)
-    half = Dense(np.array([0.4, 0.1, np.nan]), levels)
+    half = Leg(np.array([0.4, 0.1, np.nan]), levels)
     assert best(score(index, query, dense=half), 1).tolist() == [2]
-    none = Dense(np.full(3, np.nan), levels)
+    none = Leg(np.full(3, np.nan), levels)
     plain = best(score(index, query), 3).tolist()
     assert best(score(index, query, dense=none), 3).tolist() == plain
 

@@ -20,7 +20,7 @@ from hiermem.core.search.filters import Filters
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import Query, read_query
-from hiermem.core.search.ranking import Corpus, Dense
+from hiermem.core.search.ranking import Corpus, Leg
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
@@ -69,7 +69,7 @@ def ask(
     summary_index: SummaryIndex,
     query: Query,
     *,
-    dense: Dense | None = None,
+    dense: Leg | None = None,
     summaries_near: Mapping[int, Array] = _NOTHING,
     corpus: Corpus | None = None,
 ) -> ScoredQuery:

@@ -22,13 +22,12 @@ import numpy as np
 
 from hiermem.config import LONGEST_LEASE
 from hiermem.core.calls.run_report import with_current_outcome
-from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, spoken
 from hiermem.core.search.summary_index import SummaryLevel, name_of
-from hiermem.core.search.summary_vectors import SummaryVectors
+from hiermem.core.search.vectors import SummaryVectors
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
@@ -291,7 +290,7 @@ class _EmbeddingPass:
                 continue
             held: dict[tuple[str, int], Array] = {}
             for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
-                held |= summary_vectors.unpack(block.data, dimension=identity.dimension)
+                held |= packed.unpack_summaries(block.data, dimension=identity.dimension)
             missing = [each for name, each in wanted.items() if name not in held]
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
@@ -305,7 +304,7 @@ class _EmbeddingPass:
                     return False
                 vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
-                await self._put(record, Block(kind, start, stop, summary_vectors.pack(vectors_of)))
+                await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
                 done = self._report.summaries + len(taken) + len(made)
                 self._report = replace(self._report, summaries=done)
             seen.vectors_of |= wanted.keys()
@@ -329,7 +328,7 @@ class _EmbeddingPass:
             return None
         ends = np.cumsum(many)
         return {
-            name_of(each): summary_vectors.mean(made[end - count : end])
+            name_of(each): packed.mean(made[end - count : end])
             for each, end, count in zip(missing, ends.tolist(), many, strict=True)
             if count
         }

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hiermem.core.search import summary_vectors
+from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
@@ -93,7 +93,7 @@ class ForkSource:
         source, _ = found
         kind, kept = self._identity.kind_of(level), dict[tuple[str, int], Array]()
         for block in await read_blocks(self._handle, source.id, kind, start, start + 1):
-            kept |= summary_vectors.unpack(block.data, dimension=self._identity.dimension)
+            kept |= packed.unpack_summaries(block.data, dimension=self._identity.dimension)
         names = [name_of(each) for each in wanted]
         shared = [name for name in names if name in kept]
         if not shared:

@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddedState, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.ranking import Dense
+from hiermem.core.search.ranking import Leg
 from hiermem.core.search.summary_index import SummaryLevel, name_of
 from hiermem.core.search.vectors import Vectors
 from hiermem.engine.handle import Handle
@@ -56,7 +55,7 @@ class LoadedVectors:
 
     def near(
         self, index: Index, question: Array, *, weight: float
-    ) -> tuple[Dense, Mapping[int, Array]]:
+    ) -> tuple[Leg, Mapping[int, Array]]:
         """Compare a question with every unit, and with the summaries by level."""
         summaries = {
             level: packed.spread(table @ question) for level, table in self.summaries.items()
@@ -195,7 +194,7 @@ async def _summary_vectors(
         starts = [start for start, _ in by_stretch(lacking)]
         kind = identity.kind_of(level)
         for block in await read_blocks(handle, record.id, kind, starts[0], starts[-1] + 1):
-            kept |= summary_vectors.unpack(block.data, dimension=identity.dimension)
+            kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
     for place, each in enumerate(row.summaries):
         vector = kept.get(name_of(each))
         if vector is not None:
