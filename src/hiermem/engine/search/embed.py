@@ -32,16 +32,15 @@ from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, SessionIndex
-from hiermem.engine.search.fork_vectors import ForkSource
+from hiermem.engine.index import STRIDE, SessionIndex, stored_blocks
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.engine.search.vectors import (
     EMBEDDED_STATE,
+    ForkSource,
     agree,
     embedded_state,
     identity_of,
     place_of,
-    read_blocks,
     vectors_in,
 )
 from hiermem.errors import (
@@ -217,7 +216,7 @@ class _EmbeddingPass:
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            await self._reached(record, reached.to_json())
+            await self._reached(record, reached)
         except SessionChangedError:
             return False
         return True
@@ -242,7 +241,9 @@ class _EmbeddingPass:
         identity = self._asker.identity
         low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
-        for block in await read_blocks(self._handle, record.id, identity.kind, start, start + 1):
+        for block in await stored_blocks(
+            self._handle.store, record.id, identity.kind, start, start + 1
+        ):
             part = vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
                 kept = part
@@ -289,7 +290,7 @@ class _EmbeddingPass:
             if wanted.keys() <= seen.vectors_of:
                 continue
             held: dict[tuple[str, int], Array] = {}
-            for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
+            for block in await stored_blocks(self._handle.store, record.id, kind, start, start + 1):
                 held |= packed.unpack_summaries(block.data, dimension=identity.dimension)
             missing = [each for name, each in wanted.items() if name not in held]
             missing = await with_texts(self._handle, record, missing)
