@@ -31,6 +31,7 @@ from hiermem.core.text.figures import (
 from hiermem.core.text.lexicon import stands_in, words, words_of
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import leaves_open, prose
+from hiermem.data import word_lists
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
@@ -84,12 +85,7 @@ _DENIAL_HEAD: Final = len("should ")
 _NO_CONSTRAINT: Final = frozenset(
     {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
 )
-_GLUE: Final = words(
-    """
-    a an the to of in on at for with by from as if so and or but be is are it its this that any i
-    you we he she they my your our have has been do
-    """
-)
+_GLUE: Final = word_lists("lexicon_words")["glue"]
 #: The number of a step, which is known from its place.
 _STEP: Final = re.compile(
     r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
