@@ -32,7 +32,7 @@ from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, SessionIndex, stored_blocks
+from hiermem.engine.index import STRIDE, stored_blocks
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.engine.search.vectors import (
     EMBEDDED_STATE,
@@ -200,7 +200,10 @@ class _EmbeddingPass:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
-                index, summary_index, seen = held.index, held.summary_index, self._known(held)
+                kind = self._asker.identity.kind
+                if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
+                    held.embedded = _Known(kind)
+                index, summary_index, seen = held.index, held.summary_index, held.embedded
             policy = self._handle.search_policy
             begin = seen.messages // STRIDE * STRIDE
             if policy.embed_summaries and may_be_stored(record):
@@ -216,25 +219,15 @@ class _EmbeddingPass:
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            await self._reached(record, reached)
+            # Later passes skip a session in the state in which it has all its vectors.
+            store = self._handle.store
+            known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            if not known or known[0].body != reached:
+                write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
+                await store.put_records([write], epochs={record.id: record.epoch})
         except SessionChangedError:
             return False
         return True
-
-    async def _reached(self, record: SessionRecord, state: str) -> None:
-        """Record the state in which the session has all its vectors; later passes skip it."""
-        store = self._handle.store
-        known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
-        if not known or known[0].body != state:
-            write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, state)
-            await store.put_records([write], epochs={record.id: record.epoch})
-
-    def _known(self, held: SessionIndex) -> _Known:
-        """Return what is known of the session's vectors from earlier passes."""
-        kind = self._asker.identity.kind
-        if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
-            held.embedded = _Known(kind)
-        return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors that a stride lacks; return whether it has them all now."""
