@@ -215,12 +215,12 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
 
 def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) -> None:
     """Add to ``changes`` the names of ``message`` that had to be changed."""
-    for what in ("thread", "key", "tool_call_id"):
-        given = getattr(message, what)
-        if given is not None or what == "thread":
-            kept = check_name(given, what=what, on_bad=on_bad)
-            if kept is not given:
-                changes[what] = kept
+    optional = [each for each in ("key", "tool_call_id") if getattr(message, each) is not None]
+    for what in ("thread", *optional):
+        given: str = getattr(message, what)
+        kept = check_name(given, what=what, on_bad=on_bad)
+        if kept is not given:
+            changes[what] = kept
     if message.name is not None:
         # An export often writes "" for a speaker without a name, so "" is accepted.
         name = check(message.name, what="name", cap=MAX_NAME, on_bad=on_bad)
