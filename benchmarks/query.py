@@ -30,7 +30,7 @@ from statistics import median
 import numpy as np
 
 from hiermem import AsyncMemory, AsyncSession, Message
-from hiermem.core.search.stopwords import STOP_WORDS
+from hiermem.core.search.terms import STOP_WORDS
 from hiermem.embedders import HashingEmbedder
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

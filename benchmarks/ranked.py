@@ -16,7 +16,7 @@ from conversations import Chat, Question
 from minilm import MiniLM
 from rivals import RIVALS, Search
 
-from hiermem.core.search import packing, ranking, vectors
+from hiermem.core.search import evidence, ranking, vectors
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, collect, spoken
 from hiermem.core.search.query import read_query
@@ -82,8 +82,8 @@ class IndexedChat:
         question = self.chat.questions[number]
         found = []
         for budget in BUDGETS:
-            units = packing.pack(
-                ranking.best(scores, packing.candidates(budget)),
+            units = evidence.pack(
+                ranking.best(scores, evidence.candidates(budget)),
                 budget,
                 cost=self.cost,
                 sitting=self.index.sitting,
@@ -156,7 +156,7 @@ def rivals(indexed_chats: Sequence[IndexedChat]) -> dict[str, Way]:
 
 def _by_rival(searches: dict[int, Search], indexed: IndexedChat, number: int) -> Array:
     assert indexed.asked is not None
-    wanted = packing.candidates(BUDGETS[-1])
+    wanted = evidence.candidates(BUDGETS[-1])
     places = searches[id(indexed)](
         indexed.chat.questions[number].text, indexed.asked[number], wanted
     )

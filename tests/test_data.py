@@ -7,10 +7,13 @@ import pytest
 from hiermem import data
 
 LISTS = (
+    "denial_words",
     "endings",
     "entity_words",
     "function_words",
     "instruction_words",
+    "language_words",
+    "lexicon_words",
     "note_places",
     "offline_words",
     "query_words",

@@ -68,9 +68,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.search.filters import RecallFilters as RecallFilters
     from hiermem.core.search.filters import SearchFilters as SearchFilters
     from hiermem.core.search.filters import TenantFilters as TenantFilters
-    from hiermem.core.search.highlight import matched as matched
     from hiermem.core.search.hits import Evidence as Evidence
     from hiermem.core.search.hits import Hit as Hit
+    from hiermem.core.search.query import matched as matched
     from hiermem.core.summaries.plan import UpdatePlan as UpdatePlan
     from hiermem.core.summaries.plan import UpdateProgress as UpdateProgress
     from hiermem.core.summaries.plan import UpdateReport as UpdateReport
@@ -215,8 +215,8 @@ else:  # at run time, the same names by module
         "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
         "hiermem.core.search.filters": "RecallFilters SearchFilters TenantFilters",
-        "hiermem.core.search.highlight": "matched",
         "hiermem.core.search.hits": "Evidence Hit",
+        "hiermem.core.search.query": "matched",
         "hiermem.core.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.core.summaries.prompt": "PromptTemplate",
         "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",

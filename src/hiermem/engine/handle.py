@@ -135,6 +135,11 @@ class Handle:
         if "indexes" in vars(self):  # a process that has not searched has none
             self.indexes.forget(session_id)
 
+    async def is_unchanged(self, record: SessionRecord) -> bool:
+        """Return whether nothing was taken back in a session since its ``record`` was read."""
+        now = await self.store.session(record.id)
+        return now is not None and (now.created_at, now.epoch) == (record.created_at, record.epoch)
+
     async def record(self, session_id: str) -> SessionRecord:
         """Return the session's record.
 

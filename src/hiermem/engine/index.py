@@ -173,7 +173,7 @@ class Indexes:
             # A search over all sessions also stores strides that are not full yet.
             if any(
                 block.stop == start + STRIDE
-                for block in await self._blocks(record.id, start, start + 1)
+                for block in await stored_blocks(self._store, record.id, KIND, start, start + 1)
             ):
                 break
             first = max(low, high - _AT_ONCE)
@@ -204,7 +204,9 @@ class Indexes:
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
         """Return the postings of strides by number; missing blocks are made and stored."""
         found: dict[int, Postings] = {}
-        for block in await self._blocks(record.id, first * STRIDE, stop * STRIDE):
+        for block in await stored_blocks(
+            self._store, record.id, KIND, first * STRIDE, stop * STRIDE
+        ):
             part = read_block(block)
             if part is not None and block.stop == block.start + STRIDE:
                 found[block.start // STRIDE] = part
@@ -223,19 +225,12 @@ class Indexes:
         stop = min(start + STRIDE, record.messages)
         parts: list[Postings] = []
         reached = start
-        for block in await self._blocks(record.id, start, start + 1):
+        for block in await stored_blocks(self._store, record.id, KIND, start, start + 1):
             part = read_block(block)
             if part is not None and block.stop <= stop:
                 parts, reached = [part], block.stop
         parts.append(await self.collect(record.id, reached, stop))
         return postings.join(parts)
-
-    async def _blocks(self, session_id: str, start: int, stop: int) -> list[Block]:
-        try:
-            return await self._store.blocks(session_id, KIND, start, stop)
-        except StoreCorruptError:
-            # Damaged blocks are made again.
-            return []
 
     async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
         new: list[Postings] = []
@@ -287,6 +282,16 @@ class Indexes:
         now = await self._store.session(record.id)
         if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
             raise SessionChangedError(record.id)
+
+
+async def stored_blocks(
+    store: TenantStore, session_id: str, kind: str, start: int = 0, stop: int | None = None
+) -> list[Block]:
+    """Read blocks; where one is damaged, all count as missing, and are made again."""
+    try:
+        return await store.blocks(session_id, kind, start, stop)
+    except StoreCorruptError:
+        return []
 
 
 def read_block(block: Block) -> Postings | None:

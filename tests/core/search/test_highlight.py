@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search.highlight import marks
-from hiermem.core.search.query import read_query
+from hiermem.core.search.query import marks, read_query
 from hiermem.core.search.terms import terms
 
 

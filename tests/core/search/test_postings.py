@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.search.passages import SLICE, WHOLE, passages
 from hiermem.core.search.postings import (
     ASKS,
     COLUMNS,
     NAMES_TIME,
+    SLICE,
     SPEAKS_OF_SELF,
+    WHOLE,
     collect,
     join,
     pack,
+    passages,
     unpack,
 )
 from hiermem.core.search.terms import number, terms

@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import data
-from hiermem.core.search.query import read_query
-from hiermem.core.search.stopwords import STOP_WORDS
-from hiermem.core.search.terms import number
-from hiermem.core.search.thesaurus import members, synonyms
+from hiermem.core.search.query import members, read_query, synonyms
+from hiermem.core.search.terms import STOP_WORDS, number
 from hiermem.core.text.stemming import stem
 
 

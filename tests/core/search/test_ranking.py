@@ -15,13 +15,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.search import packing, ranking
+from hiermem.core.search import evidence, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
 from hiermem.core.search.query import corrections, read_query
-from hiermem.core.search.ranking import WEIGHTS, Dense, best
-from hiermem.core.search.stopwords import FIRST_PERSON
-from hiermem.core.search.terms import number, terms
+from hiermem.core.search.ranking import WEIGHTS, Leg, best
+from hiermem.core.search.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
 
@@ -314,9 +313,9 @@ def test_missing_vectors_leave_the_words_in_charge():
     index = Index(collect(session(["red car", "blue house", "green tree"]), count))
     query = read_query("green tree")
     levels = tuple(np.full(len(level.length), np.nan) for level in index.levels)
-    half = Dense(np.array([0.4, 0.1, np.nan]), levels)
+    half = Leg(np.array([0.4, 0.1, np.nan]), levels)
     assert best(score(index, query, dense=half), 1).tolist() == [2]
-    none = Dense(np.full(3, np.nan), levels)
+    none = Leg(np.full(3, np.nan), levels)
     plain = best(score(index, query), 3).tolist()
     assert best(score(index, query, dense=none), 3).tolist() == plain
 
@@ -347,7 +346,7 @@ def test_packing_keeps_the_budget(units, budget, random):
     header = np.array([3, 5, 7, 11])
     ranked = list(range(len(units)))
     random.shuffle(ranked)
-    chosen = packing.pack(ranked, budget, cost=cost, sitting=sitting, header=header)
+    chosen = evidence.pack(ranked, budget, cost=cost, sitting=sitting, header=header)
     spent = cost[chosen].sum() + sum(header[place] for place in {units[i][1] for i in chosen})
     assert spent <= budget
     assert chosen == sorted(set(chosen))
@@ -359,7 +358,7 @@ def test_neighbouring_slices_are_one_stretch():
     index = Index(collect(session(["one two three. " * 40, "four"]), count))
     last = len(index) - 1
     assert last > 3
-    found = packing.stretches(index, [0, 1, 3, last])
+    found = evidence.stretches(index, [0, 1, 3, last])
     assert [s.units for s in found] == [(0, 1), (3,), (last,)]
     assert found[0].end == int(index.units.end[1])
 
@@ -367,8 +366,8 @@ def test_neighbouring_slices_are_one_stretch():
 def test_repeats_are_dropped_and_short_texts_are_not():
     long = "the committee decided to buy seven turtles for the garden pond"
     index = Index(collect(session([long, "yes", long, "yes", long + " today"]), count))
-    assert packing.distinct(index, [4, 0, 2, 1], most=9) == [4, 1]
-    assert packing.distinct(index, [0, 1, 2], most=1) == [0]
+    assert evidence.distinct(index, [4, 0, 2, 1], most=9) == [4, 1]
+    assert evidence.distinct(index, [0, 1, 2], most=1) == [0]
 
 
 def test_weights_are_what_the_page_says():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.search import summary_vectors
+from hiermem.core.search import vectors as packed
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import collect
 from hiermem.core.search.query import read_query
@@ -135,14 +135,14 @@ def test_a_damaged_block_of_texts_gives_nothing_or_what_it_held():
 def test_a_damaged_block_of_vectors_gives_nothing_or_what_it_held():
     rows = np.eye(2, 8, dtype=np.float32)
     told = {("L1.0", 1): rows[0], ("L1.1", 3): rows[1]}
-    data = summary_vectors.pack(told)
-    back = summary_vectors.unpack(data, dimension=8)
+    data = packed.pack_summaries(told)
+    back = packed.unpack_summaries(data, dimension=8)
     assert {name: row.tolist() for name, row in back.items()} == {
         name: row.tolist() for name, row in told.items()
     }
-    assert summary_vectors.unpack(data, dimension=4) == {}
+    assert packed.unpack_summaries(data, dimension=4) == {}
     for bad in damaged(data):
-        for row in summary_vectors.unpack(bad, dimension=8).values():
+        for row in packed.unpack_summaries(bad, dimension=8).values():
             assert np.isfinite(row).all()
 
 
@@ -150,5 +150,5 @@ def test_a_damaged_block_of_vectors_gives_nothing_or_what_it_held():
     "rows", [[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 0.0]], [[0.6, 0.8], [0.8, 0.6]]]
 )
 def test_the_mean_of_vectors_has_a_direction(rows):
-    found = summary_vectors.mean(np.array(rows, dtype=np.float32))
+    found = packed.mean(np.array(rows, dtype=np.float32))
     assert abs(float(np.linalg.norm(found)) - 1) < 1e-6

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem.core.search import terms as module
-from hiermem.core.search.spelling import slips
+from hiermem.core.search.query import slips
 from hiermem.core.search.terms import number, terms, words, written
 
 

@@ -1,8 +1,7 @@
 """Defines whose vectors a session has, and what an embedding pass did.
 
 Vectors of two embedders are never mixed: all vectors of a session belong to the embedder that is
-named in its record. This module only decides whether two embedders are the same, and whether a
-session may have changed since it had all its vectors.
+named in its record. This module only decides whether two embedders are the same.
 """
 
 from __future__ import annotations
@@ -43,24 +42,6 @@ class Identity:
             return cls(str(read["name"]), int(read["dimension"]))
         except (ValueError, KeyError, TypeError):
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedState:
-    """The state of a session in which it had all its vectors, as a complete pass left it.
-
-    ``messages`` is 0 where messages get no vectors. ``made`` names the newest run that may have
-    made summaries, with its outcome.
-    """
-
-    epoch: int
-    tree: int
-    messages: int
-    made: str
-
-    def to_json(self) -> str:
-        """Write the state as it is stored."""
-        return json.dumps([self.epoch, self.tree, self.messages, self.made])
 
 
 @dataclass(frozen=True, slots=True)

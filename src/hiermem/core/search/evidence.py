@@ -1,5 +1,9 @@
 """Packs the units that answer a question into a budget, and writes them as readable text.
 
+The best unit comes first, and a unit that does not fit is skipped for one that does. Measured:
+dividing scores by costs, spreading over sittings or windows, and covering the question's terms one
+after the other all find less than this plain order.
+
 The text never costs more than the budget, as the caller's counter counts, and every character of a
 passage is verbatim. The oldest comes first. Each message is one line that begins with the speaker's
 name, under a date where the date changes; an ellipsis marks omitted parts of a long message.
@@ -21,9 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.core.search import packing
 from hiermem.core.search.index import Index
-from hiermem.core.search.packing import Stretch
 from hiermem.core.search.postings import Array
 from hiermem.core.search.terms import terms
 from hiermem.core.text.measure import body, day, speaker
@@ -43,15 +45,29 @@ _BRIEF_MEAN: Final = 32
 _LEADING: Final = 0.25
 #: Characters added to the length of a part, so that a heading of a few words does not stand for it.
 _LEAST_PART: Final = 40
+#: Fewer tokens than this hold no useful unit.
+_CRUMB: Final = 10
+#: After this many consecutive units that did not fit, the budget counts as full.
+_MISSES: Final = 40
+#: Two units that share this part of their terms say the same; very short ones may by chance.
+_ALIKE: Final = 0.9
+_LEAST_TERMS: Final = 6
+#: An offset beyond the end of any message.
+_END: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Stretches in reading order, with the text that they make together."""
+class Stretch:
+    """Consecutive characters of one message's body that are returned together."""
 
-    stretches: tuple[Stretch, ...]
-    text: str
-    tokens: int
+    message: int
+    begin: int
+    end: int
+    units: tuple[int, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Choosing
 
 
 def fill(
@@ -83,7 +99,7 @@ def fill(
         cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
     sittings = int(index.sitting.max(initial=-1)) + 1
     headers = np.full(sittings, count(header))
-    chosen = set(packing.pack(places, budget, cost=cost, sitting=index.sitting, header=headers))
+    chosen = set(pack(places, budget, cost=cost, sitting=index.sitting, header=headers))
     return [unit for unit in places.tolist() if unit in chosen]
 
 
@@ -105,6 +121,123 @@ def around(index: Index, ranked: Iterable[int], neighbours: int, allowed: Array)
     return list(found)
 
 
+def candidates(budget: int) -> int:
+    """Return how many of the best units packing has to see to fill ``budget`` tokens."""
+    return max(400, budget // 8)
+
+
+def pack(
+    ranked: Sequence[int] | Array,
+    budget: int,
+    *,
+    cost: Array,
+    sitting: Array,
+    header: Array,
+) -> list[int]:
+    """Fill ``budget`` from ``ranked`` (best first); return the units in reading order.
+
+    ``cost`` and ``sitting`` are by unit; ``header`` is, by sitting, the cost of its one header.
+    """
+    chosen: list[int] = []
+    headed: set[int] = set()
+    left, missed = budget, 0
+    for unit in np.asarray(ranked).tolist():
+        own = int(sitting[unit])
+        price = int(cost[unit]) + (0 if own in headed else int(header[own]))
+        if price <= left:
+            left -= price
+            headed.add(own)
+            chosen.append(unit)
+        else:
+            missed += 1
+        if left < _CRUMB or missed > _MISSES:
+            break
+    return sorted(chosen)
+
+
+def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
+    """Join chosen units of one message that are adjacent; ``units`` rise."""
+    found: list[Stretch] = []
+    for unit in units:
+        message, begin, end = (
+            int(column[unit])
+            for column in (index.units.message, index.units.begin, index.units.end)
+        )
+        last = found[-1] if found else None
+        if last and last.message == message and last.units[-1] == unit - 1:
+            found[-1] = Stretch(message, last.begin, end, (*last.units, unit))
+        else:
+            found.append(Stretch(message, begin, end, (unit,)))
+    return found
+
+
+def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
+    """Remove from stretches the characters that are shown already, message by message.
+
+    A unit across the edge of what is ``shown`` of its message keeps its other side.
+
+    >>> without([Stretch(3, 0, 90, (7,))], [Span(3, 4, 60)])
+    [Stretch(message=3, begin=0, end=60, units=(7,))]
+    """
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for span in shown:
+        if span.start_char or span.stop_char is not None:
+            for message in range(span.start, span.stop):
+                begin = span.start_char if message == span.start else 0
+                last = span.stop_char if message == span.stop - 1 else None
+                cuts.setdefault(message, []).append((begin, _END if last is None else last))
+    found: list[Stretch] = []
+    for part in parts:
+        begin = part.begin
+        for low, high in sorted(cuts.get(part.message, ())):
+            if begin < min(low, part.end):
+                found.append(replace(part, begin=begin, end=min(low, part.end)))
+            begin = max(begin, high)
+        if begin < part.end:
+            found.append(replace(part, begin=begin))
+    return found
+
+
+def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
+    """Keep the first ``most`` of ``ranked`` (best first) that repeat none before them.
+
+    Two units repeat one another if their terms are nearly the same, whoever says them and whenever,
+    as far as date and name are the smaller part of their terms. Two such sets share one of their
+    first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik 2006); with the
+    rarest terms first, few pairs have to be compared.
+    """
+    kept: list[int] = []
+    wanted = np.asarray(ranked, dtype=np.int64)
+    holding: dict[int, list[frozenset[int]]] = {}
+    starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
+    held = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
+    shared = Counter(chain.from_iterable(held))
+    for unit, numbers in zip(wanted.tolist(), held, strict=True):
+        if len(kept) >= most:
+            break
+        # Other forms of its words make a text no longer.
+        if min(len(numbers), int(index.units.length[unit])) >= _LEAST_TERMS:
+            own = frozenset(numbers)
+            rarest = sorted(numbers, key=lambda number: (shared[number], number))
+            first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
+            if any(_alike(own, other) for term in first for other in holding.get(term, ())):
+                continue
+            for term in first:
+                holding.setdefault(term, []).append(own)
+        kept.append(unit)
+    return kept
+
+
+def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+    smaller, larger = sorted((len(one), len(other)))
+    # Sets of too different a size are skipped: their overlap cannot be large enough.
+    return smaller >= _ALIKE * larger and len(one & other) >= _ALIKE * len(one | other)
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
 def write(
     index: Index,
     chosen: Sequence[int],
@@ -115,9 +248,10 @@ def write(
     shown: Iterable[Span] = (),
     session_of: Callable[[int], str] | None = None,
     overview: bool = False,
-) -> Written:
+) -> tuple[tuple[Stretch, ...], str, int]:
     """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
+    Returns stretches in reading order, the text that they make together, and its tokens.
     Of a unit that is partly ``shown`` already, the other part is written. ``session_of`` returns
     the session of a message, where the index is of several: the headers name it. For an
     ``overview`` that does not hold them whole, all units but the leading ones are cut to their most
@@ -127,14 +261,14 @@ def write(
     kept = len(chosen)
     brief = _brief(index, chosen, budget, messages) if overview else {}
     while True:
-        parts = packing.stretches(index, sorted(chosen[:kept]))
+        parts = stretches(index, sorted(chosen[:kept]))
         if brief:
             parts = [each for part in parts for each in _cut(index, part, brief)]
-        parts = packing.without(parts, spans)
+        parts = without(parts, spans)
         text = "\n".join(_lines(parts, messages, session_of))
         tokens = count(text)
         if tokens <= budget or not kept:
-            return Written(tuple(parts), text, tokens)
+            return tuple(parts), text, tokens
         # The estimate is nearly right: seldom more than one or two units are too many.
         kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
 
@@ -166,7 +300,7 @@ def _brief(
         return {}
     parts: dict[int, list[tuple[Stretch, set[str]]]] = {}
     for unit, size in zip(places[~leading].tolist(), sizes.tolist(), strict=True):
-        (whole,) = packing.stretches(index, (unit,))
+        (whole,) = stretches(index, (unit,))
         text = body(messages[whole.message].message)
         # As many characters as hold that many tokens of this passage.
         most = max(1, room * (whole.end - whole.begin) // max(1, size))
@@ -199,12 +333,12 @@ def _cut(index: Index, part: Stretch, brief: Mapping[int, Stretch]) -> Iterator[
     kept: list[int] = []
     for unit in part.units:
         if unit in brief:
-            yield from packing.stretches(index, kept)
+            yield from stretches(index, kept)
             kept = []
             yield brief[unit]
         else:
             kept.append(unit)
-    yield from packing.stretches(index, kept)
+    yield from stretches(index, kept)
 
 
 def header(day: str, session_id: str | None) -> str:

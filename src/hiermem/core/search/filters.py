@@ -50,6 +50,14 @@ class Filters:
         """Return whether messages are filtered by the labels of the summary of their window."""
         return self.tags is not None or self.entities is not None
 
+    @property
+    def between(self) -> tuple[int | None, int | None]:
+        """Return ``since`` and ``until`` in microseconds since 1970."""
+        since, until = (
+            None if at is None else (at - _EPOCH) // _MICROSECOND for at in (self.since, self.until)
+        )
+        return since, until
+
     def level(self, number: int) -> bool:
         """Return whether anything of that level may be returned; 0 is messages."""
         return self.levels is None or number in self.levels
@@ -92,10 +100,11 @@ class Filters:
         if self.span is not None:
             start, stop = (min(place, _END) for place in self.span)
             found &= (units.message >= start) & (units.message < stop)
-        if self.since is not None:
-            found &= units.at >= (self.since - _EPOCH) // _MICROSECOND
-        if self.until is not None:
-            found &= units.at < (self.until - _EPOCH) // _MICROSECOND
+        since, until = self.between
+        if since is not None:
+            found &= units.at >= since
+        if until is not None:
+            found &= units.at < until
         if self.threads is not None:
             found &= _among(units.thread, units.threads, self.threads)
         if self.roles is not None:

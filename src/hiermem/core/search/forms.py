@@ -23,8 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
-from hiermem.core.search.stopwords import FUNCTION_WORDS, STOP_WORDS
-from hiermem.core.search.terms import spellings
+from hiermem.core.search.terms import FUNCTION_WORDS, STOP_WORDS, spellings
 from hiermem.core.text.stemming import light, stem
 
 #: Languages of Latin letters with endings in ``hiermem.data``, and those that write compounds.

@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from hiermem.core.search.stopwords import STOP_WORDS
-from hiermem.core.search.terms import written
+from hiermem.core.search.terms import STOP_WORDS, written
 from hiermem.core.summaries.inputs import Inputs, Labels
 from hiermem.core.text import entity_names
-from hiermem.core.text.entity_words import GENERIC
+from hiermem.core.text.entity_names import GENERIC
 from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import of_source

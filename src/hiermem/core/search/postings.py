@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 from zlib import compress, crc32, decompressobj
 
@@ -21,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hiermem.core.search.forms import indexed
-from hiermem.core.search.passages import passages
-from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
-from hiermem.core.search.terms import number, terms, words
+from hiermem.core.search.terms import FIRST_PERSON, STOP_WORDS, number, terms, words
 from hiermem.core.text import measure
 from hiermem.core.text.folding import fold
+from hiermem.core.text.slices import Piece, token_points
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
+from hiermem.tokens import stretch_counter
 from hiermem.types import ROLES, StoredMessage
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -37,6 +38,15 @@ Array: TypeAlias = npt.NDArray[Any]
 ASKS: Final = 1
 SPEAKS_OF_SELF: Final = 2
 NAMES_TIME: Final = 4
+
+#: A message of at most this many tokens is not cut.
+WHOLE: Final = 150
+#: A passage of a longer one holds at most this many. Measured on chats with long answers: 100 finds
+#: a message of the evidence more often than 200 (.83 to .79 within 4,000 tokens) and shows a little
+#: less of it (.69 to .71 of its tokens).
+SLICE: Final = 100
+#: A longer text is probably cut.
+_SHORT: Final = 3 * WHOLE
 
 #: The version of the terms and of the layout. Blocks of another one are made again.
 _MAGIC: Final = b"hmT2"
@@ -122,6 +132,45 @@ class Postings:
 
 # ---------------------------------------------------------------------------------------------
 # Reading messages
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The characters ``begin`` to ``end`` of a body, with their tokens."""
+
+    begin: int
+    end: int
+    text: str
+    tokens: int
+
+
+def passages(
+    body: str, count: Callable[[str], int], *, echoes: Sequence[tuple[int, int]] = ()
+) -> list[Passage]:
+    """Cut a body, as ``measure.body`` returns it, into the passages that are searched and returned.
+
+    Together they are the body without echoes, the memory that hiermem itself rendered and that came
+    back, which is never found again as if it had been said. A short message is one passage; a
+    longer one is cut at line ends, so that a search returns the relevant part and not the whole.
+    Empty text and white space give no passage. Time is linear in the body.
+    """
+    found: list[Passage] = []
+    for begin, end in measure.heard(0, len(body), sorted(echoes)):
+        text = body[begin:end]
+        if not text.strip():
+            continue
+        stretches = stretch_counter(text, count) if len(text) > _SHORT else None
+        tokens = stretches(0, len(text)) if stretches else count(text)
+        if tokens <= WHOLE:
+            found.append(Passage(begin, end, text, tokens))
+            continue
+        stretches = stretches or stretch_counter(text, count)
+        cuts = token_points([Piece(text)], SLICE, count, stretches=stretches)
+        for low, high in pairwise((0, *cuts, len(text))):
+            piece = text[low:high]
+            if piece.strip():
+                found.append(Passage(begin + low, begin + high, piece, stretches(low, high)))
+    return found
 
 
 def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> Postings:

@@ -1,39 +1,49 @@
-"""Reads a question: which terms it looks for, and whose words it wants.
+"""Reads a question: which terms it looks for, whose words it wants, and what of a text matches it.
 
 A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
-none. ``ranking`` decides what the terms are worth.
+none. Beside its own terms a question looks for words that mean the same, the members of a kind, and
+what a mistyped word may stand for. ``ranking`` decides what all of them are worth.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
-from hiermem.core.search.forms import forms, function_words, is_weak, languages, looked_for
-from hiermem.core.search.spelling import slips
-from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
-from hiermem.core.search.terms import number, spellings, words
-from hiermem.core.search.thesaurus import members, synonyms
+from hiermem import data
+from hiermem.core.search import forms
+from hiermem.core.search.terms import (
+    FIRST_PERSON,
+    STOP_WORDS,
+    number,
+    spans,
+    spellings,
+    terms,
+    words,
+)
 from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
-from hiermem.data import word_lists
 
 #: The most terms of a query; of a pasted document the most frequent ones are used.
 _MOST_TERMS: Final = 1_000
 #: A query with more terms is no question that names kinds.
 _MOST_FOR_KINDS: Final = 64
 
-_WORDS: Final = word_lists("query_words")
+_WORDS: Final = data.word_lists("query_words")
 #: Words about the answer's form, not its subject.
 _OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
 _OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
 _ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
 _BIDDING: Final = _WORDS["bidding"]
 _WHEN: Final = frozenset(map(fold, _WORDS["when"]))
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+#: Too many shorter words are one typing error apart; longer runs of letters are no words.
+_MISTYPED: Final = re.compile("[a-z]{5,24}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +93,16 @@ def read_query(text: str) -> Query:
     (4, True, True)
     """
     asked = words(text)
-    codes = languages(text, asked)
-    left_out = STOP_WORDS | function_words(codes)
+    codes = forms.languages(text, asked)
+    left_out = STOP_WORDS | forms.function_words(codes)
     typed = {stem(word): word for word in asked if word not in left_out}
     typed = typed or {stem(word): word for word in asked}
     counts = Counter(term for term in map(stem, asked) if term in typed)
-    of_form = {term for term in counts if term in _OF_FORM or is_weak(term)}
+    of_form = {term for term in counts if term in _OF_FORM or forms.is_weak(term)}
     all_of_form = len(of_form) == len(counts)
     spelled = spellings(text)
     broad = len(counts) <= _MOST_FOR_KINDS
-    terms = tuple(
+    asked_for = tuple(
         QueryTerm(
             number=number(term),
             word=typed[term],
@@ -100,7 +110,7 @@ def read_query(text: str) -> Query:
             of_form=term in of_form and not all_of_form,
             of_asker=typed[term] in FIRST_PERSON,
             forms=_numbers(frozenset(_forms(typed[term], codes, spelled))),
-            synonyms=_numbers(synonyms(term).union(looked_for(typed[term], codes)))
+            synonyms=_numbers(synonyms(term).union(forms.looked_for(typed[term], codes)))
             if broad
             else (),
             members=_numbers(members(term)) if broad else (),
@@ -108,8 +118,8 @@ def read_query(text: str) -> Query:
         for term, count in counts.most_common(_MOST_TERMS)
     )
     return Query(
-        terms=terms,
-        numbers=frozenset(n for one in terms for n in (one.number, *one.forms)),
+        terms=asked_for,
+        numbers=frozenset(n for one in asked_for for n in (one.number, *one.forms)),
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
@@ -119,19 +129,19 @@ def read_query(text: str) -> Query:
 
 
 @lru_cache(maxsize=256)
-def corrections(terms: QueryTerm) -> tuple[int, ...]:
+def corrections(term: QueryTerm) -> tuple[int, ...]:
     """Return the terms that are one typing error away from the typed word."""
-    return _numbers(frozenset(map(stem, slips(terms.word))))
+    return _numbers(frozenset(map(stem, slips(term.word))))
 
 
 def _forms(word: str, codes: tuple[str, ...], spelled: Mapping[str, str]) -> Iterator[str]:
-    yield from forms(word, codes)
+    yield from forms.forms(word, codes)
     if word in spelled:
         yield stem(spelled[word])
 
 
-def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
-    return tuple(sorted(map(number, terms)))
+def _numbers(found: frozenset[str]) -> tuple[int, ...]:
+    return tuple(sorted(map(number, found)))
 
 
 def _is_of_asker(asked: list[str]) -> bool:
@@ -150,3 +160,122 @@ def _asks_assistant(asked: list[str]) -> bool:
         if before in ("you", "your") and stem(after) in _ADVISING:
             return True
     return False
+
+
+# ---------------------------------------------------------------------------------------------
+# Other words
+#
+# A question asks for "the countries" or "her pets"; the messages that answer it say Portugal and
+# puppy, and share no word with it. This is what makes questions with several answers hard for an
+# index without a model. For that purpose ``hiermem.data`` holds a small thesaurus of common
+# English: kinds with members that most people would name, and words of one meaning. A text in
+# another language matches no entry and loses nothing.
+
+
+@cache
+def _kinds() -> Mapping[str, frozenset[str]]:
+    """Return, for each term that names a kind, the terms of its members."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for names, things in data.thesaurus():
+        stems = {stem(word) for word in things}
+        for name in names:
+            found[stem(name)] |= stems
+    return {name: frozenset(stems - {name}) for name, stems in found.items()}
+
+
+@cache
+def _synonyms() -> Mapping[str, frozenset[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for same in data.synonyms():
+        stems = {stem(word) for word in same}
+        for one in stems:
+            found[one] |= stems - {one}
+    return {one: frozenset(stems) for one, stems in found.items()}
+
+
+def members(term: str) -> frozenset[str]:
+    """Return the terms of the members of the kind that ``term`` names.
+
+    >>> "taekwondo" in members(stem("martial")), members("xyzzy")
+    (True, frozenset())
+    """
+    return _kinds().get(term, frozenset())
+
+
+def synonyms(term: str) -> frozenset[str]:
+    """Return the terms that mean the same as ``term``, without ``term`` itself.
+
+    >>> sorted(synonyms(stem("mother")))
+    ['mom', 'mum']
+    """
+    return _synonyms().get(term, frozenset())
+
+
+def slips(word: str) -> frozenset[str]:
+    """Return the words one typing error from ``word``: a letter added, missing, wrong or swapped.
+
+    The first letter is assumed correct. Words of other scripts have none. There is no dictionary,
+    and this is asked only of a word that no message of the session contains, so a correctly typed
+    word never matches another one.
+
+    >>> "receive" in slips("recieve"), "budget" in slips("budgt"), slips("cat")
+    (True, True, frozenset())
+    """
+    if not _MISTYPED.fullmatch(word):
+        return frozenset()
+    found: set[str] = set()
+    for at in range(1, len(word) + 1):
+        head, tail = word[:at], word[at:]
+        found.update(head + letter + tail for letter in _LETTERS)
+        if tail:
+            found.add(head + tail[1:])
+            found.update(head + letter + tail[1:] for letter in _LETTERS)
+        if len(tail) > 1:
+            found.add(head + tail[1] + tail[0] + tail[2:])
+    return frozenset(found - {word})
+
+
+# ---------------------------------------------------------------------------------------------
+# Matches, for display
+
+
+def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
+    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
+
+    A word is marked by the terms under which the index holds it; offsets are of the text itself.
+
+    >>> marks("Two kittens and a car", read_query("What pets are there?"))
+    ((4, 11),)
+    """
+    wanted = set(query.numbers)
+    for term in query.terms:
+        wanted.update(term.synonyms, term.members)
+    codes = forms.languages(text, words(text))
+    found: list[tuple[int, int]] = []
+    for begin, end in spans(text):
+        piece = text[begin:end]
+        others = [other for word in words(piece) for other in forms.held(word, codes)]
+        alone = {other for other in others if len(other) == 1}
+        if any(number(term) in wanted for term in [*terms(piece), *others] if term not in alone):
+            stretches = [(begin, end)]
+        else:
+            # One character of a run is marked only if it was asked for by itself.
+            asked = {each for each in alone if number(each) in query.numbers}
+            stretches = [(at, at + 1) for at in range(begin, end) if fold(text[at]) in asked]
+        for low, high in stretches:
+            if found and low <= found[-1][1]:
+                found[-1] = (found[-1][0], max(high, found[-1][1]))
+            else:
+                found.append((low, high))
+    return tuple(found)
+
+
+def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
+    """Return the stretches of ``text`` that match ``query``, in order.
+
+    They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
+
+    >>> matched("We planned the trips.", "trip plans")
+    ((3, 10), (15, 20))
+    """
+    return marks(text, read_query(query))

@@ -21,8 +21,8 @@ one default serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson a
 has k1 = .8, b = .75 and the statistics of the session. Words of the question about the form of the
 answer ("list", "summary") weigh .3, and those about whose matter it is ("I", "our") .6; being rare,
 they would otherwise outweigh the subject. A word that nobody used is replaced by the words that it
-may be a misspelling of (``spelling``). A word also matches its synonyms (.4) and, if it names a
-kind, the members of that kind (.7; ``thesaurus``); each set counts as one term with its own
+may be a misspelling of (``query.slips``). A word also matches its synonyms (.4) and, if it names a
+kind, the members of that kind (.7; ``query.members``); each set counts as one term with its own
 frequency.
 
 A question addresses a speaker if it contains the name; the user, if it is in the first person; the
@@ -80,26 +80,17 @@ WEIGHTS = RankingWeights()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dense:
-    """The scores by vectors: for each unit, and for each window of each level, from 0 to 1.
+class Leg:
+    """The scores by words or by vectors: for each unit, and for each window of each level.
 
-    A unit or window without a vector yet is NaN; its lexical score is used instead.
+    They are from 0 to 1. By words, a unit that contains nothing of the question has 0, and so has a
+    window of such units. By vectors, a unit or window without a vector yet is NaN; its score by
+    words is used instead. ``weight`` is that of the leg by vectors beside the one by words.
     """
 
     own: Array
     levels: tuple[Array, ...]
     weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lexical:
-    """The scores by words: for each unit, and for each window of each level, from 0 to 1.
-
-    A unit that contains nothing of the question has 0, and so has a window of such units.
-    """
-
-    own: Array
-    levels: tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +125,7 @@ def score(
     index: Index,
     query: Query,
     *,
-    dense: Dense | None = None,
+    dense: Leg | None = None,
     weights: RankingWeights = WEIGHTS,
     corpus: Corpus | None = None,
 ) -> Scores:
@@ -196,7 +187,7 @@ def lexical(
     *,
     weights: RankingWeights = WEIGHTS,
     corpus: Corpus | None = None,
-) -> Lexical:
+) -> Leg:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
@@ -219,7 +210,7 @@ def lexical(
             lengths = level.length[nodes] / level.length.mean()
             many = len(values) if total else 0
             values[nodes] += weight * _bm25(held[nodes], lengths, many, weights)
-    return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
+    return Leg(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
 def _matching(

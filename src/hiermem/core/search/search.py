@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.core.search import packing, ranking
-from hiermem.core.search.evidence import HEADER, around, fill
+from hiermem.core.search import ranking
+from hiermem.core.search.evidence import HEADER, around, candidates, distinct, fill
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import Query, read_query
-from hiermem.core.search.ranking import Corpus, Dense
+from hiermem.core.search.ranking import Corpus, Leg
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
@@ -69,7 +69,7 @@ def ask(
     summary_index: SummaryIndex,
     query: Query,
     *,
-    dense: Dense | None = None,
+    dense: Leg | None = None,
     summaries_near: Mapping[int, Array] = _NOTHING,
     corpus: Corpus | None = None,
 ) -> ScoredQuery:
@@ -109,7 +109,7 @@ def ask(
     )
 
 
-def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
+def hits(asked: ScoredQuery, filters: Filters, limit: int) -> list[int]:
     """Return the units that are hits, best first, one for each message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
@@ -118,7 +118,7 @@ def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> li
         best = ranking.best(asked.scores, looked_at, allowed=allowed)
         # Several passages of one message may rank before the next message.
         found = _first_of_message(index, best)
-        found = packing.distinct(index, found, most=limit) if dedup else found[:limit]
+        found = distinct(index, found, most=limit) if filters.dedup else found[:limit]
         if len(found) >= limit or len(best) < looked_at:
             return found
         looked_at *= _LOOK
@@ -168,7 +168,6 @@ def evidence(
     *,
     count: Callable[[str], int],
     neighbours: int = 0,
-    dedup: bool = True,
     shown: Iterable[Span] = (),
     header: str = HEADER,
 ) -> list[int]:
@@ -178,11 +177,11 @@ def evidence(
     """
     index = asked.index
     may = filters.units(index, windows(asked)) & ~_inside(index, shown)
-    wanted = packing.candidates(budget)
+    wanted = candidates(budget)
     looked_at = wanted
     while True:
         best = ranking.best(asked.scores, looked_at, allowed=may & asked.near)
-        ranked = packing.distinct(index, best, most=wanted) if dedup else best.tolist()
+        ranked = distinct(index, best, most=wanted) if filters.dedup else best.tolist()
         if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
             break
         looked_at *= _LOOK

@@ -22,7 +22,7 @@ import numpy as np
 
 from hiermem.core.search import ranking
 from hiermem.core.search.index import Index, in_order
-from hiermem.core.search.postings import COLUMNS, Array, Postings
+from hiermem.core.search.postings import COLUMNS, Array, Postings, join
 from hiermem.core.search.query import Query, QueryTerm, corrections
 from hiermem.core.search.ranking import Corpus
 
@@ -302,28 +302,18 @@ def _held(parts: Sequence[Part], number: int) -> bool:
 # Asking
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """The blocks that hold something of a question, best first, and what is known of all units.
-
-    A block is given by its part and its place there.
-    """
-
-    corpus: Corpus
-    blocks: tuple[tuple[Part, int], ...]
-
-
 def candidates(
     parts: Sequence[Part],
     query: Query,
     *,
     sessions: frozenset[str] | None = None,
     between: tuple[int | None, int | None] = (None, None),
-) -> Candidates:
-    """Rank the blocks by their best units.
+) -> tuple[Corpus, tuple[tuple[Part, int], ...]]:
+    """Rank the blocks by their best units: those that hold something of a question, best first.
 
-    Only blocks of ``sessions`` are returned, and only those with something said ``between`` two
-    times. Neither changes a score.
+    Returns what is known of all units, and each block by its part and its place there. Only blocks
+    of ``sessions`` are returned, and only those with something said ``between`` two times. Neither
+    changes a score.
     """
     total = sum(part.units for part in parts)
     scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
@@ -338,7 +328,7 @@ def candidates(
                 own[units] += step * impacts
     length = sum(part.length for part in parts)
     corpus = Corpus(total, max(length, 1) / max(total, 1), tuple(sets))
-    return Candidates(corpus, _ranked(parts, scores, sessions, between))
+    return corpus, _ranked(parts, scores, sessions, between)
 
 
 def _ranked(
@@ -427,10 +417,8 @@ def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined
         speakers += postings.speakers
         starts.append((member.session_id, start))
         before = member
-    empty = {"terms": "<u4", "counts": "u1", "role": "u1", "flags": "u1", "at": "<i8"}
-    joined = {
-        name: np.concatenate(column) if column else np.empty(0, dtype=empty.get(name, "<u4"))
-        for name, column in columns.items()
-    }
+    if not given:
+        return Combined(Index(join([])), stride, ())
+    joined = {name: np.concatenate(column) for name, column in columns.items()}
     postings = Postings(**joined, speakers=tuple(speakers), threads=tuple(threads))
     return Combined(Index(postings), stride, tuple(starts))

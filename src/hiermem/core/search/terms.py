@@ -13,14 +13,27 @@ adds what else a word is found by, and ``ranking`` decides what a term is worth.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.text.folding import cased, fold
 from hiermem.core.text.stemming import stem
+from hiermem.data import word_lists
+
+#: Words that are not indexed; ``hiermem.data`` holds the lists and their reasons.
+STOP_WORDS: Final = word_lists("stop_words")["index"]
+
+#: The function words of other languages by their code, and other lists of that file; folded.
+FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    title: frozenset(map(fold, members)) for title, members in word_lists("function_words").items()
+}
+
+#: Words by which speakers refer to themselves, in any language.
+FIRST_PERSON: Final = word_lists("stop_words")["first person"].union(
+    *(members for title, members in FUNCTION_WORDS.items() if title.endswith("first person"))
+)
 
 # Han with its extensions and signs, kana, Hangul, Thai, Lao, Tibetan, Burmese, Khmer.
 _UNSPACED: Final = (

@@ -1,4 +1,4 @@
-"""Vectors of units: checked, packed into blocks, and compared with a question's vector.
+"""Vectors of units and summaries: checked, packed into blocks, compared with a question's vector.
 
 No vector is used unchecked. A vector that is not finite, is zero, or has another dimension is
 refused before it is stored, and a block that does not fit its units is made again. Up to some
@@ -8,16 +8,17 @@ likely units and only those are compared exactly. The engine decides who makes v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import numpy as np
 
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.ranking import Dense
+from hiermem.core.search.ranking import Leg
 
 #: Up to this many units every cosine is computed.
 EXACT: Final = 200_000
@@ -27,7 +28,11 @@ NEAREST: Final = 4_000
 _AT_ONCE: Final = 8_192
 
 _MAGIC: Final = b"hmV1"
+_MAGIC_OF_SUMMARIES: Final = b"hmS1"
 _LEAST_NORM: Final = 1e-6
+
+#: A unit vector by node id and revision number.
+SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
 
 
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
@@ -82,6 +87,38 @@ def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
         return None
     found = np.frombuffer(data[12:-4], dtype="<f2").reshape(many, dimension).astype(np.float32)
     return found if np.isfinite(found).all() else None
+
+
+def pack_summaries(vectors_of: SummaryVectors) -> bytes:
+    """Write vectors of summaries with their revisions, for no other of which they are used.
+
+    There is at least one. Summaries of a level that begin in the same stretch of messages share a
+    block; the store drops it as soon as one of those messages is rewritten.
+    """
+    names = json.dumps([list(name) for name in vectors_of], separators=(",", ":")).encode()
+    table = pack(np.stack(list(vectors_of.values())))
+    return _MAGIC_OF_SUMMARIES + len(names).to_bytes(4, "little") + names + table
+
+
+def unpack_summaries(data: bytes, *, dimension: int) -> SummaryVectors:
+    """Read a block of summaries; nothing if it is damaged or has another dimension."""
+    size = int.from_bytes(data[4:8], "little")
+    if data[:4] != _MAGIC_OF_SUMMARIES or len(data) < 8 + size:
+        return {}
+    try:
+        names = [(str(node), int(number)) for node, number in json.loads(data[8 : 8 + size])]
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    table = unpack(data[8 + size :], many=len(names), dimension=dimension)
+    return {} if table is None else dict(zip(names, table, strict=True))
+
+
+def mean(rows: Array) -> Array:
+    """Return the direction of the sum of unit vectors, or the first of them if they cancel out."""
+    total = rows.sum(axis=0)
+    norm = float(np.linalg.norm(total))
+    found: Array = total / norm if norm > 1e-6 else rows[0]
+    return found.astype(np.float32)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -211,7 +248,7 @@ class Vectors:
 
 def compare(
     index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0, exact: bool | None = None
-) -> Dense:
+) -> Leg:
     """Compare a question's unit vector with every unit and window.
 
     ``exact`` overrides the choice by size.
@@ -225,7 +262,7 @@ def compare(
         total = np.bincount(level.node, np.nan_to_num(cosines), len(norms))
         with np.errstate(divide="ignore", invalid="ignore"):
             levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
-    return Dense(spread(cosines), tuple(levels), weight)
+    return Leg(spread(cosines), tuple(levels), weight)
 
 
 def _exact(vectors: Vectors, query: Array) -> Array:

@@ -16,21 +16,10 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.figures import (
-    DATES,
-    NUMBER,
-    Figures,
-    Support,
-    blanked,
-    date_keys,
-    lowered,
-    matches,
-    number_key,
-    places,
-)
 from hiermem.core.text.lexicon import stands_in, words, words_of
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import leaves_open, prose
+from hiermem.data import word_lists
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
@@ -53,7 +42,7 @@ _QUOTED: Final = re.compile(
     r"|«([^»\n]{2,80})»|「([^」\n]{1,80})」"
 )
 _TOKEN: Final = re.compile(
-    rf"[$€£¥]?(?<![\w.,]){NUMBER}%?(?![\w/@:+]|[-.,'’]\w)"  # noqa: RUF001 - a plain number
+    rf"[$€£¥]?(?<![\w.,]){figures.NUMBER}%?(?![\w/@:+]|[-.,'’]\w)"  # noqa: RUF001 - a plain number
     r"|(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"  # noqa: RUF001
 )
@@ -84,12 +73,7 @@ _DENIAL_HEAD: Final = len("should ")
 _NO_CONSTRAINT: Final = frozenset(
     {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
 )
-_GLUE: Final = words(
-    """
-    a an the to of in on at for with by from as if so and or but be is are it its this that any i
-    you we he she they my your our have has been do
-    """
-)
+_GLUE: Final = word_lists("lexicon_words")["glue"]
 #: The number of a step, which is known from its place.
 _STEP: Final = re.compile(
     r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
@@ -114,7 +98,7 @@ _WORD: Final = re.compile(r"\w+")
 _WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 
 
-_FIGURE: Final = re.compile(rf"{NUMBER}|\d{{1,2}}:\d\d")
+_FIGURE: Final = re.compile(rf"{figures.NUMBER}|\d{{1,2}}:\d\d")
 _FULL_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -210,8 +194,8 @@ class Source:
         )
 
     @cached_property
-    def _support(self) -> Support:
-        return Support(self._prose, days=self._beside)
+    def _support(self) -> figures.Support:
+        return figures.Support(self._prose, days=self._beside)
 
     @cached_property
     def _words(self) -> frozenset[str]:
@@ -287,12 +271,12 @@ def _untitled(text: str) -> str:
 def _unstepped(text: str) -> str:
     """Return ``text`` with a blank for each number of a step."""
     begins: list[int] = []
-    for place in places(text):
+    for place in figures.places(text):
         if text[place - 1 : place] == " ":
             before = text[max(0, place - len("schritts ")) : place].lower()
             if before.endswith(_STEP_WORDS):
                 begins += range(place - len(before), place)
-    return blanked(text, matches(_STEP, text, begins), width=1)
+    return figures.blanked(text, figures.matches(_STEP, text, begins), width=1)
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -312,19 +296,19 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
-    begins = places(text)
-    for dates in DATES:
+    begins = figures.places(text)
+    for dates in figures.DATES:
         found = list(dates(text, begins))
         for match in found:
-            if keys := date_keys(match):
+            if keys := figures.date_keys(match):
                 yield _Anchor(match.group().strip(), "date", " ".join(keys))
-        text = blanked(text, found)
+        text = figures.blanked(text, found)
     if "://" in text:
         found = list(_URL.finditer(text))
         for match in found:
             url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
             yield _Anchor(url, "literal", url.casefold())
-        text = blanked(text, found)
+        text = figures.blanked(text, found)
     for token, times in _tokens(_spaced(text)).items():
         if (anchor := _read_token(token)) is not None:
             yield _Anchor(anchor.text, anchor.kind, anchor.key, times)
@@ -333,7 +317,7 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         quote = quote.rstrip(",;:")
         if quote:
             yield _Anchor(quote, "quote", quote.casefold())
-    for match in matches(_CONSTRAINT, whole, _denial_places(whole)):
+    for match in figures.matches(_CONSTRAINT, whole, _denial_places(whole)):
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
@@ -364,7 +348,7 @@ def _spaced(text: str) -> str:
 
 def _denial_places(text: str) -> list[int]:
     """Return the places at which a constraint or a contraction may begin in ``text``."""
-    text = lowered(text)
+    text = figures.lowered(text)
     ends = sorted(match.start() for each in _DENIALS for match in each.finditer(text))
     return [place for end in ends for place in range(max(0, end - _DENIAL_HEAD), end + 1)]
 
@@ -381,7 +365,7 @@ def _read_token(token: str) -> _Anchor | None:
     if bare.isdecimal() and len(bare) == 1 and bare == token:
         return None  # most often the number of a thing in a list
     if _FIGURE.fullmatch(bare):
-        return _Anchor(token, "number", number_key(bare))
+        return _Anchor(token, "number", figures.number_key(bare))
     if "/" in token:
         stretches = token.count("/") > 1 or token[0] in "/.~" or "." in token.rsplit("/", 1)[-1]
         marked = stretches or any(char.isdigit() for char in token)
@@ -396,7 +380,7 @@ def _read_token(token: str) -> _Anchor | None:
     return _Anchor(token, "literal", token.casefold().rstrip("()")) if marked else None
 
 
-def _keys(found: Iterable[_Anchor], stated: Figures) -> frozenset[str]:
+def _keys(found: Iterable[_Anchor], stated: figures.Figures) -> frozenset[str]:
     """Return the keys of an output's anchors, of its figures, and of the days of its dates."""
     keys = {each.key for each in (*stated.dates, *stated.numbers)}
     for anchor in found:
@@ -415,7 +399,7 @@ def _denied(text: str) -> frozenset[str]:
     return frozenset(
         word
         for pattern in (_CONSTRAINT, _CONTRACTION)
-        for match in matches(pattern, text, begins)
+        for match in figures.matches(pattern, text, begins)
         for word in _content(match.group(1))
     )
 

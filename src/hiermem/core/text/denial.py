@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 
 # Each begins with one set of characters, to which a search skips quickly.
 _SENTENCE: Final = re.compile(
@@ -78,41 +78,14 @@ _RULES: Final = re.compile(
     r"|можно|разреш\w+|должн\w+|нужн\w+|надо|всегда|будет|будут)\b"
     r"|可以|允许|必须|应当|应该|无需|随时|将|能",
 )
-_LIGHT: Final = words(
-    """
-    the and for that this with from have been was were are its any all our out not but they them
-    you your who which when where be being is in on at to of a an as it or by we he she i me us if
-    no never must may can should shall do does did will would could without avoid need needs needed
-    required allowed permitted forbidden prohibited circumstances account under ever again longer
-    please don doesn shouldn mustn isn aren won
-    only also just very there their fine okay always agreed keep keeps going give get goes make
-    makes take takes let lets come put see say know think time thing things way
-    der die das den dem des ein eine einen einem einer und oder von zum zur mit für auf in im am an
-    wir ich sie er es uns man ist sind war wird werden nicht kein keine keinen keinem nie niemals
-    darf dürfen soll sollen kann können muss müssen fall ohne verboten untersagt erlaubt wollen
-    le la les un une des du de et ou que qui en au aux pour avec dans sur par il elle on nous vous
-    ils ne pas jamais aucun cas faut doit doivent peut peuvent est sont sans interdit
-    el los las una unos unas del al y o con para por en se su sus lo no nunca jamás debe deben puede
-    pueden hay es son sin ningún caso prohibido permitido
-    и или в на с к по для что не нельзя никогда ни коем случае мы вы он она они это можно
-    """
-)
+#: Words that carry no meaning, or deny, allow and order and so are read by themselves.
+_LIGHT: Final = word_lists("denial_words")["light"]
 _HAN_LIGHT: Final = re.compile(
     "绝对|千万|一定|可以|允许|必须|应当|应该|随时|禁止|严禁|无需|不得|不能|不可|不要|不准|不许|绝不|切勿"
     "|没有|避免|[的了在不将会能可要要得把被都也是个]"
 )
 #: How words for going over a limit begin. "Up to 900" breaks no rule that 900 is not exceeded.
-_OVER: Final = (
-    "exceed",
-    "surpass",
-    "überschr",
-    "übersteig",
-    "dépass",
-    "exced",
-    "super",
-    "превы",
-    "超过",
-)
+_OVER: Final = tuple(word_lists("denial_words")["over"])
 #: The fewest letters in which two forms of one word agree.
 _SHORTEST_HEAD: Final = 3
 #: A lone word that is forbidden is judged only where it is as long as this, and in a short clause.

@@ -12,18 +12,24 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from hiermem.core.text.entity_words import (
-    CALENDAR,
-    GENERIC,
-    GIVEN_NAMES,
-    NATIONS,
-    NO_NAME,
-    ORGANISATION_ENDS,
-    PLACES,
-    TECHNOLOGIES,
-)
 from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
+
+_WORDS: Final = word_lists("entity_words")
+
+#: Words that never begin or end a phrase that names something.
+FUNCTION_WORDS: Final = _WORDS["function words"]
+#: Words too common to be a concept by themselves, or together with another such word.
+GENERIC: Final = _WORDS["generic"]
+#: Capitalised words that are no names.
+NO_NAME: Final = FUNCTION_WORDS | _WORDS["no name"]
+CALENDAR: Final = _WORDS["calendar"]
+TECHNOLOGIES: Final = _WORDS["technologies"]
+#: Countries and large cities, in lower case.
+PLACES: Final = _WORDS["places"]
+NATIONS: Final = _WORDS["nations"]
+ORGANISATION_ENDS: Final = _WORDS["organisation ends"]
+GIVEN_NAMES: Final = _WORDS["given names"]
 
 _EXTENSION: Final = (
     r"(?:py|pyi|js|mjs|tsx?|jsx|html?|css|scss|json|jsonl|ya?ml|toml|md|rst|sql|sh|txt|cfg|ini|env"
@@ -138,7 +144,7 @@ _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
 _RUN: Final = re.compile(r"\S+")
 #: Endings that follow a name and are no part of it.
 _END_MARKS: Final = re.compile(r"['’]s$|['’.&-]+$|(?<!\+)\+$")  # noqa: RUF001
-_PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
+_PLAIN_CODE: Final = _WORDS["keywords"]
 #: Words that are no names alone. One with an apostrophe is first freed of its ending.
 _NO_NAME_ALONE: Final = frozenset(filter(str.isalnum, NO_NAME | CALENDAR | NATIONS | GENERIC))
 

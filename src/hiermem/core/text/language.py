@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 
 _SAMPLE: Final = 6000
 #: A sample with fewer letters than this proves nothing.
@@ -36,15 +36,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalpha()}
 
 #: Frequent words that occur in one of these languages only.
-_TELLING: Final = {
-    "en": words("the and of to is that was with for they have from what which would are it you"),
-    "de": words("der die das und ist nicht ein eine mit auf sich auch dem den wir ich sie werden"),
-    "fr": words("le les des est une dans pour qui sur pas avec nous vous sont cette mais je aux"),
-    "es": words("el los las y en una por con para del se lo su pero como más muy este está hay"),
-    "pt": words("o os não uma em com para do da dos das ao mas você são isso foi pelo pela muito"),
-    "it": words("il gli di che è non una per con della dei sono anche ma questo nel alla più ha"),
-    "nl": words("de het een van en niet dat ook met voor zijn op aan maar wij deze wordt naar"),
-}
+_TELLING: Final = word_lists("language_words")
 
 
 def guess(text: str) -> str | None:

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Final
 
 from hiermem.core.text.stemming import stem
+from hiermem.data import word_lists
 
 #: The kinds of terms, weakest first: an ordinary word; a word of deciding, promising or denying;
 #: a name, number, date, path or identifier.
@@ -29,54 +30,16 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_STOP: Final = words(
-    """
-    a an the and or of to in on at for with by from as if so than then there here into about over
-    after before between during up down out off again more most some any each own same too very
-    is are was were be been being am do does did has have had can could would should will shall may
-    might i you he she it we they me him her them my your his its our their this that these those
-    what which who whom whose when where why how i'm i've i'll i'd it's that's s t d m re ll ve im
-    ive its thats just now also really get got like yeah yes oh well okay ok um uh hmm wow hey hi
-    thanks thank great good nice sounds sure lot
-    """
-)
-_TIME: Final = words(
-    """
-    yesterday today tomorrow tonight monday tuesday wednesday thursday friday saturday sunday
-    january february march april june july august september october november december week weekend
-    month year ago last next morning evening deadline sprint summer winter spring autumn birthday
-    anniversary
-    """
-)
-_DECISION: Final = words(
-    """
-    decided decide decision agreed agree plan planning planned prefer preference always never must
-    need require promise commit committed instead changed change switch switched updated chose
-    choose favorite favourite allergic won bought moved started finished completed fixed failed
-    error because remember not no without cannot don't didn't can't won't isn't wasn't doesn't
-    haven't
-    """
-)
-_FILLER: Final = words(
-    """
-    wow hey hi hello oh ah aw aww yeah yep yup yes well so okay ok um umm uh uhh hmm mm thanks thank
-    you thx cool awesome great nice sure right haha lol anyway actually basically absolutely
-    definitely totally congrats congratulations certainly exactly
-    """
-)
+_WORDS: Final = word_lists("lexicon_words")
+_STOP: Final = _WORDS["stop"]
+_TIME: Final = _WORDS["time"]
+_DECISION: Final = _WORDS["decision"]
+_FILLER: Final = _WORDS["filler"]
 #: Words that may stand between a filler and its comma: "Thanks so much, ...".
 _FILLER_TAIL: Final = frozenset({"so", "much", "a", "lot"})
-_BACK_CHANNEL: Final = _FILLER | words(
-    """
-    no nope much very good fun glad luck have bye see ya take care later soon talk too welcome your
-    re mhm huh agreed alright problem of course sounds that is s it the to me a lot all disfmarker
-    vocalsound pause gap laugh
-    """
-)
+_BACK_CHANNEL: Final = _FILLER | _WORDS["back channel"]
 
-_YES_OR_NO: Final = words(
-    "yes yeah yep yup no nope sure definitely absolutely totally certainly exactly agreed"
-)
+_YES_OR_NO: Final = _WORDS["yes or no"]
 
 _WORD: Final = re.compile(
     r"https?://[^\s)>\]]+"  # a URL

@@ -239,12 +239,12 @@ def message_size(
     pieces = _pieces(message, counter)
     total = sum(len(piece.text) for piece in pieces)
     size = _frame(message, unit=unit, counter=counter)
-    for start, end in _heard(0, total, sorted(echoes)):
+    for start, end in heard(0, total, sorted(echoes)):
         size += _weigh(pieces, start, end, unit=unit, counter=counter)
     return max(1, size)
 
 
-def _heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Return the stretches between two offsets that lie in no echo; ``echoes`` are sorted."""
     for begin, stop in echoes:
         if begin >= end:
@@ -280,15 +280,15 @@ def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[P
     begin = 0
     for piece in pieces:
         stop = begin + len(piece.text)
-        heard = list(_heard(begin, stop, echoes))
+        audible = list(heard(begin, stop, echoes))
         if piece.price is not None:
             # A piece is priced where it begins, as in weighing.
-            free = not heard or heard[0][0] > begin
+            free = not audible or audible[0][0] > begin
             found.append(piece._replace(price=0, extra=0) if free else piece)
             begin = stop
             continue
         place = begin
-        for low, high in [*heard, (stop, stop)]:
+        for low, high in [*audible, (stop, stop)]:
             if low > place:
                 found.append(Piece(piece.text[place - begin : low - begin], price=0))
             if high > low:
@@ -373,7 +373,7 @@ def slice_sizes(
     sizes: list[tuple[int, int]] = []
     for start, end in pairwise(bounds):
         tokens, chars = in_tokens, frame
-        for low, high in _heard(start, end, echoes):
+        for low, high in heard(start, end, echoes):
             tokens += _weigh(pieces, low, high, unit="tokens", counter=counter)
             chars += high - low
         sizes.append((tokens if unit == "tokens" else max(1, chars), tokens))

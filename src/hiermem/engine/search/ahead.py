@@ -112,11 +112,9 @@ async def share_index(handle: Handle, source: SessionRecord, fork_id: str) -> No
         stop = (fork.forked_at or 0) // STRIDE * STRIDE if fork else 0
         for first in range(0, stop, SHARED_AT_ONCE):
             blocks = await store.blocks(source.id, KIND, first, min(stop, first + SHARED_AT_ONCE))
-            now = await store.session(source.id)
             if (
                 fork is None
-                or now is None
-                or (now.created_at, now.epoch) != (source.created_at, source.epoch)
+                or not await handle.is_unchanged(source)
                 or not await store.put_blocks(fork_id, blocks, epoch=fork.epoch)
             ):
                 return

@@ -22,27 +22,25 @@ import numpy as np
 
 from hiermem.config import LONGEST_LEASE
 from hiermem.core.calls.run_report import with_current_outcome
-from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, spoken
 from hiermem.core.search.summary_index import SummaryLevel, name_of
-from hiermem.core.search.summary_vectors import SummaryVectors
+from hiermem.core.search.vectors import SummaryVectors
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, SessionIndex
-from hiermem.engine.search.fork_vectors import ForkSource
+from hiermem.engine.index import STRIDE, stored_blocks
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.engine.search.vectors import (
     EMBEDDED_STATE,
+    ForkSource,
     agree,
     embedded_state,
     identity_of,
     place_of,
-    read_blocks,
     vectors_in,
 )
 from hiermem.errors import (
@@ -202,7 +200,10 @@ class _EmbeddingPass:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
-                index, summary_index, seen = held.index, held.summary_index, self._known(held)
+                kind = self._asker.identity.kind
+                if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
+                    held.embedded = _Known(kind)
+                index, summary_index, seen = held.index, held.summary_index, held.embedded
             policy = self._handle.search_policy
             begin = seen.messages // STRIDE * STRIDE
             if policy.embed_summaries and may_be_stored(record):
@@ -218,32 +219,24 @@ class _EmbeddingPass:
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            await self._reached(record, reached.to_json())
+            # Later passes skip a session in the state in which it has all its vectors.
+            store = self._handle.store
+            known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            if not known or known[0].body != reached:
+                write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
+                await store.put_records([write], epochs={record.id: record.epoch})
         except SessionChangedError:
             return False
         return True
-
-    async def _reached(self, record: SessionRecord, state: str) -> None:
-        """Record the state in which the session has all its vectors; later passes skip it."""
-        store = self._handle.store
-        known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
-        if not known or known[0].body != state:
-            write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, state)
-            await store.put_records([write], epochs={record.id: record.epoch})
-
-    def _known(self, held: SessionIndex) -> _Known:
-        """Return what is known of the session's vectors from earlier passes."""
-        kind = self._asker.identity.kind
-        if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
-            held.embedded = _Known(kind)
-        return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors that a stride lacks; return whether it has them all now."""
         identity = self._asker.identity
         low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
-        for block in await read_blocks(self._handle, record.id, identity.kind, start, start + 1):
+        for block in await stored_blocks(
+            self._handle.store, record.id, identity.kind, start, start + 1
+        ):
             part = vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
                 kept = part
@@ -290,8 +283,8 @@ class _EmbeddingPass:
             if wanted.keys() <= seen.vectors_of:
                 continue
             held: dict[tuple[str, int], Array] = {}
-            for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
-                held |= summary_vectors.unpack(block.data, dimension=identity.dimension)
+            for block in await stored_blocks(self._handle.store, record.id, kind, start, start + 1):
+                held |= packed.unpack_summaries(block.data, dimension=identity.dimension)
             missing = [each for name, each in wanted.items() if name not in held]
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
@@ -305,7 +298,7 @@ class _EmbeddingPass:
                     return False
                 vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
-                await self._put(record, Block(kind, start, stop, summary_vectors.pack(vectors_of)))
+                await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
                 done = self._report.summaries + len(taken) + len(made)
                 self._report = replace(self._report, summaries=done)
             seen.vectors_of |= wanted.keys()
@@ -329,7 +322,7 @@ class _EmbeddingPass:
             return None
         ends = np.cumsum(many)
         return {
-            name_of(each): summary_vectors.mean(made[end - count : end])
+            name_of(each): packed.mean(made[end - count : end])
             for each, end, count in zip(missing, ends.tolist(), many, strict=True)
             if count
         }

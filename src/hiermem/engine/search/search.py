@@ -8,7 +8,7 @@ search never waits for a model that summarises.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -27,8 +27,7 @@ from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import KIND, SessionIndex
-from hiermem.engine.search.labels import labelled
-from hiermem.engine.search.summary_index import kind_of, refresh, with_texts
+from hiermem.engine.search.summary_index import kind_of, labelled, refresh, with_texts
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
@@ -100,20 +99,13 @@ async def recall(
     """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
-    spans = tuple(shown)
-
-    def choose(asked: ScoredQuery, tokens: int) -> Sequence[int]:
-        return core_search.evidence(
-            asked,
-            question.filters,
-            tokens,
-            count=handle.counter.count,
-            neighbours=neighbours,
-            dedup=question.filters.dedup,
-            shown=spans,
-        )
-
-    return await _packed(handle, question, choose, max_tokens, shown=spans, smaller=smaller)
+    choose = partial(
+        core_search.evidence,
+        filters=question.filters,
+        count=handle.counter.count,
+        neighbours=neighbours,
+    )
+    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown), smaller=smaller)
 
 
 async def fill_budget(
@@ -132,27 +124,20 @@ async def fill_budget(
     """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
-    wanted = _wanted(session_id, hits)
-    spans = tuple(shown)
-
-    def choose(asked: ScoredQuery, tokens: int) -> Sequence[int]:
-        return core_search.of_spans(
-            asked,
-            wanted,
-            tokens,
-            count=handle.counter.count,
-            neighbours=neighbours,
-            shown=spans,
-        )
-
+    choose = partial(
+        core_search.of_spans,
+        wanted=_wanted(session_id, hits),
+        count=handle.counter.count,
+        neighbours=neighbours,
+    )
     question = Question(session_id, "")
-    return await _packed(handle, question, choose, max_tokens, shown=spans, smaller=smaller)
+    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown), smaller=smaller)
 
 
 async def _packed(
     handle: Handle,
     question: Question,
-    choose: Callable[[ScoredQuery, int], Sequence[int]],
+    choose: partial[list[int]],
     max_tokens: int,
     *,
     shown: Sequence[Span],
@@ -163,8 +148,17 @@ async def _packed(
     async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
         tokens = max_tokens
         while True:
-            units = choose(asked, tokens)
-            found = await _written(handle, record, asked, units, tokens, shown=shown)
+            units = choose(asked, budget=tokens, shown=shown)
+            read = await live_messages(handle, record.id, numbers_of(asked, units))
+            found = evidence_of(
+                handle,
+                asked,
+                units,
+                tokens,
+                read,
+                session=record.id,
+                shown=shown,
+            )
             less = smaller(found) if smaller is not None else None
             if less is None:
                 return found
@@ -220,41 +214,33 @@ async def _asked(
     answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
 ) -> T:
     """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
-    with span("search", subject=question.session_id) as note:
-        result = await _in_one_state(handle, question, answer)
-        note(hits=len(result))
-    return result
-
-
-async def _in_one_state(
-    handle: Handle,
-    question: Question,
-    answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
-) -> T:
     indexes = handle.indexes
-    for _ in range(_TRIES):
-        record = await handle.record_or_new(question.session_id)
-        if not record.messages:
-            nothing = Index(postings.join([])), SummaryIndex({}, {})
-            return await answer(_ask(*nothing, question.text, None, None), record)
-        async with indexes.lock(record.id):
-            try:
-                held = await indexes.get(record)
-                await refresh(handle, held, record)
-                if question.filters.by_window:
-                    await labelled(handle, held, record)
-                vectors = await _vectors(handle, held, record)
-            except SessionChangedError:
-                continue
-            index, summary_index = held.index, held.summary_index
-        near = await _question_vector(handle, question.text) if vectors is not None else None
-        asking = partial(_ask, index, summary_index, question.text, vectors, near)
-        asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
-        result = await answer(asked, record)
-        now = await handle.store.session(record.id)
-        if now is not None and (now.created_at, now.epoch) == (record.created_at, record.epoch):
-            return result
-    raise SessionChangedError(question.session_id)
+    with span("search", subject=question.session_id) as note:
+        for _ in range(_TRIES):
+            record = await handle.record_or_new(question.session_id)
+            if not record.messages:
+                nothing = Index(postings.join([])), SummaryIndex({}, {})
+                result = await answer(_ask(*nothing, question.text, None, None), record)
+                note(hits=len(result))
+                return result
+            async with indexes.lock(record.id):
+                try:
+                    held = await indexes.get(record)
+                    await refresh(handle, held, record)
+                    if question.filters.by_window:
+                        await labelled(handle, held, record)
+                    vectors = await _vectors(handle, held, record)
+                except SessionChangedError:
+                    continue
+                index, summary_index = held.index, held.summary_index
+            near = await _question_vector(handle, question.text) if vectors is not None else None
+            asking = partial(_ask, index, summary_index, question.text, vectors, near)
+            asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
+            result = await answer(asked, record)
+            if await handle.is_unchanged(record):
+                note(hits=len(result))
+                return result
+        raise SessionChangedError(question.session_id)
 
 
 async def _vectors(
@@ -301,14 +287,9 @@ async def _hits(
     many: Callable[[int], int],
 ) -> list[Hit]:
     """Return message and summary hits, ``many`` of each level, best first."""
-    units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
-    spans = [_span(asked, unit) for unit in units]
-    read = await live_messages(handle, record.id, [span.start for span in spans])
-    found = [
-        message_hit(handle, record.id, read[span.start], span, float(asked.scores[unit]))
-        for unit, span in zip(units, spans, strict=True)
-        if span.start in read
-    ]
+    units = core_search.hits(asked, question.filters, many(0))
+    read = await live_messages(handle, record.id, numbers_of(asked, units))
+    found = message_hits(handle, asked, units, read, lambda _: record.id)
     chosen = [
         each
         for level in sorted(asked.summary_index.levels)
@@ -323,20 +304,40 @@ async def _hits(
     return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
 
 
-def _span(asked: ScoredQuery, unit: int) -> Span:
-    units = asked.index.units
-    number = int(units.message[unit])
-    return Span(number, number + 1, int(units.begin[unit]), int(units.end[unit]))
+def numbers_of(asked: ScoredQuery, units: Sequence[int]) -> list[int]:
+    """Return the number of each unit's message in the index."""
+    return [int(asked.index.units.message[unit]) for unit in units]
 
 
-def message_hit(
-    handle: Handle, session_id: str, stored: StoredMessage, span: Span, score: float
+def message_hits(
+    handle: Handle,
+    asked: ScoredQuery,
+    units: Sequence[int],
+    read: Mapping[int, StoredMessage],
+    session_of: Callable[[int], str],
+) -> list[Hit]:
+    """Return the hits of units whose messages were ``read``, by their numbers in the index."""
+    own = asked.index.units
+    return [
+        _message_hit(
+            handle,
+            session_of(number),
+            read[number],
+            (int(own.begin[unit]), int(own.end[unit])),
+            float(asked.scores[unit]),
+        )
+        for unit, number in zip(units, numbers_of(asked, units), strict=True)
+        if number in read
+    ]
+
+
+def _message_hit(
+    handle: Handle, session_id: str, stored: StoredMessage, part: tuple[int, int], score: float
 ) -> Hit:
-    """Return the hit of a message, or of the part of it in ``span``."""
+    """Return the hit of a message, or of a ``part`` of it."""
     whole = body(stored.message)
-    text = whole[span.start_char : span.stop_char]
-    if span.start_char == 0 and span.stop_char == len(whole):
-        span = Span(span.start, span.stop)
+    text = whole[slice(*part)]
+    span = Span(stored.index, stored.index + 1, *(() if part == (0, len(whole)) else part))
     return Hit(
         session_id=session_id,
         kind="message",
@@ -368,41 +369,43 @@ def _summary_hit(asked: ScoredQuery, summary: Summary, score: float) -> Hit:
     )
 
 
-async def _written(
+def evidence_of(
     handle: Handle,
-    record: SessionRecord,
     asked: ScoredQuery,
     units: Sequence[int],
     max_tokens: int,
+    read: Mapping[int, StoredMessage],
     *,
-    shown: Sequence[Span],
+    session: str | Callable[[int], str],
+    shown: Sequence[Span] = (),
 ) -> Evidence:
-    """Read the chosen messages, write the evidence, and return it with its hits."""
-    index = asked.index
-    read = await live_messages(
-        handle, record.id, [int(index.units.message[unit]) for unit in units]
-    )
-    units = [unit for unit in units if int(index.units.message[unit]) in read]
-    written = write(
-        index,
-        units,
+    """Write the chosen units whose messages were ``read``, and return them with their hits.
+
+    ``session`` is the session, or returns that of a message where the index is of several.
+    """
+    numbers = numbers_of(asked, units)
+    stretches, text, tokens = write(
+        asked.index,
+        [unit for unit, number in zip(units, numbers, strict=True) if number in read],
         max_tokens,
         read,
         count=handle.counter.count,
         shown=shown,
+        session_of=None if isinstance(session, str) else session,
         overview=asked.overview,
     )
     found = tuple(
-        message_hit(
+        _message_hit(
             handle,
-            record.id,
+            session if isinstance(session, str) else session(part.message),
             read[part.message],
-            Span(part.message, part.message + 1, part.begin, part.end),
+            (part.begin, part.end),
             max(float(asked.scores[unit]) for unit in part.units),
         )
-        for part in written.stretches
+        for part in stretches
     )
-    return Evidence(record.id, max_tokens, written.tokens, written.text, found)
+    session_id = session if isinstance(session, str) else None
+    return Evidence(session_id, max_tokens, tokens, text, found)
 
 
 async def live_messages(

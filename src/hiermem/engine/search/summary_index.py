@@ -11,25 +11,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from hiermem.core.search import labels
 from hiermem.core.search.summary_index import (
     Part,
+    SummaryIndex,
+    SummaryLevel,
     SummaryPostings,
     name_of,
     pack,
     postings_of,
     unpack,
 )
+from hiermem.core.summaries.inputs import from_children, from_stretch
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.index import KIND, STRIDE, SessionIndex
-from hiermem.errors import NotFoundError, StoreCorruptError, StoreError
+from hiermem.engine.index import KIND, STRIDE, SessionIndex, stored_blocks
+from hiermem.errors import NotFoundError, StoreError
 from hiermem.types import Node, SessionRecord, Summary
-from hiermem.types.transaction import Block, RunRecord
+from hiermem.types.transaction import Block
 
 #: A summary, or the node of one.
 Spanning = TypeVar("Spanning", Summary, Node)
@@ -51,11 +55,7 @@ async def journal_mark(handle: Handle, record: SessionRecord) -> tuple[object, b
     """Return a value that changes whenever a run begins or ends, and whether a run is under way."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     mark = tuple((run.id, run.outcome) for run in runs)
-    return (record.tree, record.epoch, mark), any(map(_running, runs))
-
-
-def _running(run: RunRecord) -> bool:
-    return run.outcome == "running"
+    return (record.tree, record.epoch, mark), any(run.outcome == "running" for run in runs)
 
 
 async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
@@ -92,11 +92,7 @@ async def _read_stored(
     """Read the stored postings of summaries."""
     found: dict[tuple[str, int], Part] = {}
     for level in sorted(levels):
-        try:
-            blocks = await handle.store.blocks(record.id, kind_of(level))
-        except StoreCorruptError:
-            continue
-        for block in blocks:
+        for block in await stored_blocks(handle.store, record.id, kind_of(level)):
             found |= unpack(block.data)
     return found
 
@@ -248,3 +244,62 @@ async def with_texts(
         replace(each, revision=texts.get(name_of(each))) if each.revision is None else each
         for each in summaries
     ]
+
+
+# ---------------------------------------------------------------------------------------------
+# Labels
+
+
+async def labelled(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
+    """Add labels to the summaries of ``held`` that lack them, lowest level first.
+
+    Those that were made before summaries had labels lack them. The labels are those that an update
+    would give, read from the same messages. Nothing is written or generated again. The cost is that
+    of reading what these summaries cover, once for each index in memory.
+    """
+    rows: dict[int, SummaryLevel] = {}
+    below: Mapping[str, Summary] = {}
+    for level, row in sorted(held.summary_index.levels.items()):
+        summaries = [
+            await _labelled(handle, held, record, each, below)
+            for each in await with_texts(handle, record, row.summaries)
+        ]
+        rows[level] = replace(row, summaries=tuple(summaries))
+        below = {each.id: each for each in summaries}
+    if any(
+        rows[level].summaries != row.summaries for level, row in held.summary_index.levels.items()
+    ):
+        held.summary_index = SummaryIndex(rows, held.summary_index.parts)
+
+
+async def _labelled(
+    handle: Handle,
+    held: SessionIndex,
+    record: SessionRecord,
+    summary: Summary,
+    below: Mapping[str, Summary],
+) -> Summary:
+    revision = summary.revision
+    if revision is None or revision.tags or revision.entities:
+        return summary
+    name = (revision.node_id, revision.number)
+    if name in held.unlabelled:
+        return summary
+    node = summary.node
+    if node.level == 1:
+        span = node.span
+        messages = [
+            stored
+            for stored in await handle.messages(record.id, span.start, span.stop)
+            if stored.thread == node.thread
+        ]
+        inputs = from_stretch(span, messages, count=handle.counter.count)
+        found = await asyncio.to_thread(labels.of_inputs, inputs)
+    else:
+        children = [below[child] for child in node.children if child in below]
+        inputs = from_children([(each.node, each.revision) for each in children if each.revision])
+        found = labels.of_inputs(inputs)
+    if not (found.tags or found.entities):
+        held.unlabelled.add(name)
+        return summary
+    return replace(summary, revision=replace(revision, tags=found.tags, entities=found.entities))

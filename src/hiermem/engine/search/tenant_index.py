@@ -19,25 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hiermem.core.search import postings
+from hiermem.core.search import postings, segments
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.query import Query
-from hiermem.core.search.segments import (
-    FULL,
-    HEAD,
-    MOST,
-    VOCABULARY,
-    Member,
-    Part,
-    in_memory,
-    member_of,
-    page_numbers,
-    pages_of,
-    pages_of_corrections,
-    read_head,
-    read_part,
-    unknown,
-)
+from hiermem.core.search.segments import FULL, HEAD, MOST, VOCABULARY, Member, Part
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, STRIDE, read_block
 from hiermem.errors import ReadOnlyError, SessionChangedError
@@ -72,7 +57,7 @@ async def consult(handle: Handle, query: Query) -> TenantIndex:
 
     Raises SessionChangedError where a session was changed meanwhile: try again.
     """
-    pages, kept, corrected = {HEAD, *page_numbers(query)}, True, False
+    pages, kept, corrected = {HEAD, *segments.page_numbers(query)}, True, False
     while True:
         limit = _AT_ONCE if kept else None
         state = await handle.store.index_state(sorted(pages), limit=limit)
@@ -80,20 +65,22 @@ async def consult(handle: Handle, query: Query) -> TenantIndex:
             async with handle.indexes.lock(_LOCK):
                 kept = await _catch_up(handle)
             continue
-        segments = _segments(handle, state)
-        if None in segments:
+        found = _segments(handle, state)
+        if None in found:
             # Damaged ones are dissolved, and their blocks are loose again.
-            pairs = zip(state.segments, segments, strict=True)
+            pairs = zip(state.segments, found, strict=True)
             damaged = [one.number for one, part in pairs if part is None]
             await handle.store.put_segment([], {}, replaces=damaged)
             continue
         memory, held = await _in_memory(handle, state)
-        parts = (*(part for part in segments if part is not None), memory)
-        if not corrected and unknown(query, parts):
+        parts = (*(part for part in found if part is not None), memory)
+        if not corrected and segments.unknown(query, parts):
             corrected = True
             seen = (await handle.store.index_state([VOCABULARY], limit=0)).segments
-            more = pages_of_corrections(
-                query, parts, [one.pages[VOCABULARY] for one in seen if VOCABULARY in one.pages]
+            more = segments.pages_of_corrections(
+                query,
+                parts,
+                [one.pages[VOCABULARY] for one in seen if VOCABULARY in one.pages],
             )
             if not more <= pages:
                 pages |= more
@@ -134,7 +121,7 @@ def _segments(handle: Handle, state: IndexState) -> list[Part | None]:
     found: list[Part | None] = []
     for one in state.segments:
         head = _head(handle, one)
-        found.append(head and read_part(head, one.pages, one.dead))
+        found.append(head and segments.read_part(head, one.pages, one.dead))
     return found
 
 
@@ -143,7 +130,7 @@ def _head(handle: Handle, segment: Segment) -> Part | None:
     heads = handle.indexes.segments
     found = heads.get(segment.number)
     if found is None:
-        found = read_head(segment.number, segment.pages)
+        found = segments.read_head(segment.number, segment.pages)
         if found is None or len(found.members) != segment.blocks:
             return None
         heads[segment.number] = found
@@ -160,7 +147,7 @@ async def _in_memory(
     indexes = handle.indexes
     if indexes.loose is None or indexes.loose[0] != mark:
         blocks = await _loose(handle, state)
-        part = in_memory([(member, held) for _, member, held in blocks])
+        part = segments.in_memory([(member, held) for _, member, held in blocks])
         indexes.loose = mark, part, [held for *_, held in blocks]
     _, part, postings = indexes.loose
     records = {record.id: record for record, *_ in (*loose, *gaps)}
@@ -180,7 +167,7 @@ async def _loose(handle: Handle, state: IndexState) -> list[tuple[SessionRecord,
         for low in range(start // STRIDE * STRIDE, stop, STRIDE):
             first, last = max(low, start), min(low + STRIDE, stop)
             own = await handle.indexes.collect(record.id, first, last)
-            found.append((record, member_of(record.id, first, last, own), own))
+            found.append((record, segments.member_of(record.id, first, last, own), own))
     return found
 
 
@@ -193,7 +180,7 @@ async def _postings(handle: Handle, one: PlacedBlock) -> Postings:
 
 
 def _member(one: PlacedBlock, held: Postings) -> Member:
-    return member_of(one.session.id, one.block.start, one.block.stop, held)
+    return segments.member_of(one.session.id, one.block.start, one.block.stop, held)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -254,7 +241,7 @@ async def _merge(handle: Handle, state: IndexState) -> None:
     small = [
         (one, part)
         for one, head in heads
-        if head and (part := read_part(head, {}, one.dead)) and _is_small(part)
+        if head and (part := segments.read_part(head, {}, one.dead)) and _is_small(part)
     ]
     taken: list[tuple[PlacedBlock, Postings]] = []
     units = 0
@@ -274,7 +261,7 @@ async def _merge(handle: Handle, state: IndexState) -> None:
                 units += part.live
                 replaced.append(segment.number)
     members = [(_member(one, held), held) for one, held in taken]
-    pages = await asyncio.to_thread(lambda: pages_of(in_memory(members)))
+    pages = await asyncio.to_thread(lambda: segments.pages_of(segments.in_memory(members)))
     await handle.store.put_segment([one for one, _ in taken], pages, replaces=replaced)
 
 

@@ -8,27 +8,27 @@ scale. As in a session, a result belongs to one state of each session that it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import search as core_search
-from hiermem.core.search.evidence import header, write
+from hiermem.core.search.evidence import header
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.search import ScoredQuery
-from hiermem.core.search.segments import Candidates, Combined, Member, candidates, combined
+from hiermem.core.search.segments import Combined, Member, Part, candidates, combined
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import STRIDE
-from hiermem.engine.search.search import live_messages, message_hit
+from hiermem.engine.search.search import evidence_of, live_messages, message_hits, numbers_of
 from hiermem.engine.search.tenant_index import TenantIndex, consult, placed_blocks
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.tracing import span
-from hiermem.types import SessionRecord, Span, StoredMessage
+from hiermem.types import SessionRecord, StoredMessage
 
 Answer = TypeVar("Answer", list[Hit], Evidence)
 #: How often a search is repeated because a session changed meanwhile.
@@ -40,8 +40,6 @@ _TOKENS: Final = 32
 _CHOICE: Final = 2
 #: So few sessions are selected by their metadata beforehand; of more, what is found is.
 _FEW_SESSIONS: Final = 256
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +63,22 @@ class _Found:
     combined: Combined
     records: Mapping[str, SessionRecord]
 
+    def session_of(self, number: int) -> str:
+        """Return the session of a message of the index."""
+        return self.combined.message(number)[0]
+
 
 async def search(handle: Handle, question: TenantQuestion, limit: int) -> list[Hit]:
     """Return the best ``limit`` messages of all sessions that pass the filters, best first."""
     arguments.whole(limit, "limit")
-    filters = question.filters
 
     def units(found: _Found) -> list[int]:
-        return core_search.hits(found.scored, filters, limit, dedup=filters.dedup)
+        return core_search.hits(found.scored, question.filters, limit)
 
     async def answer(found: _Found) -> list[Hit]:
-        own = found.scored.index.units
         chosen = units(found)
-        read = await _read(handle, found, (int(own.message[unit]) for unit in chosen))
-        return [
-            message_hit(
-                handle,
-                found.combined.message(number)[0],
-                read[number],
-                _span(read[number], int(own.begin[unit]), int(own.end[unit])),
-                float(found.scored.scores[unit]),
-            )
-            for unit in chosen
-            if (number := int(own.message[unit])) in read
-        ]
+        read = await _read(handle, found, numbers_of(found.scored, chosen))
+        return message_hits(handle, found.scored, chosen, read, found.session_of)
 
     def enough(found: _Found) -> bool:
         return len(units(found)) >= limit
@@ -102,7 +92,6 @@ async def recall(
     """Return verbatim evidence of all sessions that fits ``max_tokens``, by session, then time."""
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
-    count = handle.counter.count
 
     def enough(found: _Found) -> bool:
         return core_search.matter(found.scored, question.filters) >= _CHOICE * max_tokens
@@ -113,41 +102,15 @@ async def recall(
             found.scored,
             question.filters,
             max_tokens,
-            count=count,
+            count=handle.counter.count,
             neighbours=neighbours,
-            dedup=question.filters.dedup,
             header=header("2024-12-31", longest) + "\n",
         )
-        index = found.scored.index
-        read = await _read(handle, found, (int(index.units.message[unit]) for unit in units))
-        units = [unit for unit in units if int(index.units.message[unit]) in read]
-        written = write(
-            index,
-            units,
-            max_tokens,
-            read,
-            count=count,
-            session_of=lambda number: found.combined.message(number)[0],
-            overview=found.scored.overview,
-        )
-        hits = tuple(
-            message_hit(
-                handle,
-                found.combined.message(part.message)[0],
-                read[part.message],
-                _span(read[part.message], part.begin, part.end),
-                max(float(found.scored.scores[unit]) for unit in part.units),
-            )
-            for part in written.stretches
-        )
-        return Evidence(None, max_tokens, written.tokens, written.text, hits)
+        read = await _read(handle, found, numbers_of(found.scored, units))
+        return evidence_of(handle, found.scored, units, max_tokens, read, session=found.session_of)
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
     return await _asked(handle, question, many, enough, answer)
-
-
-def _span(stored: StoredMessage, begin: int, end: int) -> Span:
-    return Span(stored.index, stored.index + 1, begin, end)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -162,58 +125,55 @@ async def _asked(
     answer: Callable[[_Found], Awaitable[Answer]],
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
-    with span("search") as note:
-        result = await _in_one_state(handle, question, many, enough, answer)
-        note(hits=len(result))
-    return result
-
-
-async def _in_one_state(
-    handle: Handle,
-    question: TenantQuestion,
-    many: int,
-    enough: Callable[[_Found], bool],
-    answer: Callable[[_Found], Awaitable[Answer]],
-) -> Answer:
     query = core_search.read(question.text)
-    for _ in range(_TRIES):
-        try:
-            index = await consult(handle, query)
-        except SessionChangedError:
-            continue
-        sessions = await _selected(handle, question.metadata)
-        known = await asyncio.to_thread(
-            candidates, index.parts, query, sessions=sessions, between=_between(question.filters)
-        )
-        found = await _ranked(handle, question, index, known, (many, enough))
-        if found is None:
-            continue
-        result = await answer(found)
-        used = {hit.session_id for hit in result}
-        if await _unchanged(handle, [found.records[name] for name in sorted(used)]):
-            return result
-    raise SessionChangedError("of this tenant")
+    with span("search") as note:
+        for _ in range(_TRIES):
+            try:
+                index = await consult(handle, query)
+            except SessionChangedError:
+                continue
+            sessions = await _selected(handle, question.metadata)
+            between = question.filters.between
+            corpus, blocks = await asyncio.to_thread(
+                candidates, index.parts, query, sessions=sessions, between=between
+            )
+            rank = partial(core_search.ask, query=query, corpus=corpus)
+            found = await _ranked(
+                handle, question, index, blocks, rank=rank, many=many, enough=enough
+            )
+            if found is None:
+                continue
+            result = await answer(found)
+            used = sorted({hit.session_id for hit in result})
+            unchanged = await asyncio.gather(
+                *(handle.is_unchanged(found.records[name]) for name in used)
+            )
+            if all(unchanged):
+                note(hits=len(result))
+                return result
+        raise SessionChangedError("of this tenant")
 
 
 async def _ranked(
     handle: Handle,
     question: TenantQuestion,
     index: TenantIndex,
-    known: Candidates,
-    wanted: tuple[int, Callable[[_Found], bool]],
+    known: Sequence[tuple[Part, int]],
+    *,
+    rank: Callable[..., ScoredQuery],
+    many: int,
+    enough: Callable[[_Found], bool],
 ) -> _Found | None:
     """Read so many blocks, best first, and more until there is enough in them.
 
     Returns None if one was changed meanwhile.
     """
-    many, enough = wanted
-    query = core_search.read(question.text)
     labels = question.metadata.items()
     blocks: list[tuple[Member, Postings]] = []
     records: dict[str, SessionRecord] = {}
     read = 0
     while True:
-        part = known.blocks[read : max(many, 2 * read)]
+        part = known[read : max(many, 2 * read)]
         placed = await placed_blocks(handle, index, part)
         if placed is None:
             return None
@@ -223,14 +183,12 @@ async def _ranked(
                 blocks.append((member, held))
                 records[record.id] = record
 
-        def rank() -> _Found:
+        def ranked() -> _Found:
             one = combined(blocks, STRIDE)
-            nothing = SummaryIndex({}, {})
-            scored = core_search.ask(one.index, nothing, query, corpus=known.corpus)
-            return _Found(scored, one, records)
+            return _Found(rank(one.index, SummaryIndex({}, {})), one, records)
 
-        found = await asyncio.to_thread(rank)
-        if read >= len(known.blocks) or enough(found):
+        found = await asyncio.to_thread(ranked)
+        if read >= len(known) or enough(found):
             return found
 
 
@@ -239,14 +197,6 @@ async def _selected(handle: Handle, metadata: Mapping[str, str]) -> frozenset[st
     if not metadata or await handle.store.count_sessions(metadata=metadata) > _FEW_SESSIONS:
         return None
     return frozenset([one.id async for one in every_session(handle.store, metadata=metadata)])
-
-
-def _between(filters: Filters) -> tuple[int | None, int | None]:
-    since, until = (
-        None if at is None else (at - _EPOCH) // _MICROSECOND
-        for at in (filters.since, filters.until)
-    )
-    return since, until
 
 
 async def _read(handle: Handle, found: _Found, numbers: Iterable[int]) -> dict[int, StoredMessage]:
@@ -264,13 +214,3 @@ async def _read(handle: Handle, found: _Found, numbers: Iterable[int]) -> dict[i
         for index, stored in messages.items()
         if index in places
     }
-
-
-async def _unchanged(handle: Handle, records: Iterable[SessionRecord]) -> bool:
-    """Return whether nothing was taken back in these sessions since they were read."""
-    known = list(records)
-    now = await asyncio.gather(*(handle.store.session(one.id) for one in known))
-    return all(
-        new is not None and (new.created_at, new.epoch) == (old.created_at, old.epoch)
-        for old, new in zip(known, now, strict=True)
-    )

@@ -8,25 +8,26 @@ that they belong to, so after an append only the new ones are read. ``embed`` ma
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
-from hiermem.core.search.embedding_state import EMBEDDER, EmbeddedState, Identity
+from hiermem.core.search.embedding_state import EMBEDDER, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.ranking import Dense
+from hiermem.core.search.ranking import Leg
 from hiermem.core.search.summary_index import SummaryLevel, name_of
 from hiermem.core.search.vectors import Vectors
+from hiermem.core.text.measure import body, speaker
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, SessionIndex
+from hiermem.engine.index import STRIDE, SessionIndex, stored_blocks
 from hiermem.engine.search.summary_index import by_stretch, journal_mark
-from hiermem.errors import EmbedderMismatchError, StoreCorruptError
-from hiermem.types import SessionRecord
+from hiermem.errors import EmbedderMismatchError, HiermemError
+from hiermem.types import SessionRecord, StoredMessage, Summary
 from hiermem.types.transaction import Block
 
 #: The key of the record with the state in which a session had all its vectors.
@@ -56,7 +57,7 @@ class LoadedVectors:
 
     def near(
         self, index: Index, question: Array, *, weight: float
-    ) -> tuple[Dense, Mapping[int, Array]]:
+    ) -> tuple[Leg, Mapping[int, Array]]:
         """Compare a question with every unit, and with the summaries by level."""
         summaries = {
             level: packed.spread(table @ question) for level, table in self.summaries.items()
@@ -74,12 +75,16 @@ async def identity_of(handle: Handle, session_id: str) -> Identity | None:
     return Identity.from_json(found[0].body) if found else None
 
 
-async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState:
-    """Return the state of a session, as far as it decides which vectors it should have."""
+async def embedded_state(handle: Handle, record: SessionRecord) -> str:
+    """Return the state of a session, as far as it decides which vectors it should have.
+
+    A complete pass stores it. It holds 0 messages where messages get no vectors, and the newest run
+    that may have made summaries, with its outcome.
+    """
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     made = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
     messages = record.messages if handle.search_policy.embed_messages else 0
-    return EmbeddedState(record.epoch, record.tree, messages, made)
+    return json.dumps([record.epoch, record.tree, messages, made])
 
 
 async def lacks(handle: Handle, record: SessionRecord) -> bool:
@@ -95,7 +100,7 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
     kept = {each.key: each.body for each in found}
     if "identity" in kept and Identity.from_json(kept["identity"]) != asker.identity:
         return False
-    return kept.get(EMBEDDED_STATE) != (await embedded_state(handle, record)).to_json()
+    return kept.get(EMBEDDED_STATE) != await embedded_state(handle, record)
 
 
 def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
@@ -147,7 +152,7 @@ async def _load(
     units = Vectors.none(dimension) if known is None else known.units
     parts: list[tuple[int, Array]] = []
     for start, stop in _lacking(index, units):
-        for block in await read_blocks(handle, record.id, identity.kind, start, stop):
+        for block in await stored_blocks(handle.store, record.id, identity.kind, start, stop):
             part = vectors_in(index, block, identity)
             if part is not None:
                 parts.append((place_of(index, block.start), part))
@@ -194,23 +199,13 @@ async def _summary_vectors(
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
         kind = identity.kind_of(level)
-        for block in await read_blocks(handle, record.id, kind, starts[0], starts[-1] + 1):
-            kept |= summary_vectors.unpack(block.data, dimension=identity.dimension)
+        for block in await stored_blocks(handle.store, record.id, kind, starts[0], starts[-1] + 1):
+            kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
     for place, each in enumerate(row.summaries):
         vector = kept.get(name_of(each))
         if vector is not None:
             table[place] = vector
     return table
-
-
-async def read_blocks(
-    handle: Handle, session_id: str, kind: str, start: int, stop: int | None
-) -> list[Block]:
-    """Read blocks; unreadable ones count as missing, and are made again."""
-    try:
-        return await handle.store.blocks(session_id, kind, start, stop)
-    except StoreCorruptError:
-        return []
 
 
 def place_of(index: Index, message: int) -> int:
@@ -222,3 +217,98 @@ def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
     """Return a block's vectors; None if it does not fit its units."""
     many = place_of(index, block.stop) - place_of(index, block.start)
     return packed.unpack(block.data, many=many, dimension=identity.dimension)
+
+
+# ---------------------------------------------------------------------------------------------
+# A fork
+
+
+class ForkSource:
+    """The part of the parent session that ``record``'s session shares.
+
+    A vector belongs to a text. It is taken over if both sessions have the same text at the same
+    place now, and the source did not change while that was checked; all others are made again.
+    Nothing is sent to an embedder here, and nothing written.
+    """
+
+    def __init__(self, handle: Handle, record: SessionRecord, identity: Identity) -> None:
+        self._handle, self._record, self._identity = handle, record, identity
+        self._found: tuple[SessionRecord, Index] | None = None
+        self._gone = record.forked_from is None
+
+    async def _source(self) -> tuple[SessionRecord, Index] | None:
+        """Return the source and its index; None if it is gone, or cannot be read."""
+        if self._found is None and not self._gone:
+            try:
+                other = await self._handle.record(str(self._record.forked_from))
+                async with self._handle.indexes.lock(other.id):
+                    self._found = other, (await self._handle.indexes.get(other)).index
+            except HiermemError:
+                # Whatever is wrong with the source, the fork can do without it.
+                self._gone = True
+        return self._found
+
+    async def messages(self, index: Index, start: int, stop: int) -> Array:
+        """Return the vectors of the messages from ``start``, as far as the source has them.
+
+        ``index`` is the fork's; ``start`` and ``stop`` are in one stride.
+        """
+        nothing = np.empty((0, self._identity.dimension), dtype=np.float32)
+        first = start // STRIDE * STRIDE
+        stop = min(stop, self._record.forked_at or 0)
+        found = await self._source() if start < stop else None
+        if found is None:
+            return nothing
+        source, theirs = found
+        kind = self._identity.kind
+        for block in await stored_blocks(self._handle.store, source.id, kind, first, first + 1):
+            rows = vectors_in(theirs, block, self._identity)
+            if rows is None:
+                continue
+            stop = await self._same_until(source, first, min(stop, block.stop))
+            low, high = (place_of(index, at) - place_of(index, first) for at in (start, stop))
+            if high > low and await self._handle.is_unchanged(source):
+                return rows[low:high]
+        return nothing
+
+    async def _same_until(self, source: SessionRecord, first: int, stop: int) -> int:
+        """Return the index up to which the two have the same text, from ``first``."""
+        both = zip(
+            await self._handle.store.messages(source.id, first, stop),
+            await self._handle.messages(self._record.id, first, stop),
+            strict=False,
+        )
+        return next((own.index for other, own in both if _content(other) != _content(own)), stop)
+
+    async def summaries(
+        self, level: int, start: int, wanted: Sequence[Summary]
+    ) -> Mapping[tuple[str, int], Array]:
+        """Return the vectors of those ``wanted`` summaries that the source has with the same text.
+
+        ``start`` is the start of their stretch of messages.
+        """
+        found = await self._source()
+        if found is None:
+            return {}
+        source, _ = found
+        kind, kept = self._identity.kind_of(level), dict[tuple[str, int], Array]()
+        for block in await stored_blocks(self._handle.store, source.id, kind, start, start + 1):
+            kept |= packed.unpack_summaries(block.data, dimension=self._identity.dimension)
+        names = [name_of(each) for each in wanted]
+        shared = [name for name in names if name in kept]
+        if not shared:
+            return {}
+        revisions = await self._handle.store.tree(source.id, source.tree).revisions(shared)
+        texts = {(revision.node_id, revision.number): revision.text for revision in revisions}
+        same = {
+            name: kept[name]
+            for name, each in zip(names, wanted, strict=True)
+            if name in kept and texts.get(name) == each.text
+        }
+        return same if await self._handle.is_unchanged(source) else {}
+
+
+def _content(stored: StoredMessage) -> tuple[object, ...]:
+    """Return everything that a message's passages and their vectors depend on."""
+    message = stored.message
+    return stored.index, stored.state, stored.echoes, speaker(message), body(message)

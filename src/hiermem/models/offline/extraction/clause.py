@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hiermem.core.text.entity_words import FUNCTION_WORDS, GENERIC
+from hiermem.core.text.entity_names import FUNCTION_WORDS, GENERIC
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
-from hiermem.core.text.entity_words import CALENDAR, NATIONS, NO_NAME
+from hiermem.core.text.entity_names import CALENDAR, NATIONS, NO_NAME
 from hiermem.models.offline.extraction import speech
 from hiermem.models.offline.extraction.clause import clause
 from hiermem.models.offline.extraction.links import Link, links

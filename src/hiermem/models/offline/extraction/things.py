@@ -17,13 +17,14 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from hiermem.core.extraction.reduce import normalise
-from hiermem.core.text.entity_names import NameMention, find
-from hiermem.core.text.entity_words import (
+from hiermem.core.text.entity_names import (
     CALENDAR,
     FUNCTION_WORDS,
     GENERIC,
     ORGANISATION_ENDS,
     TECHNOLOGIES,
+    NameMention,
+    find,
 )
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
