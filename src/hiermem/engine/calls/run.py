@@ -345,6 +345,11 @@ class Run(JournalledRun, Generic[N]):
         task.add_done_callback(self._tasks.discard)
         return task
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the model answers in this process, and always the same: nothing is waited for."""
+        return False
+
     async def compute(
         self, function: Callable[..., T], *arguments: object, tokens: int | None = None
     ) -> T:
@@ -352,10 +357,10 @@ class Run(JournalledRun, Generic[N]):
 
         One is computed at a time, in the order of asking: several threads that share the
         interpreter would all end as late as the last. ``tokens`` is the length of what the function
-        reads, where that is known. The work for a short text is done in place where the model is
-        local, since the other work of such a run takes as long.
+        reads, where that is known. The work for a short text is done in place where no model is
+        waited for: there is nothing else to begin meanwhile.
         """
-        if tokens is not None and tokens <= _SHORT and not self.llm.remote:
+        if tokens is not None and tokens <= _SHORT and self.is_deterministic:
             return function(*arguments)
         async with self._computing:
             return await asyncio.to_thread(function, *arguments)
