@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,11 +21,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS
 from session_fixture import COUNTER, START, SessionFixture, messages, text
 
+from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.assess import assess_extract
+from hiermem.core.summaries.judge import judge
 from hiermem.core.text.units import unpack
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change
+from hiermem.engine.summaries import node as making_node
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
@@ -1026,3 +1030,25 @@ async def test_a_dry_run_counts_windows_of_threads_that_are_far_apart():
     report = await fixture.update(ScriptedLLM())
     assert (report.calls, report.by_level) == (plan.calls, plan.by_level)
     assert plan.tokens_in > 0
+
+
+@pytest.mark.parametrize(
+    ("llm", "in_place"), [(None, True), (ScriptedLLM(remote=False, latency=0.01), False)]
+)
+async def test_a_model_that_is_waited_for_finds_the_loop_free(monkeypatch, llm, in_place):
+    """Broken, judging one answer holds up the next calls of a slow local model."""
+    threads = set()
+
+    def noting(*arguments, **settings):
+        threads.add(threading.current_thread() is threading.main_thread())
+        return judge(*arguments, **settings)
+
+    monkeypatch.setattr(making_node, "judge", noting)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm)
+    session = memory.session("s")
+    await session.append(
+        [Message.user(f"Ada saw ship {n} in the harbour. " * 9) for n in range(30)]
+    )
+    report = await session.update()
+    assert report.made
+    assert threads == {in_place}
