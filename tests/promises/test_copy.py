@@ -420,11 +420,12 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatc
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-        await read()  # what stays open for later reads is open then
+        await asyncio.gather(*(read() for _ in range(8)))
         before = open_files()
-        for number in range(10):
-            await cancelled(number / 300)
-        assert open_files() <= before + 1
+        for number in range(20):
+            await cancelled(number / 600)
+        # A reader may have been started since, which keeps its connection: two files, or three.
+        assert open_files() <= before + 4
     assert unraisable == []
 
 
