@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -420,12 +421,14 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatc
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-        await asyncio.gather(*(read() for _ in range(8)))
-        before = open_files()
-        for number in range(20):
-            await cancelled(number / 600)
-        # A reader may have been started since, which keeps its connection: two files, or three.
-        assert open_files() <= before + 4
+        # Readers are started when they are needed, and keep their connections; there are few. So of
+        # several rounds one opens none, unless what is cancelled leaves something open.
+        open_after = [open_files()]
+        for _ in range(5):
+            for number in range(10):
+                await cancelled(number / 300)
+            open_after.append(open_files())
+        assert min(after - before for before, after in pairwise(open_after)) <= 1
     assert unraisable == []
 
 
