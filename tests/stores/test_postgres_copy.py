@@ -140,15 +140,21 @@ COPYING = """
 import asyncio, sys
 from hiermem import AsyncMemory
 from hiermem.stores import dump, receive
-from hiermem.stores.postgres import PostgresStore
+from hiermem.stores.postgres import PostgresStore, restores
 from hiermem.stores.sqlite import SQLiteStore
 
 dump._PAGE = receive.BATCH = 25
+add = restores.PostgresReceiver.add
+
+async def told(*given):
+    await add(*given)
+    print("kept", flush=True)
+
+restores.PostgresReceiver.add = told
 
 async def main():
     target = await PostgresStore.open(sys.argv[2], schema=sys.argv[3])
     async with AsyncMemory.open(sys.argv[1]) as memory:
-        print("begun", flush=True)
         await memory.copy_to(target, all_tenants=True)
     await target.close()
 
@@ -168,8 +174,9 @@ async def test_a_copy_that_is_killed_anywhere_ends_right(tmp_path, opened):
     while True:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ})  # noqa: ASYNC220
         with process.stdout:
-            process.stdout.readline()
-            time.sleep(chance.uniform(0.02, 0.25) * (1 + killed))  # noqa: ASYNC251
+            for _ in range(chance.randint(1, 4)):  # by what it did: machines differ in speed
+                process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.02))  # noqa: ASYNC251
             process.send_signal(signal.SIGKILL)
             if process.wait() == 0:
                 break
@@ -177,7 +184,7 @@ async def test_a_copy_that_is_killed_anywhere_ends_right(tmp_path, opened):
         for tenant, sessions in expected.items():
             found = await content(target, tenant)
             assert all(found[name] == sessions[name] for name in found if name)
-    assert killed >= 3
+    assert killed >= 3, "the copy is too short to be killed"
     for tenant, sessions in expected.items():
         assert await content(target, tenant) == sessions
         assert await target.tenant(tenant).restores() == []
