@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field
 
 from hiermem.core import needs
 from hiermem.core.needs import Reading
@@ -22,6 +25,24 @@ from hiermem.types import Node, Span
 MOST_NODES = 2_000
 
 
+def _rising(ends: tuple[int, int]) -> tuple[int, int]:
+    if ends[0] >= ends[1]:
+        raise ValueError("the range is empty")
+    return ends
+
+
+def _placed(span: Span) -> Span:
+    if min(span.start, span.stop, span.start_char, span.stop_char or 0) < 0:
+        raise ValueError("a place is negative")
+    return span
+
+
+# What a store's data must be; it is not trusted.
+Natural: TypeAlias = Annotated[int, Field(ge=0)]
+Range: TypeAlias = Annotated[tuple[Natural, Natural], AfterValidator(_rising)]
+StoredSpan: TypeAlias = Annotated[Span, AfterValidator(_placed)]
+
+
 @dataclass(frozen=True, slots=True)
 class Covered:
     """A node as a cover sees it: its position and its size, without its text.
@@ -30,11 +51,11 @@ class Covered:
     """
 
     id: str
-    level: int
-    windows: tuple[int, int]
-    span: Span
-    messages: int
-    tokens: int
+    level: Natural
+    windows: Range
+    span: StoredSpan
+    messages: Natural
+    tokens: Natural
     days: tuple[str, str]
 
 
