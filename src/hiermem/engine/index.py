@@ -60,8 +60,7 @@ class SessionIndex:
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
     ``engine.search.vectors``; they cover this index, or one that it has grown from. ``embedded`` is
-    what ``engine.search.embed`` need not look for again. ``unlabelled`` are summaries, by node and
-    revision, for which there are no labels.
+    what ``engine.search.embed`` need not look for again.
     """
 
     record: SessionRecord
@@ -74,7 +73,6 @@ class SessionIndex:
     vectors: object = None
     vectors_mark: object = None
     embedded: object = None
-    unlabelled: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
         """Return whether it was read from this or an earlier version of ``record``'s session."""

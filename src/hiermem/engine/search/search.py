@@ -27,7 +27,7 @@ from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import KIND, SessionIndex
-from hiermem.engine.search.summary_index import kind_of, labelled, refresh, with_texts
+from hiermem.engine.search.summary_index import kind_of, read_texts, refresh, with_texts
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
@@ -228,7 +228,7 @@ async def _asked(
                     held = await indexes.get(record)
                     await refresh(handle, held, record)
                     if question.filters.by_window:
-                        await labelled(handle, held, record)
+                        await read_texts(handle, held, record)
                     vectors = await _vectors(handle, held, record)
                 except SessionChangedError:
                     continue
