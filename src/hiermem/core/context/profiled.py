@@ -115,7 +115,7 @@ class _Planner(Planner):
         raw, older, boundary = yield from self._recent(int(fullness * budget))
         below = yield from cover.below(self.roots, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
-        spent = self._cost(raw)
+        spent = self.cost(raw)
         if spent + least > budget:
             return (yield from self.afresh(1.0))
         room = max(least, int(fullness * budget) - spent)
@@ -141,7 +141,7 @@ class _Planner(Planner):
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
         raw: list[Shown] = []
         for piece in reversed(verbatim.pieces_of(shown)):
-            if raw and self._cost([*piece, *raw]) > share:
+            if raw and self.cost([*piece, *raw]) > share:
                 break
             raw += piece
             if wanted is not None and sum(not item.silent for item in raw) >= wanted:

@@ -12,20 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, TypeAdapter
 
 from hiermem.core.context.cover import Covered, Natural, Range, StoredSpan
-from hiermem.core.context.render import Block
+from hiermem.core.context.render import Block, Kind
 from hiermem.types import Trust
 
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
 _FORMAT = 3
-
-PieceKind: TypeAlias = Literal["summary", "view", "quote", "instructions"]
+_STORED_KINDS = ("summary", "view", "instructions")
 
 
 def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -52,7 +51,7 @@ class Piece:
     line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
     """
 
-    kind: PieceKind
+    kind: Kind
     name: str
     windows: tuple[Natural, Natural]
     span: StoredSpan
@@ -66,6 +65,32 @@ class Piece:
     kept: str = ""
     trust: Trust = "conversation"
 
+    @classmethod
+    def of(
+        cls,
+        block: Block,
+        windows: tuple[int, int],
+        *,
+        covers: tuple[Covered, ...] = (),
+        shown: Runs = (),
+        kept: str = "",
+        trust: Trust = "conversation",
+    ) -> Piece:
+        """Return a piece that renders as ``block``."""
+        return cls(
+            kind=block.kind,
+            name=block.name,
+            windows=windows,
+            span=block.span,
+            tokens=block.tokens,
+            text=block.text,
+            level=block.level,
+            covers=covers,
+            shown=shown,
+            kept=kept,
+            trust=trust,
+        )
+
     @property
     def messages(self) -> int:
         """Return the approximate number of represented messages; each slice counts as one."""
@@ -74,14 +99,7 @@ class Piece:
 
     def block(self) -> Block:
         """Return the block that renders the piece."""
-        return Block(
-            kind=self.kind,
-            name=self.name,
-            span=self.span,
-            tokens=self.tokens,
-            text=self.text,
-            level=self.level,
-        )
+        return Block(self.kind, self.name, self.span, self.tokens, self.text, self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +169,8 @@ class View:
                 _check_row([item.windows for item in piece.covers], *piece.windows)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        stored = all(piece.kind != "quote" for piece in (*view.pieces, *view.standing))
-        return view if stored else None
+        known = all(piece.kind in _STORED_KINDS for piece in (*view.pieces, *view.standing))
+        return view if known else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class _Zoomer:
 
     def __init__(self, at: Situation, cut: Cut) -> None:
         self.at, self.cut, self.view = at, cut, cut.view
-        self.zone = ZoneMaker(at.count, at.key, at.weights, cut.view.serial, at.view)
+        self.zone = ZoneMaker(at.writer, cut.view.serial, at.view)
         self.roots = cover.cheapest(at.state, at.provisional)
         pieces = cut.view.pieces
         # Windows that were omitted with the caller's permission stay omitted.

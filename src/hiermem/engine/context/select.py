@@ -19,7 +19,7 @@ from hiermem.core import arguments
 from hiermem.core.context import cut, layered, profiled, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.render import RENDERER, Block, Shown
+from hiermem.core.context.render import RENDERER, Block, Shown, Writer
 from hiermem.core.context.selection import (
     AsyncContextSelection,
     ByLevel,
@@ -207,8 +207,7 @@ async def situation_of(
     return Situation(
         state=state_from(record.state),
         budget=spendable,
-        count=handle.counter.count,
-        key=await handle.key(),
+        writer=Writer(await handle.key(), handle.counter.count),
         policy=policy,
         overhead=overhead,
         reserve=_reserve(request.budget, spendable),
@@ -336,14 +335,14 @@ async def in_record(
     ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
     is no evidence or no room.
     """
-    key, count = await handle.key(), handle.counter.count
-    left = room - recalled.frame_tokens(messages, key=key, count=count)
+    writer = Writer(await handle.key(), handle.counter.count)
+    left = room - recalled.frame_tokens(writer, messages)
     if left <= 0:
         return None, None
-    found = await find(left, partial(recalled.smaller, room=room, key=key, count=count))
+    found = await find(left, partial(recalled.smaller, writer, room))
     if not found.hits:
         return None, None
-    return recalled.record(found, key=key, count=count), found
+    return recalled.record(writer, found), found
 
 
 def _reserve(budget: ContextBudget, spendable: int) -> int | None:

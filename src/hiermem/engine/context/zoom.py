@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from hiermem.core.context import recalled, zoom
+from hiermem.core.context.render import Writer
 from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
@@ -160,9 +161,9 @@ async def _taken(
     handle: Handle, record: SessionRecord, question: search.Question, room: int
 ) -> tuple[list[Piece], list[Hit]]:
     """Return the best hits that fit ``room`` together: summaries by place, messages by rank."""
-    key, count = await handle.key(), handle.counter.count
-    zone = ZoneMaker(count, key)
-    frame = recalled.frame_tokens(record.messages, key=key, count=count)
+    writer = Writer(await handle.key(), handle.counter.count)
+    zone = ZoneMaker(writer)
+    frame = recalled.frame_tokens(writer, record.messages)
     pieces: list[Piece] = []
     passages: list[Hit] = []
     for hit in await search.semantic(handle, question):
