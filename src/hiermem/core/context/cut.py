@@ -16,7 +16,7 @@ This module reads through ``needs`` and so never waits. It neither searches nor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hiermem.config import ContextPolicy
@@ -123,26 +123,6 @@ class _Part:
     past: list[Shown]
 
 
-def select(situation: Situation, previous: View | None) -> Reading[Cut]:
-    """Return the cut for this situation; keep the ``previous`` one as long as it fits.
-
-    Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
-    """
-    planner = Planner(situation, previous.serial if previous else 0)
-    yield from planner.look()
-    policy = situation.policy
-    if not situation.sticky:
-        return (yield from planner.afresh(1.0))
-    if previous is None or situation.cache_cold:
-        return (yield from planner.afresh(policy.replan_cold))
-    if sum(record.tokens for record in previous.standing) > situation.standing_room:
-        return (yield from planner.afresh(policy.replan))
-    kept = yield from planner.keep(previous)
-    if kept is not None:
-        return kept
-    return (yield from planner.afresh(policy.replan))
-
-
 def ahead(state: SessionState) -> tuple[NeedLevel, ...]:
     """Return what a cut that is planned afresh will ask for, as far as the state alone tells.
 
@@ -184,8 +164,9 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
 class Planner:
     """Plans one selection. Its methods are the steps of the policy, cheapest first."""
 
-    def __init__(self, situation: Situation, serial: int) -> None:
-        self.at = situation
+    def __init__(self, situation: Situation, previous: View | None) -> None:
+        self.at, self.previous = situation, previous
+        serial = previous.serial if previous else 0
         self.zone = ZoneMaker(situation.writer, serial, situation.view)
         self.cost = situation.writer.cost
         self.total = situation.state.next_ordinal(1)
@@ -196,10 +177,23 @@ class Planner:
         self.last = self.total
         self.tail: list[Node] = []
 
-    def look(self) -> Reading[None]:
-        """Find the window that holds the newest message, if that window is already sealed."""
+    def select(self) -> Reading[Cut]:
+        """Return the cut for the situation; keep the previous one as long as it fits.
+
+        Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
+        """
         self.tail = yield from newest_sealed(self.at.state)
         self.last = self.total - len(self.tail)
+        policy, previous = self.at.policy, self.previous
+        if not self.at.sticky:
+            return (yield from self.afresh(1.0))
+        if previous is None or self.at.cache_cold:
+            return (yield from self.afresh(policy.replan_cold))
+        if sum(record.tokens for record in previous.standing) <= self.at.standing_room:
+            kept = yield from self.keep(previous)
+            if kept is not None:
+                return kept
+        return (yield from self.afresh(policy.replan))
 
     # -- keeping the previous cut
 
@@ -358,21 +352,8 @@ class Planner:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
         pieces = verbatim.pieces_of(shown)
         stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
-        ends = verbatim.window_of_each(windows, shown)
-        first = min(
-            (
-                ordinal
-                for item, ordinal in zip(shown, ends, strict=True)
-                if ordinal is not None and item.message.index in stays
-            ),
-            default=self.last,
-        )
-        begin = windows[0].ordinal if windows else self.total
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
-        boundary = max(
-            (at for at in allowed if begin <= at <= min(first, self.last)),
-            default=min(begin, self.last),
-        )
+        boundary = self._boundary_before(stays, windows, shown, allowed)
         left = [window for window in windows if window.ordinal >= boundary]
         begins = verbatim.starts(left, self.opened)
         after = verbatim.shown_from(begins, [item.message for item in shown])
@@ -384,6 +365,24 @@ class Planner:
             after=after,
             past=[item for item in shown if from_char.get(item.message.index) != item.begin],
         )
+
+    def _boundary_before(
+        self,
+        stays: Container[int],
+        windows: Sequence[Node],
+        shown: Sequence[Shown],
+        allowed: Iterable[int],
+    ) -> int:
+        """Return the latest allowed boundary before all windows of the messages that stay."""
+        ends = verbatim.window_of_each(windows, shown)
+        held = [
+            ordinal
+            for item, ordinal in zip(shown, ends, strict=True)
+            if ordinal is not None and item.message.index in stays
+        ]
+        begin = windows[0].ordinal if windows else self.total
+        latest = min((self.last, *held))
+        return max((at for at in allowed if begin <= at <= latest), default=min(begin, self.last))
 
     def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
         """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.

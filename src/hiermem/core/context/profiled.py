@@ -44,7 +44,7 @@ def select(
     planner = _Planner(at, profile, session_id, previous)
     block = planner.zone.quoted(pins)
     if block is None:
-        return (yield from planner.selected(previous))
+        return (yield from planner.select())
     taken = block.tokens
     if taken > at.budget:
         raise BudgetTooSmallError(
@@ -53,7 +53,7 @@ def select(
             why=f"the profile's pins take {taken} tokens",
         )
     planner.at = replace(at, budget=at.budget - taken, overhead=at.overhead + taken)
-    found = yield from planner.selected(previous)
+    found = yield from planner.select()
     raw = {item.message.index for item in found.shown if not item.partial}
     left = [item for item in pins if item.message.index not in raw]
     block = planner.zone.quoted(left)
@@ -83,22 +83,11 @@ class _Planner(Planner):
     def __init__(
         self, at: Situation, profile: ContextProfile, session_id: str, previous: View | None
     ) -> None:
-        super().__init__(at, previous.serial if previous else 0)
+        super().__init__(at, previous)
         self.profile = profile
         self.session_id = session_id
 
-    def selected(self, previous: View | None) -> Reading[Cut]:
-        """Keep the previous cut, or plan a new one."""
-        yield from self.look()
-        policy = self.at.policy
-        if not self.at.sticky:
-            return (yield from self._anew(1.0))
-        if previous is None or self.at.cache_cold:
-            return (yield from self._anew(policy.replan_cold))
-        kept = yield from self._kept(previous)
-        return kept if kept is not None else (yield from self._anew(policy.replan))
-
-    def _kept(self, view: View) -> Reading[Cut | None]:
+    def keep(self, view: View) -> Reading[Cut | None]:
         """Append the new messages; return None if there are too many."""
         if view.boundary > self.last:
             return None
@@ -110,14 +99,15 @@ class _Planner(Planner):
         spoken = sum(not item.silent for item in found.shown)
         return None if recent is not None and spoken > 2 * recent else found
 
-    def _anew(self, fullness: float) -> Reading[Cut]:
+    def afresh(self, fullness: float) -> Reading[Cut]:
+        """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
         raw, older, boundary = yield from self._recent(int(fullness * budget))
         below = yield from cover.below(self.roots, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
         spent = self.cost(raw)
         if spent + least > budget:
-            return (yield from self.afresh(1.0))
+            return (yield from super().afresh(1.0))
         room = max(least, int(fullness * budget) - spent)
         pieces: list[Piece] = []
         if older:
@@ -129,7 +119,7 @@ class _Planner(Planner):
         pieces[:0] = yield from self._mixed(below, boundary, room)
         view = View(boundary, tuple(pieces))
         found = self._assemble(view, [*older, *raw])
-        return found if found.tokens <= budget else (yield from self.afresh(1.0))
+        return found if found.tokens <= budget else (yield from super().afresh(1.0))
 
     # -- raw messages
 
@@ -147,20 +137,8 @@ class _Planner(Planner):
             if wanted is not None and sum(not item.silent for item in raw) >= wanted:
                 break
         held = {item.message.index for item in raw}
-        ends = verbatim.window_of_each(windows, shown)
-        first = min(
-            (
-                at
-                for item, at in zip(shown, ends, strict=True)
-                if at is not None and item.message.index in held
-            ),
-            default=self.last,
-        )
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        begin = windows[0].ordinal if windows else self.total
-        boundary = max(
-            (at for at in allowed if at <= min(first, self.last)), default=min(begin, self.last)
-        )
+        boundary = self._boundary_before(held, windows, shown, allowed)
         rest = [window for window in windows if window.ordinal >= boundary]
         shown = yield from self._shown(self.tail if boundary == self.last else rest)
         newest = [item for item in shown if item.message.index in held]

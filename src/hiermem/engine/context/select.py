@@ -300,7 +300,7 @@ def cut_for(
 ) -> Reading[Cut]:
     """Return the core decision that chooses the cut."""
     if request.profile is None:
-        return cut.select(situation, before)
+        return cut.Planner(situation, before).select()
     return profiled.select(situation, request.profile, session_id, before)
 
 
