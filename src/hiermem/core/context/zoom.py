@@ -181,10 +181,5 @@ class _Zoomer:
 
     def _between(self, ordinals: Iterable[int]) -> Reading[list[list[Covered]]]:
         """Return one cover for each stretch between these windows."""
-        found: list[list[Covered]] = []
-        begin = self.begin
-        for end in [*sorted(ordinals), self.view.boundary]:
-            if begin < end:
-                found.append((yield from cover.inside(self.roots, begin, end)))
-            begin = end + 1
-        return found
+        taken = [(at, at + 1) for at in ordinals]
+        return (yield from cover.between(self.roots, taken, self.begin, self.view.boundary))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
-from hiermem.core.context import cut, layered, profiled, recalled, standing
+from hiermem.core.context import cut, layered, profile, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Shown, Writer
@@ -301,7 +301,7 @@ def cut_for(
     """Return the core decision that chooses the cut."""
     if request.profile is None:
         return cut.Planner(situation, before).select()
-    return profiled.select(situation, request.profile, session_id, before)
+    return profile.select(situation, request.profile, session_id, before)
 
 
 async def _recalled(
