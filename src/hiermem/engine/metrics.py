@@ -6,10 +6,9 @@ The store adds up. Only the roots are read here and, below them, only what is no
 from __future__ import annotations
 
 from hiermem.core import arguments
-from hiermem.core.context.view import Seen
+from hiermem.core.context.view import SEEN, Seen
 from hiermem.core.metrics import Metrics, Served, measure
 from hiermem.core.tree.state import SessionState
-from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log import feedback
 from hiermem.types.prices import Prices
