@@ -33,12 +33,21 @@ _SENTENCE_END: Final = re.compile(
     # A search skips quickly to a character, not to what must stand before a place.
     r"[.!?…。！？；](?:(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*)"  # noqa: RUF001
 )
-#: A dot after these does not end a sentence.
-_ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
+#: A dot after these does not end a sentence; after those of the second list, not before a figure.
+_ABBREVIATIONS: Final = words(
+    "mr mrs ms dr prof rev gen sen gov capt lt hon st mt ft vs cf approx e.g i.e ca bzw z.b d.h u.a"
+)
+_BEFORE_FIGURES: Final = words(
+    "no nr nos fig eq sec ch vol p pp art abs jan feb mar apr jun jul aug sep sept oct nov dec"
+)
 _CLAUSE_MARKS: Final = (";", ",", "，", "、", ":")  # noqa: RUF001
 _BLANKS: Final = re.compile(r"\s+")
 #: A list's mark before an item. Kept numbers would show gaps, because few items are kept.
 _ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
+#: Text in bold, by the rules of Markdown: "2**40", "f(**kw)" and "src/**/*.py" hold none.
+_BOLD: Final = re.compile(
+    r"(?<![A-Za-z0-9_*/)\]])\*\*(?![\s*/.])((?:(?!\*\*).)+?)(?<!\s)\*\*(?![A-Za-z0-9_*/])"
+)
 _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
 #: A sentence longer than this is split where it joins statements, each at least this long.
 _LONG_SENTENCE: Final = 120
@@ -147,13 +156,15 @@ def _line_pieces(line: str) -> Iterator[str]:
     if not line or (len(line) < 40 and line.isascii() and not _ANY_WORD.search(line)):
         return
     if line.startswith("#") or _BOLD_LINE.fullmatch(line):
-        heading = _ITEM_MARK.sub("", line.lstrip("# ")).replace("**", "").strip("*: ")
+        heading = _BOLD.sub(r"\1", _ITEM_MARK.sub("", line.lstrip("# "))).strip("*: ")
         if heading := heading[:_CUT].strip():
             yield heading if heading[-1] in ".!?…" else f"{heading}:"
         return
     item = _ITEM_MARK.match(line)
     bullet = "- " if item else ""
-    line = line[item.end() if item else 0 :].replace("**", "")
+    line = line[item.end() if item else 0 :]
+    if "**" in line:
+        line = _BOLD.sub(r"\1", line)
     for sentence in _sentences(line):
         for clause in _clauses(sentence.strip()):
             for part in _statements(clause):
@@ -173,13 +184,18 @@ def _sentences(line: str) -> Iterator[str]:
 
 
 def _is_unfinished(line: str, *, start: int, end: int) -> bool:
-    """Return whether the dot before ``end`` belongs to a list number, a lone "No." or a title."""
+    """Return whether the dot before ``end`` belongs to a list number, a lone "No.", a title,
+    an abbreviation or the initial of a name."""
     if line[end - 1] != ".":
         return False
-    word = line[max(start, end - 12) : end - 1].rsplit(None, 1)[-1:]
-    last = word[0].lstrip("(").lower() if word else ""
-    if end - start <= 5:
-        return last.isdigit() or len(last) == 1 or last == "no"
+    *before, word = line[max(start, end - 24) : end - 1].rsplit(None, 2)[-2:] or [""]
+    last = word.lstrip("(").lower()
+    if end - start <= 5 and (last.isdigit() or len(last) == 1 or last == "no"):
+        return True
+    if len(last) == 1 and word.isupper():
+        return word != "I" and bool(before) and before[0][0].isupper()
+    if last in _BEFORE_FIGURES:
+        return line[end:].lstrip()[:1].isdigit()
     return last in _ABBREVIATIONS
 
 
