@@ -45,9 +45,8 @@ from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.handle import Handle, every_session, utc_now
-from hiermem.engine.log import change
+from hiermem.engine.log import change, read
 from hiermem.engine.log import copies as copying
-from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.due import sweep
@@ -328,14 +327,14 @@ class AsyncMemory:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this tenant, newest first."""
-        return await journal.runs(self._resources.opened(), limit)
+        return await read.runs(self._resources.opened(), limit)
 
     async def run(self, run_id: str) -> RunReport:
         """Return one run with the state of each summary or chunk that it called a model for.
 
         Raises NotFoundError for an unknown id.
         """
-        return await journal.one(self._resources.opened(), run_id)
+        return await read.run(self._resources.opened(), run_id)
 
     @overload
     async def update_all(

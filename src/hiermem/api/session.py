@@ -42,9 +42,6 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
-from hiermem.engine.log import instructions as standing
-from hiermem.engine.log import metadata as labels
-from hiermem.engine.log import runs as journal
 from hiermem.engine.log import sync as syncing
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
@@ -138,20 +135,20 @@ class AsyncSession:
 
     async def flush(self) -> None:
         """Seal each thread's open window at its last whole point: where no tool call is open."""
-        await ingest.flush(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "flush")
 
     async def tick(self, now: datetime) -> None:
         """Apply the time rules as if a message had arrived at ``now`` (timezone-aware)."""
-        arguments.moment(now, "now")
-        await ingest.tick(self._handle, self.id, now)
+        at = arguments.moment(now, "now").isoformat()
+        await ingest.happen(self._handle, self.id, "tick", at)
 
     async def close(self) -> None:
         """Seal all messages, group the summaries up to one root, and refuse further appends."""
-        await ingest.close(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "close")
 
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
-        await ingest.reopen(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "reopen")
 
     async def get_metadata(self) -> dict[str, str]:
         """Return the session's metadata: labels of the application that it can be listed by."""
@@ -164,7 +161,7 @@ class AsyncSession:
         At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
         """
         given = arguments.metadata(metadata)
-        await labels.describe(self._handle, self.id, metadata=given)
+        await change.describe(self._handle, self.id, lambda one: replace(one, metadata=given))
 
     async def set_title(self, title: str | None) -> None:
         """Replace the session's title, of at most 512 characters; None removes it.
@@ -173,7 +170,7 @@ class AsyncSession:
         """
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=self._about.on_bad_text)
-        await labels.describe(self._handle, self.id, title=title)
+        await change.describe(self._handle, self.id, lambda one: replace(one, title=title))
         self._about = replace(self._about, title=title)
 
     # -- Summarising
@@ -604,7 +601,7 @@ class AsyncSession:
         One that a newer one repeats or contradicts names it in ``superseded_by``. Contexts show the
         others within ``ContextPolicy.instructions`` of the budget.
         """
-        return await standing.instructions(self._handle, self.id)
+        return await read.instructions(self._handle, self.id)
 
     async def drop_instruction(self, instruction_id: str) -> Instruction:
         """Withdraw a standing instruction, and what said the same before; return it.
@@ -614,7 +611,7 @@ class AsyncSession:
 
         Raises NotFoundError where ``instructions()`` has no such id. Nothing was written then.
         """
-        return await standing.drop(self._handle, self.id, instruction_id)
+        return await change.drop_instruction(self._handle, self.id, instruction_id)
 
     async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.
@@ -635,7 +632,7 @@ class AsyncSession:
 
         Raises NotFoundError where there is no such message. Nothing was written then.
         """
-        return await change.quarantine(self._handle, self.id, indices, forks=forks)
+        return await change.erase(self._handle, self.id, indices, forks=forks, kind="quarantine")
 
     async def fork(
         self, new_id: str, *, at: int | None = None, title: str | None = None
@@ -690,7 +687,7 @@ class AsyncSession:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this session, newest first."""
-        return await journal.runs(self._handle, limit, subject=self.id)
+        return await read.runs(self._handle, limit, subject=self.id)
 
     async def metrics(self, prices: Prices | None = None) -> Metrics:
         """Return how far the session is compressed, what that cost and what was kept.

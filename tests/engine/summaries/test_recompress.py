@@ -369,7 +369,7 @@ async def test_a_new_configuration_is_for_new_windows():
         assert replace(nodes[id_], parent=None, version=0) == replace(node, parent=None, version=0)
     later = [node for node in nodes.values() if node.level == 1 and node.id not in before]
     assert [node.messages for node in sorted(later, key=lambda n: n.ordinal)] == [6, 6, 6, 6]
-    await appending.close(fixture.handle, "s")
+    await appending.happen(fixture.handle, "s", "close")
     with pytest.raises(SessionClosedError):
         await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
     with pytest.raises(NotFoundError):

@@ -186,7 +186,7 @@ async def test_only_a_whole_session_is_re_packed():
 async def test_a_closed_session_stays_closed_and_has_one_root():
     fixture = SessionFixture()
     await fixture.say(messages(60))
-    await appending.close(fixture.handle, "s")
+    await appending.happen(fixture.handle, "s", "close")
     await full(fixture, SIXES)
     record = await fixture.tenant.session("s")
     assert record.closed
@@ -514,7 +514,7 @@ async def change(fixture, deed):
         record = await fixture.tenant.session("s")
         await fixture.say(messages(1 + words % 9, start=record.messages))
     elif kind == "flush":
-        await appending.flush(fixture.handle, "s")
+        await appending.happen(fixture.handle, "s", "flush")
     elif kind == "edit":
         with contextlib.suppress(MessageWithdrawnError):
             await changing.edit(fixture.handle, "s", index, sentence(index, words))

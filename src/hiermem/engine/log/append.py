@@ -389,18 +389,6 @@ def _changes(
     )
 
 
-async def flush(handle: Handle, session_id: str) -> None:
-    """Seal each thread's open window at its last whole point."""
-    await _event(handle, session_id, "flush")
-
-
-async def tick(handle: Handle, session_id: str, now: datetime) -> None:
-    """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
-    if now.utcoffset() is None:
-        raise errors.InvalidMessageError("tick(now) needs a timezone-aware datetime")
-    await _event(handle, session_id, "tick", now.isoformat())
-
-
 async def tick_if_idle(handle: Handle, session_id: str) -> bool:
     """Apply the time rule to a session whose last append is longer ago than the rule's time.
 
@@ -424,23 +412,17 @@ async def tick_if_idle(handle: Handle, session_id: str) -> bool:
     return await handle.store.mutate(session_id, change)
 
 
-async def close(handle: Handle, session_id: str) -> None:
-    """Seal everything up to one root and archive the session; closing it again changes nothing."""
-    await _event(handle, session_id, "close")
-
-
-async def reopen(handle: Handle, session_id: str) -> None:
-    """Make a closed session writable again; an open one stays as it is."""
-    await _event(handle, session_id, "reopen")
-
-
-async def _event(
+async def happen(
     handle: Handle,
     session_id: str,
     kind: Literal["flush", "close", "reopen", "tick"],
     detail: str = "",
 ) -> None:
-    """Record an event in the log and fold it in."""
+    """Record an event in the log and fold it in (``fold.happen``).
+
+    ``detail`` is the time of a tick. Closing a closed session, or reopening an open one, changes
+    nothing; the other events need an open session.
+    """
     await handle.record(session_id)
     when = handle.clock()
     closed = {"close": True, "reopen": False}.get(kind)
