@@ -79,7 +79,7 @@ class Editor:
                 await session.reconfigure(LATER[self.luck.choice(sorted(LATER))])
             return
         if kind != "edit":
-            await getattr(change, kind)(handle, "s", [index])
+            await change.erase(handle, "s", [index], kind=kind)
             return
         (stored,) = await handle.store.messages("s", index, index + 1)
         self.number += 1

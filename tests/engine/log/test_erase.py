@@ -473,9 +473,9 @@ async def test_a_group_of_which_little_is_left_joins_its_neighbour(kind):
     assert len(before[second.parent].children) == 3
     left = before["L2.0"]
     gone = list(range(second.span.start, second.span.stop - 4))
-    spared = await getattr(change, kind)(fixture.handle, "s", gone[:6])
+    spared = await change.erase(fixture.handle, "s", gone[:6], kind=kind)
     assert "L2.1" in {node.id for node in await fixture.nodes()}, "most of it is left"
-    receipt = await getattr(change, kind)(fixture.handle, "s", gone)
+    receipt = await change.erase(fixture.handle, "s", gone, kind=kind)
     after = {node.id: node for node in await fixture.nodes()}
     assert before.keys() - after.keys() == {"L2.1"}
     assert after["L2.0"].children == (*left.children, *second.children)

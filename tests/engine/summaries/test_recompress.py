@@ -259,7 +259,7 @@ async def test_what_changes_while_it_is_being_made_is_made_of_what_it_is_then(re
                     same = " ".join(["other"] * len(old.split()))
                     await changing.edit(fixture.handle, "s", 3, same)
                 else:
-                    await getattr(changing, deed)(fixture.handle, "s", [3])
+                    await changing.erase(fixture.handle, "s", [3], kind=deed)
             return await super().complete(request)
 
     await fixture.update(Slow(remote=remote))

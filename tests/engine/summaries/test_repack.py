@@ -55,8 +55,8 @@ async def happen(fixture, log):
             await fixture.say([entry])
             continue
         kind, at = entry
-        given_ = (at,) if kind == "tick" else ()
-        await getattr(appending, kind)(fixture.handle, "s", *given_)
+        detail = at.isoformat() if kind == "tick" else ""
+        await appending.happen(fixture.handle, "s", kind, detail)
 
 
 async def played(log, config, *, store=None):
@@ -519,7 +519,7 @@ async def change(fixture, deed):
         with contextlib.suppress(MessageWithdrawnError):
             await changing.edit(fixture.handle, "s", index, sentence(index, words))
     else:
-        await getattr(changing, kind)(fixture.handle, "s", [index])
+        await changing.erase(fixture.handle, "s", [index], kind=kind)
 
 
 _DEEDS = st.lists(
