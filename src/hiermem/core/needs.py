@@ -75,17 +75,8 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
 
 def inside(session_id: str, reading: Reading[T]) -> Asking[T]:
     """Run ``reading`` as part of a decision about several sessions; its needs concern this one."""
-    reply: Any = None
-    while True:
-        try:
-            need = reading.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        if isinstance(need, tuple):
-            reply = yield tuple((session_id, one) for one in need)
-        else:
-            reply = yield session_id, need
+    (result,) = yield from together(session_id, (reading,))
+    return result
 
 
 def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]:

@@ -17,8 +17,8 @@ from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
-from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import LoggedChanges
+from hiermem.core.log.trees import Build
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
     Inputs,

@@ -21,7 +21,7 @@ from logbook import CONFIGS, bounds, logs, messages_of
 from session_fixture import START, SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.repack import Build
+from hiermem.core.log.trees import Build
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
 from hiermem.engine.log.fork import replayed

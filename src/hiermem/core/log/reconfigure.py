@@ -23,6 +23,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack
 from hiermem.core.log.edit import known_session
 from hiermem.core.log.size_changes import SizeChange, Weigher
+from hiermem.core.log.trees import Build
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
@@ -112,7 +113,7 @@ def reconfigure(
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
-    build = repack.Build.from_json(record.build)
+    build = Build.from_json(record.build)
     overtaken = build if build is not None and config_from(build.config) != after else None
     session = replace(record, version=record.version + 1)
     if overtaken is not None:

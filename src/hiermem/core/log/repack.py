@@ -22,13 +22,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import locate
 from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.trees import Build, locate
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -36,61 +36,11 @@ from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Flag
-from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
 
 #: Messages folded in one transaction.
 PAGE: Final = 256
-_KINDS: Final = {
-    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
-    "marks": list, "sliced": list,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
-
-    The messages before ``at`` and the first ``events`` events of the log are folded in, later ones
-    are not. ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this
-    tree, and ``sliced`` the messages that are cut up in it; the swap records both on the messages.
-    """
-
-    id: str
-    tree: int
-    config: str
-    state: str = ""
-    at: int = 0
-    events: int = 0
-    marks: tuple[tuple[int, int], ...] = ()
-    sliced: tuple[int, ...] = ()
-
-    def to_json(self) -> str:
-        """Write the build as JSON, for the session's record."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Build | None:
-        """Read what ``to_json`` wrote; None if no re-pack is under way.
-
-        Raises StoreCorruptError for any other text.
-        """
-        if not text:
-            return None
-        try:
-            data = json.loads(text)
-            if data.keys() == _KINDS.keys() and all(
-                type(data[name]) is kind for name, kind in _KINDS.items()
-            ):
-                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
-                sliced = tuple(map(int, data.pop("sliced")))
-                return cls(**data, marks=marks, sliced=sliced)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            pass
-        raise StoreCorruptError(
-            "a session's re-pack is not what hiermem wrote; the store is damaged"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import size_changes
-from hiermem.core.log.locate import locate
 from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
-from hiermem.core.log.trees import TreeState
+from hiermem.core.log.trees import TreeState, locate
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded

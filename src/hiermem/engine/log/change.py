@@ -1,6 +1,6 @@
 """Changes what is in a session: prepares outside the transaction, decides inside it.
 
-The decisions are in ``hiermem.core.log`` (``edit``, ``erase``, ``erase_space``). This module checks
+The decisions are in ``hiermem.core.log`` (``edit``, ``erase``). This module checks
 and counts a new text before the store is called, and scrubs the store's bytes after an erasure.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import replace
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
-from hiermem.core.log import erase_space as clearing
 from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.edit import OnEdit, check_index
 from hiermem.core.log.erase import ForkHandling, WithdrawalKind
@@ -164,7 +163,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     """
     run_id, now = uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
-        lambda: clearing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
+        lambda: erasing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
     return await _scrubbed(handle, receipt)
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.repack import Build
+from hiermem.core.log.trees import Build
 from hiermem.core.search import labels
 from hiermem.core.summaries import status
 from hiermem.core.summaries.agenda import PAGE
