@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from hiermem.api.extractor import ModelLike
@@ -684,12 +683,7 @@ class AsyncMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         with suppress(ForkedProcessError):  # a forked process has nothing to close
             await self.close()
 
@@ -729,11 +723,6 @@ class _Opening:
         self._memory = await self._opened()
         return self._memory
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._memory is not None:
-            await self._memory.__aexit__(kind, error, trace)
+            await self._memory.__aexit__(*error)

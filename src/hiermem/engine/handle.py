@@ -234,8 +234,7 @@ class Handle:
         A node is read once, though a decision asks for it by its level, as a child and then as a
         parent; those ``ahead`` were read just before.
         """
-        known = _Nodes()
-        known.add(ahead)
+        known = {node.id: node for node in ahead}
         reply: Any = None
         while True:
             try:
@@ -259,39 +258,24 @@ class Handle:
                 found[place] = await self.messages(session_id, need.start, need.stop)
         return tuple(found)
 
-    async def _supply(self, session_id: str, need: Need, known: _Nodes) -> Any:
+    async def _supply(self, session_id: str, need: Need, known: dict[str, Node]) -> Any:
         if isinstance(need, NeedMessages):
             return await self.messages(session_id, need.start, need.stop)
         tree = self.store.tree(session_id)
         if isinstance(need, NeedNodes):
-            missing = [id_ for id_ in need.ids if id_ not in known.by_id]
-            known.add(await tree.nodes(missing) if missing else ())
-            return [known.by_id[id_] for id_ in need.ids if id_ in known.by_id]
+            missing = [id_ for id_ in need.ids if id_ not in known]
+            known |= {node.id: node for node in (await tree.nodes(missing) if missing else ())}
+            return [known[id_] for id_ in need.ids if id_ in known]
         if isinstance(need, NeedLevel):
-            places = [(need.level, ordinal) for ordinal in range(need.start, need.stop)]
-            if all(place in known.by_place for place in places):
-                return [known.by_place[place] for place in places]
+            ids = [f"L{need.level}.{ordinal}" for ordinal in range(need.start, need.stop)]
+            if all(id_ in known for id_ in ids):
+                return [known[id_] for id_ in ids]
             found = await tree.level(need.level, need.start, need.stop)
-            known.add(found)
+            known |= {node.id: node for node in found}
             return found
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes that a decision was given: by id, and the sealed ones by level and ordinal."""
-
-    by_id: dict[str, Node] = field(default_factory=dict[str, Node])
-    by_place: dict[tuple[int, int], Node] = field(default_factory=dict[tuple[int, int], Node])
-
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Remember these nodes."""
-        for node in nodes:
-            self.by_id[node.id] = node
-            if node.sealed:
-                self.by_place[node.level, node.ordinal] = node
 
 
 class Handles(Mapping[str, Handle]):

@@ -74,8 +74,8 @@ def edit(
         rewrites=(Rewrite(after, "edit"),),
         drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
     )
-    serving = propagated[0][1]
-    report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
+    stale, dirty, split = propagated[0][1].stale, propagated[0][1].dirty, propagated[0][1].split
+    report = EditReport(session_id, index, 0, tuple(stale), tuple(dirty), tuple(split))
     return Batch(report, tuple((session_id, each) for each in changes))
 
 

@@ -322,9 +322,8 @@ class _Withdrawal:
                 continue
             result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
             # It is not on record when a provisional node was made, or from what.
-            loose = (node.id for node in data.provisional[tree_state.tree])
-            drop = dict.fromkeys((*result.drop, *loose))
-            propagated.append((tree_state, replace(result, drop=tuple(drop))))
+            result.drop |= {node.id: None for node in data.provisional[tree_state.tree]}
+            propagated.append((tree_state, result))
         withdrawn = {stored.index for stored in live}
         derived = [(each.kind, each.key) for each in data.records if _made_from(each, withdrawn)]
         # A note belongs to its author and stays. An erasure deletes the record of its sources;
@@ -348,7 +347,7 @@ class _Withdrawal:
         self.done[record.id] = done
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         if propagated[0][1].forget:
-            self.remake[record.id] = propagated[0][1].forget
+            self.remake[record.id] = tuple(propagated[0][1].forget)
         versions = sum(data.edits[index] for index in done)
         self.removed.update(
             messages=len(done),

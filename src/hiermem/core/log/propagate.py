@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -27,7 +27,6 @@ from hiermem.core.log.trees import MessageChange, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
-from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, SessionRecord, Span
@@ -42,27 +41,6 @@ REMNANT: Final = 0.25
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
-@dataclass(frozen=True, slots=True)
-class Propagated:
-    """The result of a change in one tree.
-
-    ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date, and groups that joined another one. ``stale`` and ``dirty`` name the nodes
-    with a text that are marked so now, ``gone`` those whose text was taken away, ``split`` the
-    parts of split groups. ``windows`` are the ordinals of the windows whose content changed.
-    """
-
-    state: SessionState
-    nodes: tuple[Node, ...] = ()
-    forget: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    dirty: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-    split: tuple[str, ...] = ()
-    windows: tuple[int, ...] = ()
-
-
 def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propagated]:
     """Apply the noted changes of messages to a tree, up to its roots.
 
@@ -72,7 +50,7 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     """
     if tree_state.build is not None and mark == "flag":
         mark = "rebuild"
-    made = _Propagation(tree_state, mark, now)
+    made = Propagated(tree_state, mark, now)
     for change in tree_state.message_changes:
         made.apply(change)
     for node in tree_state.overlapping.values():
@@ -80,7 +58,8 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     for thread in sorted(tree_state.overlapping_open):
         made.drop[provisional_window(thread)] = None
     yield from made.propagate()
-    return made.result()
+    made.finish()
+    return made
 
 
 def changes_of(
@@ -117,9 +96,9 @@ def changes_of(
         changes: Changes[None] = Changes(
             None,
             session=record,
-            drop=result.drop,
-            forget=result.forget,
-            nodes=result.nodes,
+            drop=tuple(result.drop),
+            forget=tuple(result.forget),
+            nodes=tuple(result.nodes),
             tree=tree_state.tree,
         )
         if tree_state.build is None:
@@ -134,12 +113,26 @@ def changes_of(
     return record, made
 
 
-class _Propagation:
-    """The state of one propagation: the nodes as they were read, and as they are now."""
+class Propagated:
+    """A change of messages in one tree: the nodes as they were read, and as they are now.
+
+    At the end, ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are
+    provisional nodes that are out of date, and groups that joined another one. ``stale`` and
+    ``dirty`` name the nodes with a text that are marked so now, ``gone`` those whose text was taken
+    away, ``split`` the parts of split groups. ``windows`` are the ordinals of the windows whose
+    content changed.
+    """
 
     def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
         self.state, self.config = tree_state.state, tree_state.config
+        self.nodes: list[Node] = []
+        self.forget: dict[str, None] = {}
         self.drop: dict[str, None] = {}
+        self.stale: list[str] = []
+        self.dirty: list[str] = []
+        self.gone: list[str] = []
+        self.split: list[str] = []
+        self.windows: list[int] = []
         self._mark: Mark = mark
         self._now, self._tree = now, tree_state.tree
         self._before: dict[str, Node] = {}
@@ -147,9 +140,7 @@ class _Propagation:
         self._inputs: set[str] = set()
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
-        self._forget: dict[str, None] = {}
         self._dirtied: set[str] = set()
-        self._split: list[str] = []
         self._joined: set[str] = set()
         self._moved = False
 
@@ -300,11 +291,11 @@ class _Propagation:
             if not pieces:
                 piece = replace(piece, version=whole.version, since=self._now)
             self._nodes[piece.id] = piece
-            self._split.append(piece.id)
+            self.split.append(piece.id)
             for root in group if pieces else ():
                 self._nodes[root.id] = replace(self._nodes[root.id], parent=piece.id)
             pieces.append(piece)
-        self._forget[id_] = None
+        self.forget[id_] = None
         return pieces
 
     # -- joins
@@ -375,48 +366,33 @@ class _Propagation:
         self._nodes[first.id] = whole
         del self._nodes[second.id]
         self._joined.add(second.id)
-        self._forget[first.id] = None
+        self.forget[first.id] = None
 
     # -- the end
 
-    def result(self) -> Propagated:
-        """Mark the visited nodes and return everything that is to be written."""
-        written: list[Node] = []
-        stale: list[str] = []
-        dirty: list[str] = []
-        gone: list[str] = []
+    def finish(self) -> None:
+        """Mark the visited nodes and note everything that is to be written."""
         for id_ in sorted(self._nodes, key=lambda id_: (self._nodes[id_].level, id_)):
             node, before = self._nodes[id_], self._before.get(id_)
             if before is None:
-                written.append(node)
+                self.nodes.append(node)
                 continue
             visited = id_ in self._queued
             after = self._marked(node) if visited else node
             if visited and self._mark == "forget":
-                self._forget[id_] = None
+                self.forget[id_] = None
             if before.revision:
-                stale += [id_] if visited and after.stale else []
-                dirty += [id_] if visited and after.dirty else []
-                gone += [id_] if id_ in self._forget else []
-            must = id_ in self._inputs or id_ in self._forget
+                self.stale += [id_] if visited and after.stale else []
+                self.dirty += [id_] if visited and after.dirty else []
+                self.gone += [id_] if id_ in self.forget else []
+            must = id_ in self._inputs or id_ in self.forget
             if must or after != before:
-                written.append(replace(after, version=before.version + 1))
+                self.nodes.append(replace(after, version=before.version + 1))
         for id_ in sorted(self._joined):
-            self._forget.pop(id_, None)
+            self.forget.pop(id_, None)
             self.drop[id_] = None
-            gone += [id_] if self._before[id_].revision else []
-        windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
-        return Propagated(
-            self.state,
-            tuple(written),
-            tuple(self._forget),
-            tuple(self.drop),
-            tuple(stale),
-            tuple(dirty),
-            tuple(gone),
-            tuple(self._split),
-            tuple(windows),
-        )
+            self.gone += [id_] if self._before[id_].revision else []
+        self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
 
     def _marked(self, node: Node) -> Node:
         """Mark a node on the path; if its content changed, release it from its generating run."""

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from hiermem import errors
 from hiermem.config import HierarchyConfig
@@ -58,42 +59,18 @@ class About:
     seen: LastState = field(default_factory=LastState, compare=False, repr=False)
 
 
-@dataclass(slots=True)
-class _PreparedMessage:
+class _PreparedMessage(NamedTuple):
     """A message that is ready to be folded in, except for its index.
 
-    ``fingerprint`` is None if there is no key to compare by; ``heard`` are the tokens that a
-    summary is made from.
+    ``stored`` makes of its index what the store keeps. ``fingerprint`` is None if there is no key
+    to compare by; ``heard`` are the tokens that a summary is made from.
     """
 
-    message: Message
-    tokens: int
-    heard: int
-    size: int
-    hash: str
+    key: str | None
     fingerprint: str | None
-    echoes: tuple[tuple[int, int], ...]
-    flags: tuple[str, ...]
-    points: tuple[int, ...]
+    heard: int
     slices: tuple[Slice, ...]
-
-    def arrival(self, stored: StoredMessage) -> Arrival:
-        """Return what the fold looks at; ``stored`` is what the store keeps."""
-        arrived = Arrival.of(stored, self.slices)
-        return arrived if self.heard == self.tokens else replace(arrived, tokens=self.heard)
-
-    def stored(self, index: int) -> StoredMessage:
-        """Return what the store keeps."""
-        return StoredMessage(
-            index=index,
-            message=self.message,
-            tokens=self.tokens,
-            size=self.size,
-            hash=self.hash,
-            flags=self.flags,
-            slices=self.points,
-            echoes=self.echoes,
-        )
+    stored: Callable[[int], StoredMessage]
 
 
 class _MutateHere(Protocol):
@@ -240,7 +217,7 @@ class _Append:
     @property
     def keys(self) -> list[str]:
         """The keys of the messages."""
-        return [item.message.key for item in self.prepared if item.message.key is not None]
+        return [item.key for item in self.prepared if item.key is not None]
 
     def prepare(self, messages: Sequence[Message]) -> None:
         """Check, stamp and measure the messages."""
@@ -271,18 +248,18 @@ class _Append:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        return _PreparedMessage(
+        stored = partial(
+            StoredMessage,
             message=message,
             tokens=tokens,
-            heard=heard,
             size=size,
             hash=measure.message_hash(message),
-            fingerprint=None if message.key is None else measure.fingerprint(message),
-            echoes=echoes,
             flags=flags_of(message),
-            points=points,
-            slices=slices,
+            slices=points,
+            echoes=echoes,
         )
+        fingerprint = None if message.key is None else measure.fingerprint(message)
+        return _PreparedMessage(message.key, fingerprint, heard, slices, stored)
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
@@ -303,8 +280,15 @@ class _Append:
         if record.closed:
             raise errors.SessionClosedError(record.id)
         first = state.next_index
-        messages = [item.stored(first + offset) for offset, item in enumerate(fresh)]
-        arrivals = [item.arrival(kept) for item, kept in zip(fresh, messages, strict=True)]
+        messages: list[StoredMessage] = []
+        arrivals: list[Arrival] = []
+        for item in fresh:
+            stored = item.stored(first + len(messages))
+            arrived = Arrival.of(stored, item.slices)
+            if item.heard != stored.tokens:
+                arrived = replace(arrived, tokens=item.heard)
+            messages.append(stored)
+            arrivals.append(arrived)
         folded = fold.arrive(state, arrivals, self.config)
         return _changes(
             record,
@@ -332,20 +316,18 @@ class _Append:
         fresh: list[_PreparedMessage] = []
         claimed: dict[str, KeyEntry] = {}
         for item in self.prepared:
-            key = item.message.key
-            seen = None
-            if key is not None:
-                seen = snapshot.keys.get(key) or claimed.get(key)
-            if seen is not None and key is not None:
-                if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
-                    raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
+            key = item.key
+            seen = None if key is None else snapshot.keys.get(key) or claimed.get(key)
+            if seen is None:
+                index = next_index + len(fresh)
+                if key is not None:
+                    claimed[key] = KeyEntry(index, item.fingerprint)
+                indices.append(index)
+                fresh.append(item)
+            elif key is not None and seen.fingerprint not in (None, item.fingerprint):
+                raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
+            else:
                 indices.append(seen.index)
-                continue
-            index = next_index + len(fresh)
-            if key is not None:
-                claimed[key] = KeyEntry(index, item.fingerprint)
-            indices.append(index)
-            fresh.append(item)
         return indices, fresh, list(claimed.items())
 
 
