@@ -59,7 +59,7 @@ from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:
-    from hiermem.engine.search.tenant_search import TenantQuestion
+    from hiermem.engine.search.search import Question
 
 
 class AsyncMemory:
@@ -525,9 +525,8 @@ class AsyncMemory:
         """
         from hiermem.engine.search import tenant_search
 
-        return await tenant_search.search(
-            self._resources.opened(), _tenant_question(query, metadata, filters), limit
-        )
+        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        return await tenant_search.search(handle, question, limit)
 
     async def recall(
         self,
@@ -546,12 +545,8 @@ class AsyncMemory:
         """
         from hiermem.engine.search import tenant_search
 
-        return await tenant_search.recall(
-            self._resources.opened(),
-            _tenant_question(query, metadata, filters),
-            max_tokens,
-            neighbours=neighbours,
-        )
+        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        return await tenant_search.recall(handle, question, max_tokens, neighbours=neighbours)
 
     async def rebuild_index(self) -> IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
@@ -697,16 +692,13 @@ class AsyncMemory:
         return self._resources.parent is not None
 
 
-def _tenant_question(
+def _question(
     query: str, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
-) -> TenantQuestion:
-    from hiermem.engine.search.tenant_search import TenantQuestion
+) -> Question:
+    from hiermem.engine.search.search import Question
 
-    return TenantQuestion(
-        query,
-        read_filters(filters, known=TenantFilters),
-        {} if metadata is None else arguments.metadata(metadata),
-    )
+    chosen = {} if metadata is None else arguments.metadata(metadata)
+    return Question("", query, read_filters(filters, known=TenantFilters), chosen)
 
 
 class _Opening:

@@ -36,17 +36,17 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.engine import metrics as measuring
 from hiermem.engine.context import select
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change, feedback, read
+from hiermem.engine.log import change, read
 from hiermem.engine.log import fork as forking
 from hiermem.engine.log import sync as syncing
 from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
-from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.search.ahead import share_index, with_index
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
@@ -369,7 +369,7 @@ class AsyncSession:
         Raises NotFoundError where the session has no such summary or message, and for a summary of
         a tree that a re-pack has replaced, because its id means another summary now.
         """
-        await feedback.give(self._handle, self.id, target, score=score, note=note)
+        await measuring.give_feedback(self._handle, self.id, target, score=score, note=note)
 
     # -- Contexts and search
 
@@ -694,4 +694,4 @@ class AsyncSession:
 
         With ``prices`` the result also states savings and costs in money.
         """
-        return await measure(self._handle, self.id, prices)
+        return await measuring.metrics(self._handle, self.id, prices)

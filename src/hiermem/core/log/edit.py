@@ -17,7 +17,7 @@ from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, tree_states
+from hiermem.core.log.trees import MessageChange, TreeState, tree_states
 from hiermem.core.needs import inside
 from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
@@ -61,7 +61,8 @@ def edit(
         config = tree_state.config
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
         weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
-        tree_state.add(location, SizeChange(index, before.thread, *weights), points)
+        shift = SizeChange(index, before.thread, *weights)
+        tree_state.message_changes.append(MessageChange(location, shift, points))
         if tree_state.build is None:
             after = replace(after, slices=points)
         result = yield from inside(session_id, propagate(tree_state, on_edit, now))

@@ -32,10 +32,10 @@ from hiermem.core.log.trees import Build, locate
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Flag
+from hiermem.core.tree.windows import cut
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
 

@@ -25,13 +25,13 @@ from hiermem.core.log import size_changes
 from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
-from hiermem.core.log.trees import TreeState, locate
+from hiermem.core.log.trees import MessageChange, TreeState, locate
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import is_oversize, slices_at
 from hiermem.core.tree.state import placed
 from hiermem.core.tree.turns import Arrival, Slice, marks_of
+from hiermem.core.tree.windows import is_oversize, slices_at
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, StoredMessage
 from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
@@ -284,7 +284,7 @@ class Replay(Refold):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            tree_state.add(place, shift, place.points)
+            tree_state.message_changes.append(MessageChange(place, shift, place.points))
             if self._reconfigurations:
                 arrived = self._heard[shift.index][0]
                 if event.kind == "erase":

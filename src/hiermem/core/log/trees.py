@@ -172,10 +172,6 @@ class TreeState:
             self.overlapping_open.add(stored.thread)
         return location
 
-    def add(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
-        """Note the change of the message at ``location``."""
-        self.message_changes.append(MessageChange(location, shift, tuple(points)))
-
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
     """Return the tree that serves, then the one that is being built, if there is one."""

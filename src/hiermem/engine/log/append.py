@@ -23,10 +23,10 @@ from hiermem.core.text.instructions import flags_of
 from hiermem.core.text.policy import clean_message
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.core.tree.windows import cut
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
 from hiermem.types import Message, SessionRecord, StoredMessage
