@@ -38,6 +38,7 @@ from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine import metrics as measuring
 from hiermem.engine.context import select
+from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
@@ -414,7 +415,8 @@ class AsyncSession:
             system=system,
             tools=arguments.tool_schemas(tools),
         )
-        request = select.Request(
+        return await ContextWindowManager.over(self._handle).select_optimal_context(
+            self.id,
             budget,
             strategy=strategy,
             view=view,
@@ -425,9 +427,6 @@ class AsyncSession:
             recall_tokens=recall_tokens,
             profile=profile,
         )
-        from hiermem.engine.context import zoom  # the search behind it takes long to import
-
-        return await zoom.context(self._handle, self.id, request)
 
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]

@@ -19,14 +19,7 @@ from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Fault, Finding
 from hiermem.core.log.erase import edits_of
 from hiermem.core.log.trees import Build
-from hiermem.core.summaries.inputs import (
-    OVERLAP_REACH,
-    Inputs,
-    from_children,
-    from_messages,
-    overlap_before,
-    shown_size,
-)
+from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
@@ -358,12 +351,12 @@ class _SessionCheck:
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
                     self.add([("P12", node.id, what)], whole=True)
-                inputs = await self._inputs(node, said, shown_size(revision))
-                if inputs is not None:
+                made_from = await self._inputs(node, said, inputs.shown_size(revision))
+                if made_from is not None:
                     taken = not node.children and any(
                         index in self._gone for index in range(node.span.start, node.span.stop)
                     )
-                    self.add(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
+                    self.add(checking.of_inputs(node, revision, made_from, taken=taken), whole=True)
                 # The levels above need only its hash and size, and whether it is empty.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
@@ -371,22 +364,24 @@ class _SessionCheck:
 
     async def _inputs(
         self, node: Node, said: dict[str, Revision], overlap: int
-    ) -> list[Inputs] | None:
+    ) -> list[inputs.Inputs] | None:
         """Read what a node is made from; ``overlap`` is how much preceding text it was shown."""
         if node.children:
             if not all(child in said and child in self._nodes for child in node.children):
                 return None
-            return [from_children([(self._nodes[each], said[each]) for each in node.children])]
+            return [
+                inputs.from_children([(self._nodes[each], said[each]) for each in node.children])
+            ]
         if not self._counts:
             return None
         span, count = node.span, self._handle.counter.count
         read = await self._said(span.start, span.stop, node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
-            start = max(0, span.start - OVERLAP_REACH)
+            start = max(0, span.start - inputs.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
-        overlap_text = overlap_before(node, before, overlap)
-        return [from_messages(node, read, count=count, overlap=overlap_text)]
+        overlap_text = inputs.overlap_before(node, before, overlap)
+        return [inputs.from_messages(node, read, count=count, overlap=overlap_text)]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
         if self._reads is None:

@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from hiermem import errors
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
@@ -26,12 +27,6 @@ from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.engine.index_cache import IndexCache
-from hiermem.errors import (
-    CounterMismatchError,
-    NotFoundError,
-    SessionChangedError,
-    StoreCorruptError,
-)
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
@@ -148,7 +143,7 @@ class Handle:
         """
         found = await self.store.session(session_id)
         if found is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"session {session_id!r} does not exist; the first append() creates it"
             )
         self.check(found)
@@ -205,7 +200,7 @@ class Handle:
     def check_counter(self, record: SessionRecord) -> None:
         """Refuse to mix counters. Raises CounterMismatchError."""
         if record.counter != self.counter.name:
-            raise CounterMismatchError(
+            raise errors.CounterMismatchError(
                 f"session {record.id!r} is counted by {record.counter!r}, this memory by "
                 f"{self.counter.name!r}; open it with the counter it began with"
             )
@@ -323,8 +318,8 @@ async def read_messages(
     if len(found) != stop - start:
         now = await store.session(session_id)
         if now is None or now.messages < stop:
-            raise SessionChangedError(session_id)
-        raise StoreCorruptError(
+            raise errors.SessionChangedError(session_id)
+        raise errors.StoreCorruptError(
             f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
             f"{start} to {stop - 1}; the store is damaged"
         )

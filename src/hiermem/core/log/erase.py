@@ -325,7 +325,13 @@ class _Withdrawal:
             result.drop |= {node.id: None for node in data.provisional[tree_state.tree]}
             propagated.append((tree_state, result))
         withdrawn = {stored.index for stored in live}
-        derived = [(each.kind, each.key) for each in data.records if _made_from(each, withdrawn)]
+        # Only two kinds of records may stay: those that were not made from these messages.
+        derived = [
+            (each.kind, each.key)
+            for each in data.records
+            if (each.kind != RETRY or covers(each.body, withdrawn))
+            and (each.kind != CHUNK or made_from(each.body, withdrawn))
+        ]
         # A note belongs to its author and stays. An erasure deletes the record of its sources;
         # a quarantine keeps that record, because an erasure may follow.
         noted = links_in(data.sources, withdrawn)
@@ -460,13 +466,6 @@ def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[S
         (record.id, transaction.NeedMessages(index, index + 1)) for index in indices
     )
     return [stored for (stored,) in found]
-
-
-def _made_from(record: Record, indices: Collection[int]) -> bool:
-    """Return whether a derived record goes with these messages; only two kinds may stay."""
-    if record.kind == RETRY:
-        return covers(record.body, indices)
-    return record.kind != CHUNK or made_from(record.body, indices)
 
 
 def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:
