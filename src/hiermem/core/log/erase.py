@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -270,21 +270,18 @@ class _Family:
         )
 
 
-@dataclass(slots=True)
 class _Withdrawal:
     """The state of one erasure or quarantine, over all the sessions that it reaches."""
 
-    kind: WithdrawalKind
-    now: datetime
-    weigher: Weigher
-    changes: list[tuple[str, Changes[None]]] = field(
-        default_factory=list[tuple[str, Changes[None]]]
-    )
-    records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
-    done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    removed: Counter[str] = field(default_factory=Counter[str])
-    remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    links: list[SourceLink] = field(default_factory=list[SourceLink])
+    def __init__(self, kind: WithdrawalKind, now: datetime, weigher: Weigher) -> None:
+        self.kind: WithdrawalKind = kind
+        self.now, self.weigher = now, weigher
+        self.changes: list[tuple[str, Changes[None]]] = []
+        self.records: dict[str, SessionRecord] = {}
+        self.done: dict[str, tuple[int, ...]] = {}
+        self.removed: Counter[str] = Counter()
+        self.remake: dict[str, tuple[str, ...]] = {}
+        self.links: list[SourceLink] = []
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""

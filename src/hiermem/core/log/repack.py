@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -86,19 +86,18 @@ def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher
 # Folding on
 
 
-@dataclass(slots=True)
 class Refold:
     """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop.
 
     ``flags`` are those that a second fold of a message sets.
     """
 
-    config: HierarchyConfig
-    state: SessionState = field(default_factory=SessionState)
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
-    parents: dict[str, str] = field(default_factory=dict[str, str])
-    drop: dict[str, None] = field(default_factory=dict[str, None])
-    flags: list[Flag] = field(default_factory=list[Flag])
+    def __init__(self, config: HierarchyConfig, state: SessionState | None = None) -> None:
+        self.config, self.state = config, state or SessionState()
+        self.nodes: dict[str, Node] = {}
+        self.parents: dict[str, str] = {}
+        self.drop: dict[str, None] = {}
+        self.flags: list[Flag] = []
 
     def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
         """Fold messages of open windows once more (``fold.again``)."""
