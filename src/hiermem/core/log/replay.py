@@ -25,7 +25,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.log import size_changes
 from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
-from hiermem.core.log.size_changes import BuildChanges, LoggedChanges, SizeChange, Weigher, Weight
+from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
 from hiermem.core.log.trees import MessageChange, TreeState, locate
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
@@ -80,16 +80,13 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
 
     ``count`` gives, for each number of first events, how many of them are kept.
     """
-    logged = LoggedChanges.from_json(event.detail)
-    shifts = tuple(shift for shift in logged.shifts if shift.index < stop)
-    build = logged.build
+    logged = LoggedChanges.from_json(event.detail).before(stop)
+    build = logged.build if logged.build is not None and logged.build.shifts else None
     if build is not None:
-        inside = tuple(shift for shift in build.shifts if shift.index < stop)
-        at, events = min(build.at, stop), count[build.events] if inside else 0
-        build = BuildChanges(build.tree, at, events, inside) if inside else None
-    if not shifts and build is None:
+        build = replace(build, at=min(build.at, stop), events=count[build.events])
+    if not logged.shifts and build is None:
         return None
-    return replace(event, detail=LoggedChanges(shifts, build).to_json())
+    return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
 
 
 def _last_cutting(events: Sequence[LogEvent], stop: int) -> int:

@@ -104,6 +104,15 @@ class LoggedChanges:
     shifts: tuple[SizeChange, ...]
     build: BuildChanges | None = None
 
+    def before(self, index: int) -> LoggedChanges:
+        """Return the changes of the messages before ``index``."""
+        kept = tuple(shift for shift in self.shifts if shift.index < index)
+        build = self.build
+        if build is not None:
+            inside = tuple(shift for shift in build.shifts if shift.index < index)
+            build = BuildChanges(build.tree, build.at, build.events, inside)
+        return LoggedChanges(kept, build)
+
     def to_json(self) -> str:
         """Write the changes as the detail of an event."""
         logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
