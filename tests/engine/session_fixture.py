@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.inputs import from_messages
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
+from hiermem.engine.log.fork import replay_of
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -40,6 +42,12 @@ def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main
         role = Message.user if n % 2 == 0 else Message.assistant
         at = START + timedelta(seconds=20 * n)
         yield role(text(n, words), created_at=at, thread=thread)
+
+
+async def replayed(handle, session_id):
+    """Replay the whole log of a session and give its tree, as the log explains it."""
+    record, events = await handle.record(session_id), await handle.store.events(session_id)
+    return await replay_of(handle, record, events, partial(handle.messages, session_id))
 
 
 class SessionFixture:

@@ -45,7 +45,7 @@ from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, read
 from hiermem.engine.log import fork as forking
 from hiermem.engine.log import sync as syncing
-from hiermem.engine.log.append import About, LastState, Messages
+from hiermem.engine.log.append import About, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.search.ahead import share_index, with_index
@@ -642,13 +642,10 @@ class AsyncSession:
 
         Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
         """
-        about = replace(
-            self._about,
-            id=check_name(new_id, what="new_id"),
-            title=None if title is None else check(title, what="title", cap=MAX_NAME),
-            participants=(),
-            seen=LastState(),
-        )
+        about = self._about.of_fork(check_name(new_id, what="new_id"))
+        if title is not None:
+            title = check(title, what="title", cap=MAX_NAME)
+        about = replace(about, title=title, participants=())
         source = await self._handle.record(self.id)
         await forking.fork(self._handle, self.id, about.id, at=at, title=about.title)
         await share_index(self._handle, source, about.id)

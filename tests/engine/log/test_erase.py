@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from session_fixture import COUNTER, START, SessionFixture, messages, text
+from session_fixture import COUNTER, START, SessionFixture, messages, replayed, text
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig, LevelConfig
@@ -16,7 +16,7 @@ from hiermem.core.text import fence
 from hiermem.engine import check as checking
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import ScriptedLLM

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
 from sampling import drawn
-from session_fixture import COUNTER, SessionFixture, messages, text
+from session_fixture import COUNTER, SessionFixture, messages, replayed, text
 from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
@@ -19,7 +19,7 @@ from hiermem.core.summaries.status import standing
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
 from hiermem.engine.log import fork as forking
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
 from hiermem.models.function import FunctionLLM

@@ -17,13 +17,13 @@ from sampling import drawn
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, logs, messages_of
-from session_fixture import SessionFixture, messages
+from session_fixture import SessionFixture, messages, replayed
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import check as checking
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,

@@ -18,13 +18,12 @@ from sampling import drawn
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, bounds, logs, messages_of
-from session_fixture import START, SessionFixture, messages
+from session_fixture import START, SessionFixture, messages, replayed
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.log.trees import Build
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
-from hiermem.engine.log.fork import replayed
 from hiermem.engine.summaries.recompress import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,

@@ -17,7 +17,7 @@ from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import MessageChange, TreeState, tree_states
+from hiermem.core.log.trees import MessageChange, tree_states
 from hiermem.core.needs import inside
 from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
@@ -53,7 +53,7 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    propagated: list[tuple[TreeState, Propagated]] = []
+    propagated: list[Propagated] = []
     for tree_state in tree_states(record):
         if index >= tree_state.stop:
             continue
@@ -65,18 +65,18 @@ def edit(
         tree_state.message_changes.append(MessageChange(location, shift, points))
         if tree_state.build is None:
             after = replace(after, slices=points)
-        result = yield from inside(session_id, propagate(tree_state, on_edit, now))
-        propagated.append((tree_state, result))
+        propagated += [(yield from inside(session_id, propagate(tree_state, on_edit, now)))]
+    serving = propagated[0]
     _, changes = changes_of(
         record,
         propagated,
         "edit",
         now,
         rewrites=(Rewrite(after, "edit"),),
-        drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
+        drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
     )
-    stale, dirty, split = propagated[0][1].stale, propagated[0][1].dirty, propagated[0][1].split
-    report = EditReport(session_id, index, 0, tuple(stale), tuple(dirty), tuple(split))
+    stale, dirty, split = tuple(serving.stale), tuple(serving.dirty), tuple(serving.split)
+    report = EditReport(session_id, index, 0, stale, dirty, split)
     return Batch(report, tuple((session_id, each) for each in changes))
 
 

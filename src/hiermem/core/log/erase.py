@@ -308,7 +308,7 @@ class _Withdrawal:
             return
         trees = tree_states(record)
         data = yield from _session_data(record, trees)
-        propagated: list[tuple[TreeState, Propagated]] = []
+        propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
             for first in range(0, len(mine), _TOGETHER):
@@ -320,7 +320,7 @@ class _Withdrawal:
             result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
             # It is not on record when a provisional node was made, or from what.
             result.drop |= {node.id: None for node in data.provisional[tree_state.tree]}
-            propagated.append((tree_state, result))
+            propagated.append(result)
         withdrawn = {stored.index for stored in live}
         # Only two kinds of records may stay: those that were not made from these messages.
         derived = [
@@ -349,13 +349,13 @@ class _Withdrawal:
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
-        if propagated[0][1].forget:
-            self.remake[record.id] = tuple(propagated[0][1].forget)
+        if propagated[0].forget:
+            self.remake[record.id] = tuple(propagated[0].forget)
         versions = sum(data.edits[index] for index in done)
         self.removed.update(
             messages=len(done),
             versions=versions if self.kind == "erase" else 0,
-            summaries=sum(len(result.gone) for _, result in propagated),
+            summaries=sum(len(result.gone) for result in propagated),
             views=len(data.views),
             records=len(derived),
         )

@@ -64,7 +64,7 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
 
 def changes_of(
     record: SessionRecord,
-    propagated: Sequence[tuple[TreeState, Propagated]],
+    propagated: Sequence[Propagated],
     kind: Literal["edit", "erase", "quarantine"],
     now: datetime,
     *,
@@ -77,21 +77,21 @@ def changes_of(
     The log gets one event of ``kind`` for all of them.
     """
     logged = LoggedChanges(())
-    for tree_state, _ in propagated:
-        shifts = tuple(change.shift for change in tree_state.message_changes)
-        if (build := tree_state.build) is None:
+    for result in propagated:
+        shifts = tuple(change.shift for change in result.of.message_changes)
+        if (build := result.of.build) is None:
             logged = replace(logged, shifts=shifts)
         elif shifts:
-            inside = BuildChanges(tree_state.tree, build.at, build.events, shifts)
+            inside = BuildChanges(result.of.tree, build.at, build.events, shifts)
             logged = replace(logged, build=inside)
     event = LogEvent(kind, record.messages, now, logged.to_json())
     made: list[Changes[None]] = []
-    for tree_state, result in propagated:
-        state = result.state.to_json()
-        if tree_state.build is None:
+    for result in propagated:
+        state, build = result.state.to_json(), result.of.build
+        if build is None:
             record = replace(record, state=state, epoch=record.epoch + 1)
         else:
-            record = replace(record, build=replace(tree_state.build, state=state).to_json())
+            record = replace(record, build=replace(build, state=state).to_json())
         record = replace(record, version=record.version + 1)
         changes: Changes[None] = Changes(
             None,
@@ -99,9 +99,9 @@ def changes_of(
             drop=tuple(result.drop),
             forget=tuple(result.forget),
             nodes=tuple(result.nodes),
-            tree=tree_state.tree,
+            tree=result.of.tree,
         )
-        if tree_state.build is None:
+        if build is None:
             changes = replace(
                 changes,
                 rewrites=tuple(rewrites),
@@ -114,7 +114,7 @@ def changes_of(
 
 
 class Propagated:
-    """A change of messages in one tree: the nodes as they were read, and as they are now.
+    """A change of messages in the tree ``of``: its nodes as they were read, and as they are now.
 
     At the end, ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are
     provisional nodes that are out of date, and groups that joined another one. ``stale`` and
@@ -124,7 +124,7 @@ class Propagated:
     """
 
     def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
-        self.state, self.config = tree_state.state, tree_state.config
+        self.of, self.state, self.config = tree_state, tree_state.state, tree_state.config
         self.nodes: list[Node] = []
         self.forget: dict[str, None] = {}
         self.drop: dict[str, None] = {}
@@ -134,7 +134,7 @@ class Propagated:
         self.split: list[str] = []
         self.windows: list[int] = []
         self._mark: Mark = mark
-        self._now, self._tree = now, tree_state.tree
+        self._now = now
         self._before: dict[str, Node] = {}
         self._nodes: dict[str, Node] = {}
         self._inputs: set[str] = set()
@@ -224,7 +224,7 @@ class Propagated:
         """Return nodes as they are now; read the ones that were not read yet."""
         missing = tuple(id_ for id_ in ids if id_ not in self._nodes)
         if missing:
-            found: list[Node] = yield NeedNodes(missing, self._tree)
+            found: list[Node] = yield NeedNodes(missing, self.of.tree)
             if len(found) < len(missing):
                 raise StoreCorruptError(
                     f"some of {', '.join(missing)} are missing; the store is damaged"

@@ -37,26 +37,25 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 
 
 @dataclass(slots=True)
-class LastState:
-    """The stored texts of the last known record, so that an append need not read or parse them.
-
-    It only saves work: the transaction compares it with what it finds.
-    """
-
-    config: str | None = None
-    state: tuple[str, SessionState] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class About:
-    """An application's description of a session; ``metadata`` are those that it begins with."""
+    """An application's description of a session; ``metadata`` are those that it begins with.
+
+    ``last_config`` and ``last_state`` are the stored texts of the last known record, so that an
+    append need not read or parse them. They only save work: the transaction compares them with what
+    it finds.
+    """
 
     id: str
     title: str | None = None
     participants: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     on_bad_text: Literal["refuse", "replace"] = "refuse"
-    seen: LastState = field(default_factory=LastState, compare=False, repr=False)
+    last_config: str | None = field(default=None, compare=False, repr=False)
+    last_state: tuple[str, SessionState] | None = field(default=None, compare=False, repr=False)
+
+    def of_fork(self, session_id: str) -> About:
+        """Return the description of a new session, of which no record is known yet."""
+        return replace(self, id=session_id, last_config=None, last_state=None)
 
 
 class _PreparedMessage(NamedTuple):
@@ -132,7 +131,7 @@ async def append(
     given = flatten(messages)
     if not given:
         return []
-    stored = about.seen.config
+    stored = about.last_config
     if stored is None and handle._key is None:  # noqa: SLF001
         # The first append of a process waits once for both.
         key, record = await asyncio.gather(handle.key(), handle.store.session(about.id))
@@ -166,7 +165,7 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     Raises what ``append`` raises.
     """
     # Both are known after the first append; until then they would have to be awaited.
-    key, stored = handle._key, about.seen.config  # noqa: SLF001
+    key, stored = handle._key, about.last_config  # noqa: SLF001
     # By name: isinstance() with a protocol takes a hundred times as long.
     mutate_here: _MutateHere | None = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
@@ -199,7 +198,7 @@ class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
     ``stored`` is the stored text of ``config``, None if the session does not exist yet. What is
-    noted in ``about.seen`` is compared with the record before it is used, so a run of the decision
+    noted in ``about`` is compared with the record before it is used, so a run of the decision
     that does not count does no harm. ``at`` is the number of messages that the session must have,
     if it matters.
     """
@@ -270,7 +269,7 @@ class _Append:
         else:
             self._check(record)
         # The state that the last append left need not be parsed again.
-        seen = self.about.seen.state
+        seen = self.about.last_state
         state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
         if self.at is not None and self.at != state.next_index:
             raise errors.SessionChangedError(record.id)
@@ -306,7 +305,7 @@ class _Append:
             if config_from(record.config) != self.config:
                 raise _ChangedError(record)
             self.handle.check(record)
-        self.about.seen.config = record.config
+        self.about.last_config = record.config
 
     def _place(
         self, snapshot: Snapshot, next_index: int
@@ -357,7 +356,7 @@ def _changes(
         last_activity=max(record.last_activity, now or record.last_activity),
     )
     if about is not None:
-        about.seen.state = (after.state, folded.state)
+        about.last_state = (after.state, folded.state)
     return Changes(
         result,
         session=after,

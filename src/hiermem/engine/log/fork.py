@@ -87,13 +87,6 @@ async def _prepare(
     )
 
 
-async def replayed(handle: Handle, session_id: str) -> Replay:
-    """Replay the whole log of a session and return its tree, as the log explains it."""
-    record = await handle.record(session_id)
-    events = await handle.store.events(session_id)
-    return await replay_of(handle, record, events, partial(handle.messages, session_id))
-
-
 async def replay_of(
     handle: Handle, record: SessionRecord, events: Sequence[LogEvent], read: ReadPage
 ) -> Replay:
