@@ -17,6 +17,7 @@ from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Fault, Finding
+from hiermem.core.context.view import SEEN
 from hiermem.core.log.erase import edits_of
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries import inputs
@@ -24,7 +25,6 @@ from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.engine.calls.run import OUTLIVED
-from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import beside, replay_of
 from hiermem.engine.spaces.check import check_spaces

@@ -60,8 +60,7 @@ class SessionIndex:
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
     ``engine.search.vectors``; they cover this index, or one that it has grown from. ``embedded`` is
-    what ``engine.search.embed`` need not look for again. ``unlabelled`` are summaries, by node and
-    revision, for which there are no labels.
+    what ``engine.search.embed`` need not look for again.
     """
 
     record: SessionRecord
@@ -74,7 +73,6 @@ class SessionIndex:
     vectors: object = None
     vectors_mark: object = None
     embedded: object = None
-    unlabelled: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
         """Return whether it was read from this or an earlier version of ``record``'s session."""
@@ -101,7 +99,7 @@ class Indexes:
     """The indexes of one tenant's sessions. ``cache`` holds those that are in memory."""
 
     def __init__(
-        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
+        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache
     ) -> None:
         self._store, self._counter, self._read = store, counter, read
         self._cache = cache

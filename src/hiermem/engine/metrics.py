@@ -10,12 +10,11 @@ import json
 from typing import Any, Final
 
 from hiermem.core import arguments
-from hiermem.core.context.view import Seen
+from hiermem.core.context.view import SEEN, Seen
 from hiermem.core.metrics import Feedback, Metrics, Served, measure
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check, check_name
 from hiermem.core.tree.state import SessionState
-from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types import Node, SessionRecord

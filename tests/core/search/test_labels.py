@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message, UpdatePolicy
-from hiermem.core.search import labels
 from hiermem.core.search.labels import of_messages
 from hiermem.protocols import SourceText
 from hiermem.stores.memory import MemoryStore
@@ -110,27 +109,3 @@ async def test_whoever_summarises_the_labels_are_the_same(model):
     await session.update()
     assert "SQLite" in (await session.summaries(1))[0].entities
     await memory.close()
-
-
-async def test_summaries_made_before_there_were_labels_are_found_by_them(monkeypatch):
-    """A store that is older than labels would have to be made anew to be narrowed by them."""
-    memory, session = await summarised()
-    with monkeypatch.context() as patch:
-        patch.setattr(labels, "of_inputs", lambda inputs: labels.Labels())
-        old_memory, old = await summarised()
-    assert all(not (each.tags or each.entities) for each in await old.summaries())
-    runs = len(await old.runs())
-    [name] = [each for each in (await session.summaries(1))[0].entities if "settle" in each]
-    for wanted in ({"entities": [name]}, {"tags": ["settlement"]}, {"tags": ["code"]}):
-        found = [await each.search("settlement", 50, **wanted) for each in (session, old)]
-        assert [(hit.id, hit.score) for hit in found[0]] == [
-            (hit.id, hit.score) for hit in found[1]
-        ]
-        labelled = [
-            [(h.summary.tags, h.summary.entities) for h in hits if h.summary] for hits in found
-        ]
-        assert labelled[0] == labelled[1]
-    assert {hit.level for hit in await old.search("settlement", 50, entities=[name])} >= {0, 1}
-    assert len(await old.runs()) == runs, "nothing was made again"
-    await memory.close()
-    await old_memory.close()

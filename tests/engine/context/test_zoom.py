@@ -119,12 +119,12 @@ async def test_a_zoom_still_covers_everything_exactly_once(steps, query, config)
                 decided, _ = await select.select(handle, "s", request)
             except BudgetTooSmallError:
                 continue
-            made = await refined(handle, request, decided, query)
-            if made is None:
+            now = await refined(handle, request, decided, query)
+            if now is None:
                 continue
-            now, messages = made[0], made[1].messages
             assert now.cut.tokens <= value
-            shown = select.chosen(handle, request, now, None, None)
+            shown = select.chosen(handle, request, now)
+            messages = shown.recall
             older = decided.cut.view
             raised = [m for m in messages if older.holds(m.index)]
             record = await store.session("s")

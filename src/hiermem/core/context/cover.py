@@ -8,18 +8,41 @@ This module knows sizes and structure only; ``pool`` reads the text of the nodes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field
 
 from hiermem.core import needs
 from hiermem.core.needs import Reading
 from hiermem.core.text.measure import day
+from hiermem.core.tree.levels import Root
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import moment
 from hiermem.types import Node, Span
 
 #: A refinement stops at this many nodes, however small they are.
 MOST_NODES = 2_000
+
+
+def _rising(ends: tuple[int, int]) -> tuple[int, int]:
+    if ends[0] >= ends[1]:
+        raise ValueError("the range is empty")
+    return ends
+
+
+def _placed(span: Span) -> Span:
+    if min(span.start, span.stop, span.start_char, span.stop_char or 0) < 0:
+        raise ValueError("a place is negative")
+    return span
+
+
+# What a store's data must be; it is not trusted.
+Natural: TypeAlias = Annotated[int, Field(ge=0)]
+Range: TypeAlias = Annotated[tuple[Natural, Natural], AfterValidator(_rising)]
+StoredSpan: TypeAlias = Annotated[Span, AfterValidator(_placed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +53,20 @@ class Covered:
     """
 
     id: str
-    level: int
-    windows: tuple[int, int]
-    span: Span
-    messages: int
-    tokens: int
+    level: Natural
+    windows: Range
+    span: StoredSpan
+    messages: Natural
+    tokens: Natural
     days: tuple[str, str]
 
 
 def covered(node: Node) -> Covered:
     """Return the part of a node that a cover needs."""
+    return _covered(node, node.first_at, node.last_at)
+
+
+def _covered(node: Node | Root, first: datetime, last: datetime) -> Covered:
     return Covered(
         id=node.id,
         level=node.level,
@@ -47,7 +74,7 @@ def covered(node: Node) -> Covered:
         span=node.span,
         messages=node.messages,
         tokens=node.allotted_tokens,
-        days=(day(node.first_at), day(node.last_at)),
+        days=(day(first), day(last)),
     )
 
 
@@ -57,18 +84,7 @@ def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Cove
     ``provisional`` are made summaries of groups that are still open. Each replaces the roots that
     it covers if its range still begins and ends where theirs do; larger ones are tried first.
     """
-    found = [
-        Covered(
-            id=root.id,
-            level=root.level,
-            windows=root.windows,
-            span=root.span,
-            messages=root.messages,
-            tokens=root.allotted_tokens,
-            days=(day(moment(root.first)), day(moment(root.last))),
-        )
-        for root in state.roots()
-    ]
+    found = [_covered(root, moment(root.first), moment(root.last)) for root in state.roots()]
     for node in sorted(provisional, key=lambda node: node.windows[0] - node.windows[1]):
         inside = [item for item in found if within(item, node.windows)]
         if len(inside) > 1 and (inside[0].windows[0], inside[-1].windows[1]) == node.windows:
@@ -97,6 +113,18 @@ def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Cover
         parted = [item for item in waiting if not within(item, (begin, end))]
         waiting = yield from children(parted)
     return sorted(found, key=lambda item: item.windows)
+
+
+def between(
+    roots: Sequence[Covered], taken: Iterable[tuple[int, int]], begin: int, end: int
+) -> Reading[list[list[Covered]]]:
+    """Return one cover for each stretch, from ``begin`` up to ``end``, beside the ranges taken."""
+    found: list[list[Covered]] = []
+    for start, stop in [*sorted(taken), (end, end)]:
+        if begin < start:
+            found.append((yield from inside(roots, begin, start)))
+        begin = stop
+    return found
 
 
 def refine(cover: Sequence[Covered], share: int) -> Reading[list[list[Covered]]]:

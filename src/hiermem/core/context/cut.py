@@ -16,18 +16,17 @@ This module reads through ``needs`` and so never waits. It neither searches nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hiermem.config import ContextPolicy
 from hiermem.core import needs
 from hiermem.core.context import cover, pool, standing, verbatim
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.render import Block, Shown, message_blocks
+from hiermem.core.context.render import Block, Shown, Writer, in_order
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
-from hiermem.core.summaries import salience
 from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.measure import body
 from hiermem.core.tree.state import SessionState
@@ -45,9 +44,6 @@ _ROOM = 0.5
 _LONG = 50_000
 #: The name of a record of standing instructions that is not part of a cut.
 _BESIDE = "instructions"
-#: How views choose their lines: the first sentence of a message counts for more than in a summary,
-#: so that more messages have a line.
-_LINES = salience.Weights(lead=0.35)
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 #: Number of nodes above the windows that are read before a plan asks for them.
@@ -58,10 +54,10 @@ _AHEAD = 32
 class Situation:
     """Everything that a cut depends on, except for the data that it reads.
 
-    ``budget`` is the number of tokens that the cut itself may spend, as ``count`` counts them.
+    ``budget`` is the number of tokens that the cut itself may spend, as ``writer`` counts them.
     ``overhead`` is the number of tokens that the caller's system prompt, tools and recall take in
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
-    for the policy's size. ``key`` signs fences. ``gone`` are the messages that were erased or put
+    for the policy's size. ``gone`` are the messages that were erased or put
     in quarantine. ``provisional`` are made summaries of groups that are still open. ``view`` is the
     prefix of the names of the trimmed views, "" for the default view. Those of the ``instructions``
     that no raw message says take at most ``standing_room`` tokens of the budget.
@@ -69,10 +65,8 @@ class Situation:
 
     state: SessionState
     budget: int
-    count: Callable[[str], int]
-    key: bytes
+    writer: Writer
     policy: ContextPolicy = field(default_factory=ContextPolicy)
-    weights: salience.Weights = _LINES
     overhead: int = 0
     reserve: int | None = None
     provisional: tuple[Node, ...] = ()
@@ -98,7 +92,8 @@ class Omitted:
 class Cut:
     """A decided cut: its sticky state, what it renders, and what it omits.
 
-    ``pinned`` are messages that are shown verbatim in addition to being covered.
+    ``pinned`` are messages that are shown verbatim in addition to being covered, ``in_full`` those
+    that a zoom shows so in the zone.
     """
 
     view: View
@@ -106,6 +101,7 @@ class Cut:
     blocks: tuple[Block, ...]
     omitted: tuple[Omitted, ...] = ()
     pinned: tuple[Shown, ...] = ()
+    in_full: tuple[Shown, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -127,26 +123,6 @@ class _Part:
     older: list[Shown]
     after: list[Shown]
     past: list[Shown]
-
-
-def select(situation: Situation, previous: View | None) -> Reading[Cut]:
-    """Return the cut for this situation; keep the ``previous`` one as long as it fits.
-
-    Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
-    """
-    planner = Planner(situation, previous.serial if previous else 0)
-    yield from planner.look()
-    policy = situation.policy
-    if not situation.sticky:
-        return (yield from planner.afresh(1.0))
-    if previous is None or situation.cache_cold:
-        return (yield from planner.afresh(policy.replan_cold))
-    if sum(record.tokens for record in previous.standing) > situation.standing_room:
-        return (yield from planner.afresh(policy.replan))
-    kept = yield from planner.keep(previous)
-    if kept is not None:
-        return kept
-    return (yield from planner.afresh(policy.replan))
 
 
 def ahead(state: SessionState) -> tuple[NeedLevel, ...]:
@@ -190,11 +166,11 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
 class Planner:
     """Plans one selection. Its methods are the steps of the policy, cheapest first."""
 
-    def __init__(self, situation: Situation, serial: int) -> None:
-        self.at = situation
-        self.zone = ZoneMaker(
-            situation.count, situation.key, situation.weights, serial, situation.view
-        )
+    def __init__(self, situation: Situation, previous: View | None) -> None:
+        self.at, self.previous = situation, previous
+        serial = previous.serial if previous else 0
+        self.zone = ZoneMaker(situation.writer, serial, situation.view)
+        self.cost = situation.writer.cost
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
         self.roots = cover.cheapest(situation.state, situation.provisional)
@@ -203,10 +179,23 @@ class Planner:
         self.last = self.total
         self.tail: list[Node] = []
 
-    def look(self) -> Reading[None]:
-        """Find the window that holds the newest message, if that window is already sealed."""
+    def select(self) -> Reading[Cut]:
+        """Return the cut for the situation; keep the previous one as long as it fits.
+
+        Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
+        """
         self.tail = yield from newest_sealed(self.at.state)
         self.last = self.total - len(self.tail)
+        policy, previous = self.at.policy, self.previous
+        if not self.at.sticky:
+            return (yield from self.afresh(1.0))
+        if previous is None or self.at.cache_cold:
+            return (yield from self.afresh(policy.replan_cold))
+        if sum(record.tokens for record in previous.standing) <= self.at.standing_room:
+            kept = yield from self.keep(previous)
+            if kept is not None:
+                return kept
+        return (yield from self.afresh(policy.replan))
 
     # -- keeping the previous cut
 
@@ -239,17 +228,17 @@ class Planner:
         going = [item for item in (*past, *older) if not item.silent]
         if not view.pieces or not (going or part.boundary > view.boundary):
             return None
-        left, raw = self._left(shown), self._cost(part.raw)
+        left, raw = self._left(shown), self.cost(part.raw)
         share = int(policy.zone_rewrite * left)
         again = self._again(part.raw)
         free = max(int(policy.free * self.at.budget), again)
         missing = self._least(shown) - raw - view.tokens
         stood = sum(piece.messages for piece in view.pieces)
         fair = share / max(1, stood + len(going))
-        least = max(int(policy.piece * self._cost(going)), VIEW_TOKENS // 2)
+        least = max(int(policy.piece * self.cost(going)), VIEW_TOKENS // 2)
         size = max(int(fair * len(going)), least)
         anew = min(share, self._room(part.raw) - again)
-        if view.tokens + size < _PRESSED * anew or missing > self._cost(going):
+        if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
             return None
         size = max(size, missing)
         number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
@@ -318,7 +307,7 @@ class Planner:
         """Make the zone one pooled view again, from the tree and from its present lines."""
         part = self._part(windows, shown, self._watermark)
         share = int(self.at.policy.zone_rewrite * self._left(shown))
-        share = max(share, self._least(shown) - self._cost(part.raw))
+        share = max(share, self._least(shown) - self.cost(part.raw))
         share = min(share, self._room(part.raw) - self._again(part.raw))
         kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
         return (yield from self._planned(part, share, kept=kept, raw=part.past))
@@ -329,7 +318,7 @@ class Planner:
         A short history that is compressed strongly loses little, and the next collapse is later.
         """
         at = self.at
-        history = self._cost(shown) * at.state.next_index // max(1, len(shown))
+        history = self.cost(shown) * at.state.next_index // max(1, len(shown))
         if history <= 2 * at.budget:
             return 0
         # The next line may be too long for the rest of a view, and the marks of gaps vary.
@@ -353,33 +342,20 @@ class Planner:
     def _room(self, raw: Sequence[Shown]) -> int:
         """Return the room for the zone next to ``raw``, less the part kept for new messages."""
         budget = self.at.budget
-        return budget - self._cost(raw) - int(self.at.policy.free * budget)
+        return budget - self.cost(raw) - int(self.at.policy.free * budget)
 
     def _again(self, raw: Sequence[Shown]) -> int:
         """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
         pieces = verbatim.pieces_of(raw)
         newest = verbatim.newest(pieces, 1)
-        return self._cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
+        return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
 
     def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> _Part:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
         pieces = verbatim.pieces_of(shown)
         stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
-        ends = verbatim.window_of_each(windows, shown)
-        first = min(
-            (
-                ordinal
-                for item, ordinal in zip(shown, ends, strict=True)
-                if ordinal is not None and item.message.index in stays
-            ),
-            default=self.last,
-        )
-        begin = windows[0].ordinal if windows else self.total
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
-        boundary = max(
-            (at for at in allowed if begin <= at <= min(first, self.last)),
-            default=min(begin, self.last),
-        )
+        boundary = self._boundary_before(stays, windows, shown, allowed)
         left = [window for window in windows if window.ordinal >= boundary]
         begins = verbatim.starts(left, self.opened)
         after = verbatim.shown_from(begins, [item.message for item in shown])
@@ -391,6 +367,24 @@ class Planner:
             after=after,
             past=[item for item in shown if from_char.get(item.message.index) != item.begin],
         )
+
+    def _boundary_before(
+        self,
+        stays: Container[int],
+        windows: Sequence[Node],
+        shown: Sequence[Shown],
+        allowed: Iterable[int],
+    ) -> int:
+        """Return the latest allowed boundary before all windows of the messages that stay."""
+        ends = verbatim.window_of_each(windows, shown)
+        held = [
+            ordinal
+            for item, ordinal in zip(shown, ends, strict=True)
+            if ordinal is not None and item.message.index in stays
+        ]
+        begin = windows[0].ordinal if windows else self.total
+        latest = min((self.last, *held))
+        return max((at for at in allowed if begin <= at <= latest), default=min(begin, self.last))
 
     def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
         """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
@@ -432,7 +426,7 @@ class Planner:
         limit = int(fullness * budget)
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
         part = self._part(windows, shown, min(share, limit))
-        room = budget - self._cost(part.raw)
+        room = budget - self.cost(part.raw)
         below = yield from cover.below(self.roots, part.boundary)
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
             wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
@@ -499,11 +493,11 @@ class Planner:
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
         older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
-        group = self._cost(newest)
+        group = self.cost(newest)
         needed = VIEW_TOKENS if below or older else 0
         minimum = group + needed + pool.PIECE * len(below)
         if not below:
-            minimum = min(minimum, self._cost(shown))
+            minimum = min(minimum, self.cost(shown))
         omitted: list[Omitted] = []
         if minimum > self.at.budget:
             self._may_omit(group=group, minimum=minimum, roots=len(below))
@@ -517,15 +511,15 @@ class Planner:
         limit = max(limit, minimum)
         spare = limit - minimum
         raw = list(newest)
-        while older and self._cost([*older[-1], *raw]) <= min(share, group + spare // 2):
+        while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
-        left = limit - self._cost(raw)
+        left = limit - self.cost(raw)
         records = self._standing(raw)
         taken = sum(record.tokens for record in records)
         if left - taken < needed + pool.PIECE * len(below):
             records, taken = (), 0
         left -= taken
-        viewed = _in_order(item for piece in older for item in piece)
+        viewed = in_order(item for piece in older for item in piece)
         zone: list[Piece] = []
         if viewed:
             beyond = left - VIEW_TOKENS - pool.PIECE * len(below)
@@ -559,17 +553,15 @@ class Planner:
         boundary = self._boundary(windows, self.at.budget)
         if boundary < self.last:
             wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
-            if self._cost(wider) <= self.at.budget:
+            if self.cost(wider) <= self.at.budget:
                 below = yield from cover.below(self.roots, boundary)
                 newest, older = wider, ()
         raw, left = list(newest), list(older)
-        while left and self._cost([*left[-1], *raw]) <= self.at.budget:
+        while left and self.cost([*left[-1], *raw]) <= self.at.budget:
             raw = [*left.pop(), *raw]
-        omitted = [_omitted(item) for item in below]
-        for item in _in_order(item for piece in left for item in piece):
-            index = item.message.index
-            omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
-        return replace(self._assemble(View(boundary, ()), raw), omitted=tuple(omitted))
+        older_left = in_order(item for piece in left for item in piece)
+        omitted = (*map(_omitted, below), *map(omitted_message, older_left))
+        return replace(self._assemble(View(boundary, ()), raw), omitted=omitted)
 
     # -- standing instructions
 
@@ -606,8 +598,7 @@ class Planner:
     def _record(self, missing: Sequence[Instruction], room: int, at: int) -> Piece | None:
         if not missing or room <= 0:
             return None
-        name, key, count = self.zone.name(), self.at.key, self.at.count
-        return standing.record(missing, room, name=name, at=at, key=key, count=count)
+        return standing.record(self.at.writer, missing, room, name=self.zone.name(), at=at)
 
     # -- used by all plans
 
@@ -620,10 +611,6 @@ class Planner:
         read = yield from needs.messages(first, self.at.state.next_index)
         return verbatim.shown_from(begins, read)
 
-    def _cost(self, shown: Sequence[Shown]) -> int:
-        blocks = message_blocks(_in_order(shown), key=self.at.key, count=self.at.count)
-        return sum(block.tokens for block in blocks)
-
     def _estimate(self, shown: Sequence[Shown]) -> int:
         """Return about the tokens of these messages, without counting a long slice.
 
@@ -631,19 +618,17 @@ class Planner:
         of the message's tokens by characters; the cut itself is counted exactly.
         """
         long = [item for item in shown if item.partial and item.length > _LONG]
-        counted = self._cost([item for item in shown if item not in long]) if long else 0
+        counted = self.cost([item for item in shown if item not in long]) if long else 0
         parts = (
             item.message.tokens * item.length // len(body(item.message.message)) for item in long
         )
-        return counted + sum(parts) if long else self._cost(shown)
+        return counted + sum(parts) if long else self.cost(shown)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""
         view = replace(view, serial=self.zone.serial, gone=self.at.gone)
-        raw = [item for item in _in_order(shown) if not view.holds(item.message.index)]
-        blocks = view.blocks()
-        blocks += message_blocks(raw, key=self.at.key, count=self.at.count)
-        return Cut(view, tuple(raw), tuple(blocks))
+        raw = [item for item in in_order(shown) if not view.holds(item.message.index)]
+        return Cut(view, tuple(raw), (*view.blocks(), *self.at.writer.messages(raw)))
 
 
 def _omitted(item: Covered) -> Omitted:
@@ -651,9 +636,10 @@ def _omitted(item: Covered) -> Omitted:
     return Omitted(item.id, item.span, min(item.messages, item.span.stop - item.span.start))
 
 
-def _in_order(shown: Iterable[Shown]) -> list[Shown]:
-    """Sort by index; a message is in at most one item of a selection."""
-    return sorted(shown, key=lambda item: item.message.index)
+def omitted_message(item: Shown) -> Omitted:
+    """Describe a message that is omitted."""
+    index = item.message.index
+    return Omitted(f"m{index}", Span(index, index + 1), 1)
 
 
 def said_beside(at: Situation, found: Cut) -> Piece | None:
@@ -667,4 +653,4 @@ def said_beside(at: Situation, found: Cut) -> Piece | None:
     room = min(room, at.budget - found.tokens)
     if not missing or room <= 0:
         return None
-    return standing.record(missing, room, name=_BESIDE, at=1, key=at.key, count=at.count)
+    return standing.record(at.writer, missing, room, name=_BESIDE, at=1)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
-from hiermem.core.context.cut import Cut, Omitted, Situation, newest_sealed
-from hiermem.core.context.render import Shown, message_blocks
+from hiermem.core.context.cut import Cut, Omitted, Situation, newest_sealed, omitted_message
+from hiermem.core.context.render import Shown, in_order
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
 from hiermem.core.needs import Reading
@@ -33,9 +33,9 @@ _STRIDE = 16
 
 def select(at: Situation) -> Reading[Cut]:
     """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
-    zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
+    zone = ZoneMaker(at.writer, view=at.view)
     recent, older, first = yield from _recent(at)
-    room = at.budget - _cost(at, recent)
+    room = at.budget - at.writer.cost(recent)
     chosen: list[Piece] = []
     if min(room, at.budget - _reserve(at)) < _COARSE_BELOW:
         chosen += yield from _newest(at, zone, 3, room, most=1)
@@ -54,17 +54,11 @@ def select(at: Situation) -> Reading[Cut]:
         )
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = [piece.block() for piece in chosen]
-    blocks += message_blocks(recent, key=at.key, count=at.count)
+    blocks += at.writer.messages(recent)
     holes = yield from _holes(first, [piece.windows for piece in chosen])
-    omitted = [
-        *holes,
-        *(
-            Omitted(f"m{item.message.index}", Span(item.message.index, item.message.index + 1), 1)
-            for item in older
-        ),
-    ]
+    omitted = (*holes, *map(omitted_message, older))
     view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
-    return Cut(view, tuple(recent), tuple(blocks), tuple(omitted))
+    return Cut(view, tuple(recent), tuple(blocks), omitted)
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
@@ -96,27 +90,22 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
     read = yield from needs.messages(start, at.state.next_index)
     pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
     taken = list(pieces.pop())
-    group = _cost(at, taken)
+    group = at.writer.cost(taken)
     if group > at.budget:
         raise BudgetTooSmallError(
             budget=at.budget + at.overhead,
             minimum=group + at.overhead,
             why=f"the newest exchange group takes {group} tokens",
         )
-    while pieces and _cost(at, [*pieces[-1], *taken]) <= reserve:
-        taken = _in_order([*pieces.pop(), *taken])
+    while pieces and at.writer.cost([*pieces[-1], *taken]) <= reserve:
+        taken = in_order([*pieces.pop(), *taken])
     left = [item for piece in pieces for item in piece if not item.silent]
-    return taken, _in_order(left), first
+    return taken, in_order(left), first
 
 
 def _reserve(at: Situation) -> int:
     """Return the tokens that are reserved for the recent messages."""
     return min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
-
-
-def _cost(at: Situation, shown: Iterable[Shown]) -> int:
-    blocks = message_blocks(_in_order(shown), key=at.key, count=at.count)
-    return sum(block.tokens for block in blocks)
 
 
 def _newest(
@@ -174,7 +163,3 @@ def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted
             found.append(Omitted(f"L1.{at}-{begin - 1}", span, span.stop - span.start))
         at = max(at, end)
     return found
-
-
-def _in_order(shown: Iterable[Shown]) -> list[Shown]:
-    return sorted(shown, key=lambda item: item.message.index)

@@ -7,10 +7,10 @@ raw before it. ``core.search.search`` decides what answers a question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from hiermem.core.context.render import Block, Frame, Shown, memory_block
+from hiermem.core.context.render import Block, Frame, Shown, Writer
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import day
 from hiermem.core.text.trust import lowest, trust_of
@@ -36,13 +36,13 @@ def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
     return tuple(hit.span for hit in evidence or ())
 
 
-def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> int:
+def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
     widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
-    return memory_block("recall", widest, "", key=key, count=count).tokens + _SEAMS
+    return writer.record("recall", widest, "").tokens + _SEAMS
 
 
-def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Block:
+def record(writer: Writer, evidence: Evidence) -> Block:
     """Fence evidence, which must not be empty, as a record of its own."""
     messages = evidence.sources
     days = [day(stored.created_at) for stored in messages]
@@ -52,19 +52,17 @@ def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Bl
         dates=(min(days), max(days)),
         trust=lowest(map(trust_of, messages)),
     )
-    return memory_block("recall", frame, evidence.text, key=key, count=count)
+    return writer.record("recall", frame, evidence.text)
 
 
-def smaller(
-    evidence: Evidence, *, room: int, key: bytes, count: Callable[[str], int]
-) -> int | None:
+def smaller(writer: Writer, room: int, evidence: Evidence) -> int | None:
     """Return the tokens to pack evidence again with, if its record takes more than ``room``.
 
     Escaping makes text that looks like a fence longer. None if the record fits, or is empty.
     """
     if not evidence.hits:
         return None
-    over = record(evidence, key=key, count=count).tokens - room
+    over = record(writer, evidence).tokens - room
     if over <= 0:
         return None
     return max(0, evidence.max_tokens - max(over, evidence.max_tokens // 8))

@@ -9,7 +9,7 @@ This module does not choose what is shown; ``cut`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -27,7 +27,6 @@ _EXCERPTS: Final = "… = left out"
 #: The note in the frame of a record of standing instructions.
 _STANDING: Final = "what the user wants throughout"
 
-Count: TypeAlias = Callable[[str], int]
 Kind: TypeAlias = Literal["summary", "view", "message", "quote", "instructions", "recall"]
 
 
@@ -113,40 +112,54 @@ class Shown:
         return not stored.content and not stored.tool_calls
 
 
-def memory_block(
-    kind: Kind,
-    frame: Frame,
-    text: str,
-    *,
-    key: bytes,
-    count: Count,
-    message: StoredMessage | None = None,
-) -> Block:
-    """Fence ``text`` as a record and count it as a message of its own."""
-    fenced = fence(frame.name, text, key=key, attributes=frame.attributes())
-    return Block(
-        kind=kind,
-        name=frame.name,
-        span=frame.span,
-        tokens=count(fenced) + MESSAGE_OVERHEAD,
-        text=fenced,
-        level=frame.level,
-        message=message,
-    )
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Renders what a tenant's context shows: ``key`` signs fences, ``count`` counts tokens."""
+
+    key: bytes
+    count: Callable[[str], int]
+
+    def record(
+        self, kind: Kind, frame: Frame, text: str, *, message: StoredMessage | None = None
+    ) -> Block:
+        """Fence ``text`` as a record and count it as a message of its own."""
+        fenced = fence(frame.name, text, key=self.key, attributes=frame.attributes())
+        tokens = self.count(fenced) + MESSAGE_OVERHEAD
+        return Block(kind, frame.name, frame.span, tokens, fenced, frame.level, message)
+
+    def messages(self, shown: Iterable[Shown]) -> list[Block]:
+        """Render verbatim messages in order of index, in native form where providers accept it.
+
+        A tool's result without text is rendered with its call, which would be none without it.
+        """
+        visible = [item for item in in_order(shown) if not item.silent or _answers(item)]
+        native = _native(visible)
+        return [
+            _native_block(item.message) if native[place] else self._quote(item)
+            for place, item in enumerate(visible)
+            if native[place] or not item.silent
+        ]
+
+    def cost(self, shown: Iterable[Shown]) -> int:
+        """Return the tokens of verbatim messages, rendered together."""
+        return sum(block.tokens for block in self.messages(shown))
+
+    def _quote(self, item: Shown) -> Block:
+        """Quote a message or a part of it as a record, where its native form is not allowed."""
+        stored = item.message
+        frame = Frame(
+            name=f"m{stored.index}",
+            span=Span(stored.index, stored.index + 1, item.begin, item.end),
+            dates=(day(stored.created_at), day(stored.created_at)),
+            trust=trust_of(stored),
+        )
+        text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
+        return self.record("quote", frame, text, message=stored)
 
 
-def message_blocks(shown: Sequence[Shown], *, key: bytes, count: Count) -> list[Block]:
-    """Render verbatim messages in order of index, in native form where providers accept it.
-
-    A tool's result without text is rendered with its call, which would be none without it.
-    """
-    visible = [item for item in shown if not item.silent or _answers(item)]
-    native = _native(visible)
-    return [
-        _native_block(item.message) if native[place] else _quote(item, key=key, count=count)
-        for place, item in enumerate(visible)
-        if native[place] or not item.silent
-    ]
+def in_order(shown: Iterable[Shown]) -> list[Shown]:
+    """Sort by index; a message is in at most one item of a selection."""
+    return sorted(shown, key=lambda item: item.message.index)
 
 
 def _answers(item: Shown) -> bool:
@@ -184,24 +197,5 @@ def _native(visible: Sequence[Shown]) -> list[bool]:
 
 def _native_block(stored: StoredMessage) -> Block:
     index = stored.index
-    return Block(
-        kind="message",
-        name=f"m{index}",
-        span=Span(index, index + 1),
-        tokens=stored.tokens,
-        message=stored,
-    )
-
-
-def _quote(item: Shown, *, key: bytes, count: Count) -> Block:
-    """Quote a message or a slice of a message as a record, where its native form is not allowed."""
-    stored = item.message
-    span = Span(stored.index, stored.index + 1, item.begin, item.end)
-    frame = Frame(
-        name=f"m{stored.index}",
-        span=span,
-        dates=(day(stored.created_at), day(stored.created_at)),
-        trust=trust_of(stored),
-    )
-    text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
-    return memory_block("quote", frame, text, key=key, count=count, message=stored)
+    span = Span(index, index + 1)
+    return Block("message", f"m{index}", span, tokens=stored.tokens, message=stored)

@@ -7,9 +7,9 @@ lines stand in the order in which they were said. ``cut`` decides where a record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from hiermem.core.context.render import Frame, Shown, memory_block
+from hiermem.core.context.render import Frame, Shown, Writer
 from hiermem.core.context.view import Piece, runs_of
 from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.measure import day
@@ -41,23 +41,17 @@ def ids_of(pieces: Sequence[Piece]) -> tuple[str, ...]:
 
 
 def record(
-    instructions: Sequence[Instruction],
-    room: int,
-    *,
-    name: str,
-    at: int,
-    key: bytes,
-    count: Callable[[str], int],
+    writer: Writer, instructions: Sequence[Instruction], room: int, *, name: str, at: int
 ) -> Piece | None:
     """Return a record of as many instructions as fit ``room`` tokens; None if none does."""
     chosen: list[Instruction] = []
     made: Piece | None = None
     spent = 0
     for one in sorted(instructions, key=lambda one: one.kind != "instruction"):
-        cost = count(_line(one))
+        cost = writer.count(_line(one))
         if spent + cost > room:
             continue
-        longer = _piece([*chosen, one], name=name, at=at, key=key, count=count)
+        longer = _piece(writer, [*chosen, one], name=name, at=at)
         if longer.tokens <= room:
             chosen.append(one)
             made, spent = longer, spent + cost
@@ -68,9 +62,7 @@ def _line(one: Instruction) -> str:
     return f"{one.speaker}: {one.text}"
 
 
-def _piece(
-    chosen: Sequence[Instruction], *, name: str, at: int, key: bytes, count: Callable[[str], int]
-) -> Piece:
+def _piece(writer: Writer, chosen: Sequence[Instruction], *, name: str, at: int) -> Piece:
     said = sorted(chosen, key=lambda one: (one.index, one.begin))
     days = [day(one.since) for one in said]
     frame = Frame(
@@ -80,16 +72,9 @@ def _piece(
         standing=True,
     )
     text = "\n".join(map(_line, said))
-    block = memory_block("instructions", frame, text, key=key, count=count)
-    return Piece(
-        kind="instructions",
-        name=name,
-        windows=(at, at),
-        span=frame.span,
-        tokens=block.tokens,
-        text=block.text,
-        level=None,
-        covers=(),
+    return Piece.of(
+        writer.record("instructions", frame, text),
+        (at, at),
         shown=runs_of(one.index for one in said),
         kept=" ".join(one.id for one in said),
     )

@@ -10,23 +10,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, TypeAlias
 
-from hiermem.core.context.cover import Covered
-from hiermem.core.context.render import Block
-from hiermem.types import Span, Trust
+from pydantic import AfterValidator, TypeAdapter
+
+from hiermem.core.context.cover import Covered, Natural, Range, StoredSpan
+from hiermem.core.context.render import Block, Kind
+from hiermem.types import Trust
 
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
 _FORMAT = 3
+_STORED_KINDS = ("summary", "view", "instructions")
 
-T = TypeVar("T")
-PieceKind: TypeAlias = Literal["summary", "view", "quote", "instructions"]
-_STORED_KINDS: tuple[PieceKind, ...] = ("summary", "view", "instructions")
+
+def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Refuse ranges that are not increasing, or that touch."""
+    if any(before[1] >= after[0] for before, after in pairwise(runs)):
+        raise ValueError("ranges touch")
+    return runs
+
+
 #: A set of numbers as increasing half-open ranges that do not touch.
-Runs: TypeAlias = tuple[tuple[int, int], ...]
+Runs: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +51,45 @@ class Piece:
     line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
     """
 
-    kind: PieceKind
+    kind: Kind
     name: str
-    windows: tuple[int, int]
-    span: Span
-    tokens: int
+    windows: tuple[Natural, Natural]
+    span: StoredSpan
+    tokens: Natural
     text: str
-    level: int | None
+    level: Natural | None
     covers: tuple[Covered, ...]
     trimmed: tuple[str, ...] = ()
     runs: Runs = ()
     shown: Runs = ()
     kept: str = ""
     trust: Trust = "conversation"
+
+    @classmethod
+    def of(
+        cls,
+        block: Block,
+        windows: tuple[int, int],
+        *,
+        covers: tuple[Covered, ...] = (),
+        shown: Runs = (),
+        kept: str = "",
+        trust: Trust = "conversation",
+    ) -> Piece:
+        """Return a piece that renders as ``block``."""
+        return cls(
+            kind=block.kind,
+            name=block.name,
+            windows=windows,
+            span=block.span,
+            tokens=block.tokens,
+            text=block.text,
+            level=block.level,
+            covers=covers,
+            shown=shown,
+            kept=kept,
+            trust=trust,
+        )
 
     @property
     def messages(self) -> int:
@@ -64,14 +99,7 @@ class Piece:
 
     def block(self) -> Block:
         """Return the block that renders the piece."""
-        return Block(
-            kind=self.kind,
-            name=self.name,
-            span=self.span,
-            tokens=self.tokens,
-            text=self.text,
-            level=self.level,
-        )
+        return Block(self.kind, self.name, self.span, self.tokens, self.text, self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +113,9 @@ class View:
     pieces before it, twice.
     """
 
-    boundary: int
+    boundary: Natural
     pieces: tuple[Piece, ...]
-    serial: int = 0
+    serial: Natural = 0
     gone: Runs = ()
     standing: tuple[Piece, ...] = ()
 
@@ -133,21 +161,16 @@ class View:
         using them would lose messages.
         """
         try:
-            data = _object(json.loads(text))
-            if data["format"] != _FORMAT:
+            if json.loads(text)["format"] != _FORMAT:
                 return None
-            pieces = tuple(_read_piece(item) for item in _list(data["pieces"]))
-            view = cls(
-                _number(data["boundary"]),
-                pieces,
-                _number(data["serial"]),
-                _read_runs(data["gone"]),
-                tuple(_read_piece(item) for item in _list(data["standing"])),
-            )
-            _check_row([piece.windows for piece in pieces], 0, view.boundary)
+            view = _views().validate_json(text, strict=True)
+            _check_row([piece.windows for piece in view.pieces], 0, view.boundary)
+            for piece in (*view.pieces, *view.standing):
+                _check_row([item.windows for item in piece.covers], *piece.windows)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        return view
+        known = all(piece.kind in _STORED_KINDS for piece in (*view.pieces, *view.standing))
+        return view if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +184,13 @@ class Seen:
     with the beginning of their predecessor.
     """
 
-    blocks: tuple[tuple[str, int], ...]
-    count: int
-    tokens: int
+    blocks: tuple[tuple[str, Natural], ...]
+    count: Natural
+    tokens: Natural
     digest: str
-    selections: int = field(default=0, compare=False)
-    rendered: int = field(default=0, compare=False)
-    shared: int = field(default=0, compare=False)
+    selections: Natural = field(default=0, compare=False)
+    rendered: Natural = field(default=0, compare=False)
+    shared: Natural = field(default=0, compare=False)
 
     def after(self, before: Seen | None, *, rendered: int, shared: int) -> Seen:
         """Return this selection with its counts added to the sums in ``before``."""
@@ -186,14 +209,8 @@ class Seen:
     def from_json(cls, text: str) -> Seen | None:
         """Read the output of ``to_json``; return None if it is unreadable."""
         try:
-            data = _object(json.loads(text))
-            blocks = tuple(
-                (_text(name), _number(tokens)) for name, tokens in map(_list, _list(data["blocks"]))
-            )
-            count, tokens = _number(data["count"]), _number(data["tokens"])
-            sums = (_number(data[name]) for name in ("selections", "rendered", "shared"))
-            return cls(blocks, count, tokens, _text(data["digest"]), *sums)
-        except (ValueError, TypeError, KeyError, RecursionError):
+            return _descriptions().validate_json(text, strict=True)
+        except ValueError:
             return None
 
 
@@ -230,110 +247,24 @@ def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> t
     return tuple(gone)
 
 
-# -- reading: a value of the wrong type raises ValueError; a missing key raises KeyError
+# Made where they are needed: that takes some milliseconds.
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise ValueError
-    return value
+@cache
+def _views() -> TypeAdapter[View]:
+    return TypeAdapter(View)
 
 
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise ValueError
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError
-    return value
-
-
-def _stretch(value: Any) -> tuple[int, int]:
-    begin, end = map(_number, _list(value))
-    if begin > end:
-        raise ValueError
-    return begin, end
-
-
-def _range(value: Any) -> tuple[int, int]:
-    begin, end = _stretch(value)
-    if begin == end:
-        raise ValueError
-    return begin, end
-
-
-def _span(value: Any) -> Span:
-    data = _object(value)
-    stop_char = data["stop_char"]
-    return Span(
-        _number(data["start"]),
-        _number(data["stop"]),
-        _number(data["start_char"]),
-        None if stop_char is None else _number(stop_char),
-    )
+@cache
+def _descriptions() -> TypeAdapter[Seen]:
+    return TypeAdapter(Seen)
 
 
 def _check_row(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> None:
     """Refuse ranges that do not follow one another from ``begin`` to ``end``."""
     for first, last in ranges:
-        if first != begin:
+        if first != begin or last < first:
             raise ValueError
         begin = last
     if begin != end:
         raise ValueError
-
-
-def _read_covered(value: Any) -> Covered:
-    data = _object(value)
-    first, last = _list(data["days"])
-    return Covered(
-        id=_text(data["id"]),
-        level=_number(data["level"]),
-        windows=_range(data["windows"]),
-        span=_span(data["span"]),
-        messages=_number(data["messages"]),
-        tokens=_number(data["tokens"]),
-        days=(_text(first), _text(last)),
-    )
-
-
-def _read_piece(value: Any) -> Piece:
-    data = _object(value)
-    level = data["level"]
-    piece = Piece(
-        kind=_one_of(data["kind"], _STORED_KINDS),
-        name=_text(data["name"]),
-        windows=_stretch(data["windows"]),
-        span=_span(data["span"]),
-        tokens=_number(data["tokens"]),
-        text=_text(data["text"]),
-        level=None if level is None else _number(level),
-        covers=tuple(map(_read_covered, _list(data["covers"]))),
-        trimmed=tuple(map(_text, _list(data["trimmed"]))),
-        runs=_read_runs(data["runs"]),
-        shown=_read_runs(data["shown"]),
-        kept=_text(data["kept"]),
-        trust=_one_of(data["trust"], get_args(Trust)),
-    )
-    _check_row([item.windows for item in piece.covers], *piece.windows)
-    return piece
-
-
-def _one_of(value: Any, known: tuple[T, ...]) -> T:
-    return known[known.index(value)]
-
-
-def _read_runs(value: Any) -> Runs:
-    runs = tuple(map(_range, _list(value)))
-    if any(before[1] >= after[0] for before, after in pairwise(runs)):
-        raise ValueError
-    return runs

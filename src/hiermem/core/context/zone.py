@@ -5,14 +5,14 @@ A view never takes more tokens than its share, frame included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.render import Block, Frame, Shown, memory_block
+from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer
 from hiermem.core.context.shown import of_lines
-from hiermem.core.context.view import Piece, PieceKind, each_of, runs_of
+from hiermem.core.context.view import Piece, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
@@ -25,15 +25,16 @@ from hiermem.types import Node, Revision, Span, Unit
 VIEW_TOKENS = 300
 #: The approximate number of tokens of the frame of a record.
 FRAME = 70
+#: How views choose their lines: the first sentence of a message counts for more than in a summary,
+#: so that more messages have a line.
+_LINES = salience.Weights(lead=0.35)
 
 
 @dataclass(slots=True)
 class ZoneMaker:
     """Makes pieces for one selection; ``serial`` numbers the views, so each name is unique."""
 
-    count: Callable[[str], int]
-    key: bytes
-    weights: salience.Weights = field(default_factory=salience.Weights)
+    writer: Writer
     serial: int = 0
     view: str = ""
 
@@ -64,15 +65,10 @@ class ZoneMaker:
 
     def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
         """Return a piece that shows the messages of a window word for word."""
-        block = self.quoted(shown)
-        return Piece(
-            kind="quote",
-            name=block.name if block else window.id,
-            windows=window.windows,
-            span=window.span,
-            tokens=block.tokens if block else 0,
-            text=block.text if block else "",
-            level=None,
+        block = self.quoted(shown) or Block("quote", window.id, window.span, tokens=0)
+        return Piece.of(
+            replace(block, span=window.span),
+            window.windows,
             covers=(cover.covered(window),),
             shown=runs_of(item.message.index for item in shown if not item.silent),
         )
@@ -100,7 +96,7 @@ class ZoneMaker:
             dates=(min(days), max(days)),
             trust=lowest(trust_of(item.message) for item in spoken),
         )
-        return memory_block("quote", frame, "\n".join(lines), key=self.key, count=self.count)
+        return self.writer.record("quote", frame, "\n".join(lines))
 
     def pooled(
         self,
@@ -186,10 +182,11 @@ class ZoneMaker:
     ) -> Reading[Piece]:
         """Return a view of as many units of a pool as fit ``share``, frame included."""
         frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
-        most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
+        most = share - self.writer.record("view", frame, "").tokens
 
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
-            chosen, trimmed = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
+            count = self.writer.count
+            chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
             piece = self._piece("view", frame, lines.render(chosen), covers, at=at)
             return chosen, replace(piece, trimmed=trimmed)
 
@@ -213,23 +210,14 @@ class ZoneMaker:
         )
 
     def _piece(
-        self, kind: PieceKind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
+        self, kind: Kind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
     ) -> Piece:
         windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
         if not text:
-            return Piece(kind, frame.name, windows, frame.span, 0, "", frame.level, covers)
-        block = memory_block(kind, frame, text, key=self.key, count=self.count)
-        return Piece(
-            kind=kind,
-            name=frame.name,
-            windows=windows,
-            span=frame.span,
-            tokens=block.tokens,
-            text=block.text,
-            level=frame.level,
-            covers=covers,
-            trust=frame.trust,
-        )
+            empty = Block(kind, frame.name, frame.span, tokens=0, level=frame.level)
+            return Piece.of(empty, windows, covers=covers)
+        block = self.writer.record(kind, frame, text)
+        return Piece.of(block, windows, covers=covers, trust=frame.trust)
 
     def name(self) -> str:
         """Return a name that no other view of the session has."""

@@ -9,7 +9,7 @@ room for that; pooled views show the windows between them in the remaining token
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from hiermem.core import needs
@@ -20,7 +20,7 @@ from hiermem.core.context.render import Block, Shown
 from hiermem.core.context.view import Piece
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
-from hiermem.types import Node, StoredMessage
+from hiermem.types import Node
 
 #: The maximal number of stretches shown in full: more would be a different selection.
 _MOST: Final = 4
@@ -29,21 +29,7 @@ _MOST: Final = 4
 Wanted: TypeAlias = Node | int
 
 
-@dataclass(frozen=True, slots=True)
-class Zoomed:
-    """A cut with stretches in full, and the messages in these stretches."""
-
-    cut: Cut
-    shown: tuple[Shown, ...]
-
-    @property
-    def messages(self) -> tuple[StoredMessage, ...]:
-        """Return the messages shown in full stretches, whole or in part, in their order."""
-        held = {item.message.index: item.message for item in self.shown}
-        return tuple(message for _, message in sorted(held.items()))
-
-
-def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | None]:
+def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Cut | None]:
     """Show the ``wanted`` parts in full, the most wanted first, as far as the budget allows.
 
     Return None if none of them is in the summary zone, or none fits.
@@ -60,9 +46,7 @@ def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | 
     if not zoomer.tokens:
         return None
     found = yield from zoomer.assembled()
-    if found.tokens > at.budget:
-        return None
-    return Zoomed(found, tuple(zoomer.shown))
+    return found if found.tokens <= at.budget else None
 
 
 class _Zoomer:
@@ -70,7 +54,7 @@ class _Zoomer:
 
     def __init__(self, at: Situation, cut: Cut) -> None:
         self.at, self.cut, self.view = at, cut, cut.view
-        self.zone = ZoneMaker(at.count, at.key, at.weights, cut.view.serial, at.view)
+        self.zone = ZoneMaker(at.writer, cut.view.serial, at.view)
         self.roots = cover.cheapest(at.state, at.provisional)
         pieces = cut.view.pieces
         # Windows that were omitted with the caller's permission stay omitted.
@@ -169,7 +153,8 @@ class _Zoomer:
         blocks += sorted(self.opened, key=lambda block: block.span.start)
         view = replace(self.view, pieces=tuple(pieces), serial=self.zone.serial)
         blocks[:0] = [piece.block() for piece in view.standing]
-        return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
+        blocks = [*blocks, *self.raw]
+        return replace(self.cut, view=view, blocks=tuple(blocks), in_full=tuple(self.shown))
 
     def _left(self) -> list[Shown]:
         """Return the older messages of open windows that are still in a view."""
@@ -181,10 +166,5 @@ class _Zoomer:
 
     def _between(self, ordinals: Iterable[int]) -> Reading[list[list[Covered]]]:
         """Return one cover for each stretch between these windows."""
-        found: list[list[Covered]] = []
-        begin = self.begin
-        for end in [*sorted(ordinals), self.view.boundary]:
-            if begin < end:
-                found.append((yield from cover.inside(self.roots, begin, end)))
-            begin = end + 1
-        return found
+        taken = [(at, at + 1) for at in ordinals]
+        return (yield from cover.between(self.roots, taken, self.begin, self.view.boundary))

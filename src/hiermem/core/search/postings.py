@@ -311,6 +311,33 @@ def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Arr
 # Blocks
 
 
+def sealed(magic: bytes, data: bytes) -> bytes:
+    """Return data as a store keeps it: after its magic, and before a CRC-32 of both."""
+    data = magic + data
+    return data + crc32(data).to_bytes(4, "little")
+
+
+def opened(magic: bytes, data: bytes) -> bytes | None:
+    """Return what was sealed; None if it has another magic, or is damaged."""
+    if data[:4] != magic or crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+        return None
+    return data[4:-4]
+
+
+def titled(magic: bytes, title: Sequence[Sequence[str | int]], block: bytes) -> bytes:
+    """Return a block after its title, which is written as JSON, and its magic."""
+    head = json.dumps(title, separators=(",", ":")).encode()
+    return magic + len(head).to_bytes(4, "little") + head + block
+
+
+def untitled(magic: bytes, data: bytes) -> tuple[list[Any], bytes]:
+    """Return the title of a block, and the block; raises ValueError if it is damaged."""
+    size = int.from_bytes(data[4:8], "little")
+    if data[:4] != magic or len(data) < 8 + size:
+        raise ValueError("no such block")
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
 def pack(postings: Postings) -> bytes:
     """Write postings as bytes: a magic, a length, what is compressed, and a CRC-32.
 
@@ -329,8 +356,7 @@ def pack(postings: Postings) -> bytes:
     parts += [getattr(postings, name).astype(kind).tobytes() for name, kind in _FIELDS.items()]
     parts += [postings.terms.astype("<u4").tobytes(), postings.counts.astype("u1").tobytes()]
     raw = b"".join(parts)
-    data = _MAGIC + len(raw).to_bytes(4, "little") + compress(raw, 1)
-    return data + crc32(data).to_bytes(4, "little")
+    return sealed(_MAGIC, len(raw).to_bytes(4, "little") + compress(raw, 1))
 
 
 def unpack(data: bytes) -> Postings | None:
@@ -338,13 +364,12 @@ def unpack(data: bytes) -> Postings | None:
 
     A store's data is not trusted: every position that a number refers to must exist.
     """
-    if len(data) < 12 or data[:4] != _MAGIC:
+    held = opened(_MAGIC, data)
+    if held is None or len(held) < 4:
         return None
-    if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
-        return None
-    length = int.from_bytes(data[4:8], "little")
+    length = int.from_bytes(held[:4], "little")
     try:
-        data = decompressobj().decompress(data[8:-4], min(length, _LONGEST) + 1)
+        data = decompressobj().decompress(held[4:], min(length, _LONGEST) + 1)
         if len(data) != length:
             return None
         size = int.from_bytes(data[:4], "little")

@@ -16,13 +16,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 
 from hiermem.core.search import ranking
 from hiermem.core.search.index import Index, in_order
-from hiermem.core.search.postings import COLUMNS, Array, Postings, join
+from hiermem.core.search.postings import COLUMNS, Array, Postings, join, opened, sealed
 from hiermem.core.search.query import Query, QueryTerm, corrections
 from hiermem.core.search.ranking import Corpus
 
@@ -161,15 +160,15 @@ def pages_of(part: Part) -> dict[int, bytes]:
     head = json.dumps({"length": part.length, "blocks": members}, separators=(",", ":"))
     terms = [page.terms for page in part.pages.values()]
     pages = {
-        HEAD: _sealed(head.encode("utf-8", "surrogatepass")),
-        VOCABULARY: _sealed(np.concatenate(terms).astype("<u4").tobytes() if terms else b""),
+        HEAD: sealed(_MAGIC, head.encode("utf-8", "surrogatepass")),
+        VOCABULARY: sealed(_MAGIC, np.concatenate(terms).astype("<u4").tobytes() if terms else b""),
     }
     kind = "<u2" if part.units <= MOST else "<u4"
     for number, page in part.pages.items():
         sizes = np.array([len(page.terms), len(page.units), int(kind[-1])], dtype="<u4")
         columns = (sizes, page.terms.astype("<u4"), page.ends.astype("<u4"))
         rest = (page.units.astype(kind), page.impacts)
-        pages[number] = _sealed(b"".join(column.tobytes() for column in (*columns, *rest)))
+        pages[number] = sealed(_MAGIC, b"".join(column.tobytes() for column in (*columns, *rest)))
     return pages
 
 
@@ -203,24 +202,13 @@ def _borders(terms: Array) -> list[tuple[int, int, int]]:
     return [(n, bounds[k], bounds[k + 1]) for k, n in enumerate(numbers.tolist())]
 
 
-def _sealed(data: bytes) -> bytes:
-    data = _MAGIC + data
-    return data + crc32(data).to_bytes(4, "little")
-
-
-def _opened(data: bytes | None) -> bytes | None:
-    if data is None or data[:4] != _MAGIC or crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
-        return None
-    return data[4:-4]
-
-
 # ---------------------------------------------------------------------------------------------
 # Reading one
 
 
 def read_head(number: int, pages: Mapping[int, bytes]) -> Part | None:
     """Read from the pages of a segment what it is made of; None if that is damaged."""
-    head = _opened(pages.get(HEAD))
+    head = opened(_MAGIC, pages.get(HEAD, b""))
     try:
         read = json.loads(head or b"")
         members = [
@@ -237,7 +225,7 @@ def read_part(head: Part, pages: Mapping[int, bytes], dead: Sequence[int]) -> Pa
     found: dict[int, Inverted] = {}
     for page, data in pages.items():
         if page < HEAD:
-            inverted = _read_page(_opened(data), head.units)
+            inverted = _read_page(opened(_MAGIC, data), head.units)
             if inverted is None:
                 return None
             found[page] = inverted
@@ -275,7 +263,7 @@ def pages_of_corrections(
     query: Query, parts: Sequence[Part], vocabularies: Iterable[bytes]
 ) -> set[int]:
     """Return the pages that hold what the words that no part holds may be misspellings of."""
-    known = [np.frombuffer(data, "<u4") for one in vocabularies if (data := _opened(one))]
+    known = [np.frombuffer(data, "<u4") for one in vocabularies if (data := opened(_MAGIC, one))]
     wanted = np.array(
         [number for one in unknown(query, parts) for number in corrections(one)], dtype="<u4"
     )

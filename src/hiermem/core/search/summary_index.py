@@ -8,7 +8,6 @@ scored by themselves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -168,23 +167,18 @@ _MAGIC: Final = b"hmR1"
 
 def pack(parts: SummaryPostings) -> bytes:
     """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
-    sizes = [[*name, part.units] for name, part in parts.items()]
-    names = json.dumps(sizes, separators=(",", ":")).encode()
-    return (
-        _MAGIC + len(names).to_bytes(4, "little") + names + postings.pack(_joined(parts.values()))
-    )
+    sizes = [(*name, part.units) for name, part in parts.items()]
+    return postings.titled(_MAGIC, sizes, postings.pack(_joined(parts.values())))
 
 
 def unpack(data: bytes) -> SummaryPostings:
     """Read a block; nothing if it is damaged."""
-    size = int.from_bytes(data[4:8], "little")
-    if data[:4] != _MAGIC or len(data) < 8 + size:
-        return {}
     try:
-        names = [(str(a), int(b), int(c)) for a, b, c in json.loads(data[8 : 8 + size])]
+        title, block = postings.untitled(_MAGIC, data)
+        names = [(str(a), int(b), int(c)) for a, b, c in title]
     except (ValueError, TypeError, RecursionError):
         return {}
-    whole = postings.unpack(data[8 + size :])
+    whole = postings.unpack(block)
     if whole is None or sum(many for *_, many in names) != len(whole):
         return {}
     found: dict[tuple[str, int], Part] = {}

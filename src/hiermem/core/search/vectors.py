@@ -8,14 +8,13 @@ likely units and only those are compared exactly. The engine decides who makes v
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-from zlib import crc32
 
 import numpy as np
 
+from hiermem.core.search import postings
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Leg
@@ -72,20 +71,16 @@ def check(vectors: Any, *, many: int, dimension: int) -> Array:
 def pack(vectors: Array) -> bytes:
     """Write the unit vectors of a run of messages as one block, in float16."""
     many, dimension = vectors.shape
-    head = _MAGIC + int(many).to_bytes(4, "little") + int(dimension).to_bytes(4, "little")
-    data = head + vectors.astype("<f2").tobytes()
-    return data + crc32(data).to_bytes(4, "little")
+    head = int(many).to_bytes(4, "little") + int(dimension).to_bytes(4, "little")
+    return postings.sealed(_MAGIC, head + vectors.astype("<f2").tobytes())
 
 
 def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
     """Read a block of ``many`` vectors; None if it is damaged or belongs to other units."""
-    if len(data) != 16 + 2 * many * dimension or data[:4] != _MAGIC:
+    held = postings.opened(_MAGIC, data) if len(data) == 16 + 2 * many * dimension else None
+    if held is None or held[:8] != many.to_bytes(4, "little") + dimension.to_bytes(4, "little"):
         return None
-    if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
-        return None
-    if data[4:12] != many.to_bytes(4, "little") + dimension.to_bytes(4, "little"):
-        return None
-    found = np.frombuffer(data[12:-4], dtype="<f2").reshape(many, dimension).astype(np.float32)
+    found = np.frombuffer(held[8:], dtype="<f2").reshape(many, dimension).astype(np.float32)
     return found if np.isfinite(found).all() else None
 
 
@@ -95,21 +90,18 @@ def pack_summaries(vectors_of: SummaryVectors) -> bytes:
     There is at least one. Summaries of a level that begin in the same stretch of messages share a
     block; the store drops it as soon as one of those messages is rewritten.
     """
-    names = json.dumps([list(name) for name in vectors_of], separators=(",", ":")).encode()
     table = pack(np.stack(list(vectors_of.values())))
-    return _MAGIC_OF_SUMMARIES + len(names).to_bytes(4, "little") + names + table
+    return postings.titled(_MAGIC_OF_SUMMARIES, list(vectors_of), table)
 
 
 def unpack_summaries(data: bytes, *, dimension: int) -> SummaryVectors:
     """Read a block of summaries; nothing if it is damaged or has another dimension."""
-    size = int.from_bytes(data[4:8], "little")
-    if data[:4] != _MAGIC_OF_SUMMARIES or len(data) < 8 + size:
-        return {}
     try:
-        names = [(str(node), int(number)) for node, number in json.loads(data[8 : 8 + size])]
+        title, block = postings.untitled(_MAGIC_OF_SUMMARIES, data)
+        names = [(str(node), int(number)) for node, number in title]
     except (ValueError, TypeError, RecursionError):
         return {}
-    table = unpack(data[8 + size :], many=len(names), dimension=dimension)
+    table = unpack(block, many=len(names), dimension=dimension)
     return {} if table is None else dict(zip(names, table, strict=True))
 
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
-from hiermem.core.context import cut, layered, profiled, recalled, standing
+from hiermem.core.context import cut, layered, profile, recalled, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.render import RENDERER, Block, Shown
+from hiermem.core.context.render import RENDERER, Block, Writer, in_order
 from hiermem.core.context.selection import (
     AsyncContextSelection,
     ByLevel,
     ContextBudget,
     ShownSummary,
 )
-from hiermem.core.context.view import Piece, Runs, Seen, View, runs_of
+from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
@@ -48,8 +48,6 @@ _log = logging.getLogger("hiermem.context")
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view", "instructions")
-#: The suffix of the name of a view that holds a ``Seen`` instead of a cut.
-SEEN: Final = "/seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +143,15 @@ async def select(
     """
     room = request.room_for_recall(handle)
     try:
-        return await _select_beside(handle, session_id, request, room)
+        decided = await _decide(handle, session_id, request, room)
     except errors.BudgetTooSmallError as error:
         if request.recall_tokens is not None or not room:
             raise
         # The caller did not ask for this room, so recall yields it to the required messages.
         room = max(0, room - (error.minimum - error.budget))
-        return await _select_beside(handle, session_id, request, room)
+        decided = await _decide(handle, session_id, request, room)
+    block, evidence = await _recalled(handle, request, decided, room)
+    return decided, chosen(handle, request, decided, block, evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,6 @@ class Decided:
     situation: Situation
     cut: Cut
     shared: int = 0
-
-
-async def _select_beside(
-    handle: Handle, session_id: str, request: Request, room: int
-) -> tuple[Decided, AsyncContextSelection]:
-    """Select with ``room`` tokens reserved for recall, and fill the reserved tokens."""
-    decided = await _decide(handle, session_id, request, room)
-    block, evidence = await _recalled(
-        handle, session_id, request, [*decided.cut.shown, *decided.cut.pinned], room
-    )
-    return decided, chosen(handle, request, decided, block, evidence)
 
 
 async def situation_of(
@@ -207,8 +196,7 @@ async def situation_of(
     return Situation(
         state=state_from(record.state),
         budget=spendable,
-        count=handle.counter.count,
-        key=await handle.key(),
+        writer=Writer(await handle.key(), handle.counter.count),
         policy=policy,
         overhead=overhead,
         reserve=_reserve(request.budget, spendable),
@@ -301,20 +289,20 @@ def cut_for(
 ) -> Reading[Cut]:
     """Return the core decision that chooses the cut."""
     if request.profile is None:
-        return cut.select(situation, before)
-    return profiled.select(situation, request.profile, session_id, before)
+        return cut.Planner(situation, before).select()
+    return profile.select(situation, request.profile, session_id, before)
 
 
 async def _recalled(
-    handle: Handle, session_id: str, request: Request, shown: Sequence[Shown], room: int
+    handle: Handle, request: Request, decided: Decided, room: int
 ) -> tuple[Block | None, Evidence | None]:
-    """Find evidence that is not in ``shown`` already, in at most ``room`` tokens."""
+    """Find evidence that is not verbatim in the cut already, in at most ``room`` tokens."""
     if request.query is None or not request.query.strip():
         return None, None
     from hiermem.engine.search import search
 
-    question = search.Question(session_id, request.query)
-    spans = recalled.shown_spans(shown)
+    question = search.Question(decided.record.id, request.query)
+    spans = recalled.shown_spans([*decided.cut.shown, *decided.cut.pinned])
 
     async def find(tokens: int, smaller: Smaller) -> Evidence:
         return await search.recall(handle, question, tokens, shown=spans, smaller=smaller)
@@ -336,14 +324,14 @@ async def in_record(
     ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
     is no evidence or no room.
     """
-    key, count = await handle.key(), handle.counter.count
-    left = room - recalled.frame_tokens(messages, key=key, count=count)
+    writer = Writer(await handle.key(), handle.counter.count)
+    left = room - recalled.frame_tokens(writer, messages)
     if left <= 0:
         return None, None
-    found = await find(left, partial(recalled.smaller, room=room, key=key, count=count))
+    found = await find(left, partial(recalled.smaller, writer, room))
     if not found.hits:
         return None, None
-    return recalled.record(found, key=key, count=count), found
+    return recalled.record(writer, found), found
 
 
 def _reserve(budget: ContextBudget, spendable: int) -> int | None:
@@ -405,13 +393,14 @@ def chosen(
     handle: Handle,
     request: Request,
     decided: Decided,
-    block: Block | None,
-    evidence: Evidence | None,
+    block: Block | None = None,
+    evidence: Evidence | None = None,
 ) -> AsyncContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
     total = decided.record.messages
     shown = decided.cut
-    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
+    raw = recalled.shown_spans([*shown.shown, *shown.pinned, *shown.in_full])
+    in_full = {item.message.index: item.message for item in in_order(shown.in_full)}
     left_out = _left_out(shown)
     beside = cut.said_beside(decided.situation, shown)
     records = shown.view.standing if beside is None else (*shown.view.standing, beside)
@@ -430,7 +419,7 @@ def chosen(
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
         summaries=by_level(shown.view.pieces),
-        recall=evidence.sources if evidence else (),
+        recall=evidence.sources if evidence else tuple(in_full.values()),
         evidence=evidence,
         verbatim=(*raw, *recalled.spans_of(evidence)),
         shared_prefix_tokens=decided.shared,

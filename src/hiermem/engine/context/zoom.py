@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from hiermem.core.context import recalled, zoom
+from hiermem.core.context.cut import Cut
+from hiermem.core.context.render import Writer
 from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
@@ -55,33 +57,22 @@ def _zoomable(
     selection: AsyncContextSelection,
 ) -> AsyncContextSelection:
     async def zoom(query: str) -> AsyncContextSelection:
-        found = await zoomed(handle, request, decided, query)
-        return bound if found is None else _zoomable(handle, request, decided, found)
+        now = await refined(handle, request, decided, query)
+        if now is None:
+            return bound
+        return _zoomable(handle, request, decided, select.chosen(handle, request, now))
 
     bound = replace(selection, _zoom=zoom)
     return bound
 
 
-async def zoomed(
+async def refined(
     handle: Handle, request: select.Request, decided: select.Decided, query: str
-) -> AsyncContextSelection | None:
-    """Return the ``decided`` selection with the stretch that ``query`` is about in full.
+) -> select.Decided | None:
+    """Return what was ``decided`` with the stretch that ``query`` is about in full.
 
     The zoom may use the room reserved for recall. Returns None if no summarised message answers.
     """
-    made = await refined(handle, request, decided, query)
-    if made is None:
-        return None
-    now, near = made
-    found = select.chosen(handle, request, now, None, None)
-    spans = (*found.verbatim, *recalled.shown_spans(near.shown))
-    return replace(found, recall=near.messages, verbatim=spans)
-
-
-async def refined(
-    handle: Handle, request: select.Request, decided: select.Decided, query: str
-) -> tuple[select.Decided, zoom.Zoomed] | None:
-    """Return the decision for a zoom and the zoomed cut; None if there is nothing to show."""
     record = await handle.record_or_new(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
@@ -98,7 +89,7 @@ async def refined(
         if hit.score >= _ABOUT * hits[0].score:
             wanted += await _stretch(handle, record, base.view, hit)
     made = await handle.answer(record.id, zoom.zoom(situation, base, wanted))
-    return (select.Decided(record, situation, made.cut), made) if made else None
+    return select.Decided(record, situation, made) if made else None
 
 
 async def _stretch(
@@ -127,9 +118,9 @@ async def found(
     """
     record = await handle.record_or_new(question.session_id)
     request = select.Request(budget)
-    room = (await select.situation_of(handle, record, request)).budget
-    pieces, passages = await _taken(handle, record, question, room)
-    room -= sum(piece.tokens for piece in pieces)
+    situation = replace(await select.situation_of(handle, record, request), standing_room=0)
+    pieces, passages = await _taken(handle, record, question, situation.budget)
+    room = situation.budget - sum(piece.tokens for piece in pieces)
 
     async def find(tokens: int, smaller: search.Smaller) -> Evidence:
         return await search.fill_budget(
@@ -137,32 +128,19 @@ async def found(
         )
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
-    blocks = [piece.block() for piece in pieces] + ([block] if block else [])
-    return AsyncContextSelection(
-        session_id=record.id,
-        max_tokens=budget.max_tokens,
-        total_tokens=sum(each.tokens for each in blocks) + sum(request.overhead(handle.counter)),
-        messages=record.messages,
-        coverage=_covered(pieces, evidence) / max(1, record.messages),
-        blocks=tuple(blocks),
-        recall=evidence.sources if evidence else (),
-        evidence=evidence,
-        verbatim=recalled.spans_of(evidence),
-        summaries=select.by_level(pieces),
-        system=budget.system,
-        tool_tokens=request.overhead(handle.counter)[1],
-        _lines=select.lines_of(pieces),
-        _gone=await select.taken_back(handle, record.id),
-    )
+    view = View(0, tuple(pieces), gone=await select.taken_back(handle, record.id))
+    decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
+    selection = select.chosen(handle, request, decided, block, evidence)
+    return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
 
 
 async def _taken(
     handle: Handle, record: SessionRecord, question: search.Question, room: int
 ) -> tuple[list[Piece], list[Hit]]:
     """Return the best hits that fit ``room`` together: summaries by place, messages by rank."""
-    key, count = await handle.key(), handle.counter.count
-    zone = ZoneMaker(count, key)
-    frame = recalled.frame_tokens(record.messages, key=key, count=count)
+    writer = Writer(await handle.key(), handle.counter.count)
+    zone = ZoneMaker(writer)
+    frame = recalled.frame_tokens(writer, record.messages)
     pieces: list[Piece] = []
     passages: list[Hit] = []
     for hit in await search.semantic(handle, question):

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import postings
@@ -22,18 +22,17 @@ from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
+from hiermem.core.search.ranking import Leg
 from hiermem.core.search.search import ScoredQuery
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle, every_session
-from hiermem.engine.index import KIND, SessionIndex
-from hiermem.engine.search.summary_index import kind_of, labelled, refresh, with_texts
+from hiermem.engine.index import KIND
+from hiermem.engine.search.summary_index import kind_of, read_texts, refresh, with_texts
+from hiermem.engine.search.vectors import load_vectors
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
-
-if TYPE_CHECKING:
-    from hiermem.engine.search.vectors import LoadedVectors
 
 T = TypeVar("T", bound=Sized)
 #: Returns the tokens to pack evidence again with, None if it may stay as it is.
@@ -66,25 +65,12 @@ class Question:
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     """Return the best ``limit`` hits of all levels that pass the filters, best first."""
     arguments.whole(limit, "limit")
-    of_level = handle.search_policy.of_level
-
-    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
-        found = await _hits(
-            handle, record, asked, question, lambda level: of_level(level) if level else limit
-        )
-        return found[:limit]
-
-    return await _asked(handle, question, answer)
+    return await _asked(handle, question, partial(_hits, handle, question, limit))
 
 
 async def semantic(handle: Handle, question: Question) -> list[Hit]:
     """Return the candidates of each level, as many as the policy says, best first."""
-    of_level = handle.search_policy.of_level
-
-    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
-        return await _hits(handle, record, asked, question, of_level)
-
-    return await _asked(handle, question, answer)
+    return await _asked(handle, question, partial(_hits, handle, question, None))
 
 
 async def recall(
@@ -222,60 +208,40 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            if not record.messages:
-                nothing = Index(postings.join([])), SummaryIndex({}, {})
-                result = await answer(_ask(*nothing, question.text, None, None), record)
-                note(hits=len(result))
-                return result
-            async with indexes.lock(record.id):
-                try:
-                    held = await indexes.get(record)
-                    await refresh(handle, held, record)
-                    if question.filters.by_window:
-                        await labelled(handle, held, record)
-                    vectors = await _vectors(handle, held, record)
-                except SessionChangedError:
-                    continue
-                index, summary_index = held.index, held.summary_index
-            near = await _question_vector(handle, question.text) if vectors is not None else None
-            asking = partial(_ask, index, summary_index, question.text, vectors, near)
+            index, summary_index, vectors = Index(postings.join([])), SummaryIndex({}, {}), None
+            if record.messages:
+                async with indexes.lock(record.id):
+                    try:
+                        held = await indexes.get(record)
+                        await refresh(handle, held, record)
+                        if question.filters.by_window:
+                            await read_texts(handle, held, record)
+                        vectors = await load_vectors(handle, held, record)
+                    except SessionChangedError:
+                        continue
+                    index, summary_index = held.index, held.summary_index
+            near, asker = None, handle.embedder_client
+            if asker is not None and vectors is not None:
+                vector = await asker.question(question.text, handle.counter.count)
+                if vector is not None:
+                    near = partial(vectors.near, question=vector, weight=asker.weight)
+            asking = partial(_ask, index, summary_index, question.text, near)
             asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
             result = await answer(asked, record)
-            if await handle.is_unchanged(record):
+            if not record.messages or await handle.is_unchanged(record):
                 note(hits=len(result))
                 return result
         raise SessionChangedError(question.session_id)
-
-
-async def _vectors(
-    handle: Handle, held: SessionIndex, record: SessionRecord
-) -> LoadedVectors | None:
-    if handle.embedder_client is None:
-        return None
-    from hiermem.engine.search.vectors import load_vectors
-
-    return await load_vectors(handle, held, record)
-
-
-async def _question_vector(handle: Handle, text: str) -> tuple[Array, float] | None:
-    """Return the question's vector with the weight of its embedder; None if it has none."""
-    asker = handle.embedder_client
-    vector = await asker.question(text, handle.counter.count) if asker else None
-    return None if asker is None or vector is None else (vector, asker.weight)
 
 
 def _ask(
     index: Index,
     summary_index: SummaryIndex,
     text: str,
-    vectors: LoadedVectors | None,
-    near: tuple[Array, float] | None,
+    near: Callable[[Index], tuple[Leg, Mapping[int, Array]]] | None,
 ) -> ScoredQuery:
     query = core_search.read(text)
-    if vectors is None or near is None:
-        return core_search.ask(index, summary_index, query)
-    vector, weight = near
-    dense, summaries_near = vectors.near(index, vector, weight=weight)
+    dense, summaries_near = near(index) if near is not None else (None, {})
     return core_search.ask(index, summary_index, query, dense=dense, summaries_near=summaries_near)
 
 
@@ -285,13 +251,17 @@ def _ask(
 
 async def _hits(
     handle: Handle,
-    record: SessionRecord,
-    asked: ScoredQuery,
     question: Question,
-    many: Callable[[int], int],
+    limit: int | None,
+    asked: ScoredQuery,
+    record: SessionRecord,
 ) -> list[Hit]:
-    """Return message and summary hits, ``many`` of each level, best first."""
-    units = core_search.hits(asked, question.filters, many(0))
+    """Return the best ``limit`` hits, as many of each level of summaries as the policy says.
+
+    With None it says so of messages too, and all are returned.
+    """
+    many = handle.search_policy.of_level
+    units = core_search.hits(asked, question.filters, many(0) if limit is None else limit)
     read = await live_messages(handle, record.id, numbers_of(asked, units))
     found = message_hits(handle, asked, units, read, lambda _: record.id)
     chosen = [
@@ -305,7 +275,7 @@ async def _hits(
         for summary, (_, score) in zip(summaries, chosen, strict=True)
         if summary.revision is not None
     ]
-    return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
+    return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))[:limit]
 
 
 def numbers_of(asked: ScoredQuery, units: Sequence[int]) -> list[int]:

@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from hiermem.core.search import labels
 from hiermem.core.search.summary_index import (
     Part,
     SummaryIndex,
-    SummaryLevel,
     SummaryPostings,
     name_of,
     pack,
     postings_of,
     unpack,
 )
-from hiermem.core.summaries.inputs import from_children, from_stretch
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -246,60 +243,12 @@ async def with_texts(
     ]
 
 
-# ---------------------------------------------------------------------------------------------
-# Labels
-
-
-async def labelled(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
-    """Add labels to the summaries of ``held`` that lack them, lowest level first.
-
-    Those that were made before summaries had labels lack them. The labels are those that an update
-    would give, read from the same messages. Nothing is written or generated again. The cost is that
-    of reading what these summaries cover, once for each index in memory.
-    """
-    rows: dict[int, SummaryLevel] = {}
-    below: Mapping[str, Summary] = {}
-    for level, row in sorted(held.summary_index.levels.items()):
-        summaries = [
-            await _labelled(handle, held, record, each, below)
-            for each in await with_texts(handle, record, row.summaries)
-        ]
-        rows[level] = replace(row, summaries=tuple(summaries))
-        below = {each.id: each for each in summaries}
-    if any(
-        rows[level].summaries != row.summaries for level, row in held.summary_index.levels.items()
-    ):
+async def read_texts(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
+    """Read the texts of all summaries of ``held``, with which their labels are stored."""
+    levels = held.summary_index.levels
+    rows = {
+        level: replace(row, summaries=tuple(await with_texts(handle, record, row.summaries)))
+        for level, row in levels.items()
+    }
+    if any(rows[level].summaries != row.summaries for level, row in levels.items()):
         held.summary_index = SummaryIndex(rows, held.summary_index.parts)
-
-
-async def _labelled(
-    handle: Handle,
-    held: SessionIndex,
-    record: SessionRecord,
-    summary: Summary,
-    below: Mapping[str, Summary],
-) -> Summary:
-    revision = summary.revision
-    if revision is None or revision.tags or revision.entities:
-        return summary
-    name = (revision.node_id, revision.number)
-    if name in held.unlabelled:
-        return summary
-    node = summary.node
-    if node.level == 1:
-        span = node.span
-        messages = [
-            stored
-            for stored in await handle.messages(record.id, span.start, span.stop)
-            if stored.thread == node.thread
-        ]
-        inputs = from_stretch(span, messages, count=handle.counter.count)
-        found = await asyncio.to_thread(labels.of_inputs, inputs)
-    else:
-        children = [below[child] for child in node.children if child in below]
-        inputs = from_children([(each.node, each.revision) for each in children if each.revision])
-        found = labels.of_inputs(inputs)
-    if not (found.tags or found.entities):
-        held.unlabelled.add(name)
-        return summary
-    return replace(summary, revision=replace(revision, tags=found.tags, entities=found.entities))

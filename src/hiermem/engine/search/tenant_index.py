@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from hiermem.core.search import postings, segments
 from hiermem.core.search.postings import Postings
@@ -41,21 +40,15 @@ _SMALL: Final = 4
 _LOCK: Final = "\x00segments"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TenantIndex:
-    """The index over all sessions, as far as a question needs it, in one state of the store.
-
-    The last one of ``parts`` is in memory; ``held`` are its blocks.
-    """
-
-    parts: tuple[Part, ...]
-    held: tuple[tuple[SessionRecord, Postings], ...]
+#: Blocks that are in memory, with the sessions that they are of.
+HeldBlocks: TypeAlias = tuple[tuple[SessionRecord, Postings], ...]
 
 
-async def consult(handle: Handle, query: Query) -> TenantIndex:
-    """Read what the index holds of a question; index before what is not indexed.
+async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldBlocks]:
+    """Read what the index holds of a question, in one state of the store; before, index the rest.
 
-    Raises SessionChangedError where a session was changed meanwhile: try again.
+    Returns its parts, and the blocks of the last one, which is in memory. Raises
+    SessionChangedError where a session was changed meanwhile: try again.
     """
     pages, kept, corrected = {HEAD, *segments.page_numbers(query)}, True, False
     while True:
@@ -85,23 +78,23 @@ async def consult(handle: Handle, query: Query) -> TenantIndex:
             if not more <= pages:
                 pages |= more
                 continue
-        return TenantIndex(parts, held)
+        return parts, held
 
 
 async def placed_blocks(
-    handle: Handle, index: TenantIndex, wanted: Sequence[tuple[Part, int]]
-) -> list[tuple[SessionRecord, Member, Postings]] | None:
-    """Read blocks of the index, in the order given; None if one has changed since."""
+    handle: Handle, in_memory: HeldBlocks, wanted: Sequence[tuple[Part, int]]
+) -> list[tuple[SessionRecord, Member, Postings]]:
+    """Read blocks of the index, in the order given. Raises SessionChangedError if one changed."""
     places = [(part.number, place) for part, place in wanted if part.number]
     read = await handle.store.segment_blocks(places) if places else []
     if len(read) < len(places):
-        return None
+        raise SessionChangedError("of this tenant")
     found: list[tuple[SessionRecord, Member, Postings]] = []
     stored = iter(read)
     for part, place in wanted:
         member = part.members[place]
         if not part.number:
-            record, own = index.held[place]
+            record, own = in_memory[place]
             found.append((record, member, own))
             continue
         one = next(stored)
@@ -137,9 +130,7 @@ def _head(handle: Handle, segment: Segment) -> Part | None:
     return found
 
 
-async def _in_memory(
-    handle: Handle, state: IndexState
-) -> tuple[Part, tuple[tuple[SessionRecord, Postings], ...]]:
+async def _in_memory(handle: Handle, state: IndexState) -> tuple[Part, HeldBlocks]:
     """Return what no segment has, as a part of the index; the last one is remembered."""
     loose = [(one.session, one.block.start, one.block.stop) for one in state.loose]
     gaps = [(record, *gap) for record, held in state.unindexed for gap in held]

@@ -8,9 +8,8 @@ scale. As in a session, a result belongs to one state of each session that it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeVar
 
 from hiermem.core import arguments
@@ -18,8 +17,9 @@ from hiermem.core.search import search as core_search
 from hiermem.core.search.evidence import header
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.postings import Postings
+from hiermem.core.search.query import Query
 from hiermem.core.search.search import ScoredQuery
-from hiermem.core.search.segments import Combined, Member, Part, candidates, combined
+from hiermem.core.search.segments import Combined, Member, candidates, combined
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import STRIDE
@@ -30,7 +30,7 @@ from hiermem.engine.search.search import (
     message_hits,
     numbers_of,
 )
-from hiermem.engine.search.tenant_index import TenantIndex, consult, placed_blocks
+from hiermem.engine.search.tenant_index import consult, placed_blocks
 from hiermem.errors import SessionChangedError
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, StoredMessage
@@ -121,19 +121,8 @@ async def _asked(
     with span("search") as note:
         for _ in range(_TRIES):
             try:
-                index = await consult(handle, query)
+                found = await _ranked(handle, question, query, many, enough)
             except SessionChangedError:
-                continue
-            sessions = await _selected(handle, question.metadata)
-            between = question.filters.between
-            corpus, blocks = await asyncio.to_thread(
-                candidates, index.parts, query, sessions=sessions, between=between
-            )
-            rank = partial(core_search.ask, query=query, corpus=corpus)
-            found = await _ranked(
-                handle, question, index, blocks, rank=rank, many=many, enough=enough
-            )
-            if found is None:
                 continue
             result = await answer(found)
             used = sorted({hit.session_id for hit in result})
@@ -149,35 +138,35 @@ async def _asked(
 async def _ranked(
     handle: Handle,
     question: Question,
-    index: TenantIndex,
-    known: Sequence[tuple[Part, int]],
-    *,
-    rank: Callable[..., ScoredQuery],
+    query: Query,
     many: int,
     enough: Callable[[_Found], bool],
-) -> _Found | None:
+) -> _Found:
     """Read so many blocks, best first, and more until there is enough in them.
 
-    Returns None if one was changed meanwhile.
+    Raises SessionChangedError if a session was changed meanwhile.
     """
+    parts, in_memory = await consult(handle, query)
+    sessions = await _selected(handle, question.metadata)
+    corpus, known = await asyncio.to_thread(
+        candidates, parts, query, sessions=sessions, between=question.filters.between
+    )
     labels = question.metadata.items()
     blocks: list[tuple[Member, Postings]] = []
     records: dict[str, SessionRecord] = {}
     read = 0
     while True:
         part = known[read : max(many, 2 * read)]
-        placed = await placed_blocks(handle, index, part)
-        if placed is None:
-            return None
         read += len(part)
-        for record, member, held in placed:
+        for record, member, held in await placed_blocks(handle, in_memory, part):
             if labels <= record.metadata.items():
                 blocks.append((member, held))
                 records[record.id] = record
 
         def ranked() -> _Found:
             one = combined(blocks, STRIDE)
-            return _Found(rank(one.index, SummaryIndex({}, {})), one, records)
+            scored = core_search.ask(one.index, SummaryIndex({}, {}), query, corpus=corpus)
+            return _Found(scored, one, records)
 
         found = await asyncio.to_thread(ranked)
         if read >= len(known) or enough(found):
