@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack, cast, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.api.resources import Resources
-from hiermem.config import ExtractionOptions, HierarchyConfig, UpdatePolicy, replaced
+from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
@@ -50,7 +50,6 @@ from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.search.ahead import share_index, with_index
 from hiermem.engine.summaries import recompress as remake
-from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
@@ -292,36 +291,15 @@ class AsyncSession:
         await run()
         self._resources.embed_behind(self.id)
 
-    async def _run(
-        self,
-        handle: Handle,
-        level: int | None,
-        *,
-        strategy: UpdateStrategy,
-        policy: UpdatePolicy,
-        config: HierarchyConfig | None,
-        **settings: Any,
-    ) -> Any:
+    async def _run(self, handle: Handle, level: int | None, **settings: Any) -> Any:
         resources = self._resources
-        record = await handle.record(self.id)
         updating = run_update(
-            handle.store,
+            handle,
             self.id,
             llm=resources.llm,
             fallback=resources.fallback,
-            counter=handle.counter,
-            config=config or await handle.config_for(record, repack=strategy == "full"),
-            policy=policy,
             prompts=resources.prompts,
-            now=handle.store_now,
             level=level,
-            strategy=strategy,
-            record=record,
-            shared=Shared(
-                journal_budget=handle.journal_budget,
-                in_flight=handle.in_flight,
-                compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
-            ),
             **settings,
         )
         if settings.get("dry_run"):
