@@ -11,11 +11,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import update_wrapper
-from types import CoroutineType
-from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
+from types import CoroutineType, ModuleType
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
+from hiermem.types import transaction as asked
 from hiermem.types.transaction import (
     Batch,
     Changes,
@@ -25,6 +26,9 @@ from hiermem.types.transaction import (
     RecordWrite,
     SessionNeed,
 )
+
+#: More records than a session can have.
+_ALL: Final = 1 << 62
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -112,6 +116,50 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
                 f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; give a "
                 "version, 0 where there must be none, or None"
             )
+
+
+def answer_to(  # noqa: PLR0912 - one for each need
+    need: Need,
+    reads: ModuleType,
+    trees: ModuleType,
+    of: tuple[Any, ...],
+    of_tree: Callable[[int | None], tuple[Any, ...]],
+) -> Any:
+    """Return what the store's function for a need returns; each is called as the method is.
+
+    ``reads`` and ``trees`` are the modules of these functions. What they name a session by is
+    ``of``, with its id at the end, and a tree by what ``of_tree`` returns for its number.
+    """
+    found: Any
+    match need:
+        case asked.NeedSession():
+            found = reads.session(*of)
+        case asked.NeedForks():
+            found = reads.forks(*of)
+        case asked.NeedMessages(start, stop, thread):
+            found = reads.messages(*of, start, stop, thread=thread)
+        case asked.NeedEchoes():
+            found = reads.echoing(*of)
+        case asked.NeedFlagged(flag, limit):
+            found = reads.flagged(*of, flag, limit=limit)
+        case asked.NeedEvents():
+            found = reads.events(*of)
+        case asked.NeedNodes(ids, tree):
+            found = trees.nodes(*of_tree(tree), ids)
+        case asked.NeedLevel(level, start, stop, tree):
+            found = trees.level(*of_tree(tree), level, start, stop)
+        case asked.NeedCovering(thread, index, tree, last):
+            found = trees.spanning(*of_tree(tree), thread, index, index if last is None else last)
+        case asked.NeedProvisional(tree):
+            found = trees.provisional(*of_tree(tree))
+        case asked.NeedRevisions(wanted, tree):
+            found = trees.revisions(*of_tree(tree), wanted)
+        case asked.NeedViews(names):
+            found = reads.views(*of, names=names)
+        case asked.NeedRecords(kind, everywhere):
+            scope = None if everywhere else of[-1]
+            found = reads.records(*of[:-1], kind, scope=scope, limit=_ALL)
+    return found
 
 
 def _is_one(asked: SessionNeed | tuple[SessionNeed, ...]) -> TypeGuard[SessionNeed]:

@@ -11,12 +11,13 @@ import secrets
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import MemoryClosedError
-from hiermem.stores.contract import named_after, run_decision, system_time
+from hiermem.stores.contract import answer_to, named_after, run_decision, system_time
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
@@ -27,8 +28,10 @@ from hiermem.types.transaction import (
     Changes,
     Deciding,
     DueSession,
+    Need,
     NodeWrite,
     Scrubbed,
+    SessionNeed,
     Snapshot,
     StoredRow,
 )
@@ -120,6 +123,11 @@ class MemoryStore:
         return self._secret
 
 
+def _answer(kept: TenantData, session_id: str, need: Need) -> Any:
+    of = (kept, session_id)
+    return answer_to(need, reads, reads, of, lambda number: (kept.tree(session_id, number),))
+
+
 def _of_tenant(
     work: Callable[Concatenate[TenantData, P], T],
 ) -> Callable[Concatenate[MemoryTenant, P], CoroutineType[Any, Any, T]]:
@@ -190,11 +198,16 @@ class MemoryTenant:
         """Run a decision that reads as it goes and commit its effects, atomically."""
         lock, kept = self.open()
         with lock:
-            batch = run_decision(decide, lambda id_, need: reads.answer(kept, id_, need))
+            batch = run_decision(decide, partial(_answer, kept))
             changing.change_all(kept, batch)
             return batch.result
 
-    read = _of_tenant(reads.read)
+    async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
+        """Return the answers to these needs, in their order, all from one state."""
+        lock, kept = self.open()
+        with lock:
+            return [_answer(kept, *one) for one in needs]
+
     erase_all = _of_tenant(changing.erase_all)
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:

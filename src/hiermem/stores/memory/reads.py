@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from hiermem.stores.memory.data import (
     TenantData,
@@ -18,7 +17,6 @@ from hiermem.stores.memory.data import (
     fresh_run,
 )
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
-from hiermem.types import transaction as asked
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import (
     TERMS,
@@ -26,65 +24,16 @@ from hiermem.types.transaction import (
     Block,
     IndexState,
     LogEvent,
-    Need,
     NodeTally,
     PlacedBlock,
     Record,
     RestoreState,
     RunRecord,
     Segment,
-    SessionNeed,
     SessionOrder,
     Spent,
     ViewRecord,
 )
-
-#: More records than a session can have.
-_ALL = 1 << 62
-
-
-def answer(kept: TenantData, session_id: str, need: Need) -> Any:  # noqa: PLR0912 - one for each need
-    """Return what a decision asked for, read from the state that its changes will apply to."""
-    of = (kept, session_id)
-    found: Any
-    match need:
-        case asked.NeedSession():
-            found = session(*of)
-        case asked.NeedForks():
-            found = forks(*of)
-        case asked.NeedMessages(start, stop, thread):
-            found = messages(*of, start, stop, thread=thread)
-        case asked.NeedEchoes():
-            found = echoing(*of)
-        case asked.NeedFlagged(flag, limit):
-            found = flagged(*of, flag, limit=limit)
-        case asked.NeedEvents():
-            found = events(*of)
-        case asked.NeedNodes(ids, tree):
-            found = nodes(kept.tree(session_id, tree), ids)
-        case asked.NeedLevel(number, start, stop, tree):
-            found = level(kept.tree(session_id, tree), number, start, stop)
-        case asked.NeedCovering(thread, index, tree, last):
-            end = index if last is None else last
-            found = spanning(kept.tree(session_id, tree), thread, index, end)
-        case asked.NeedProvisional(tree):
-            found = provisional(kept.tree(session_id, tree))
-        case asked.NeedRevisions(wanted, tree):
-            found = revisions(kept.tree(session_id, tree), wanted)
-        case asked.NeedViews(names):
-            held = [view for (owner, _), view in kept.views.items() if owner == session_id]
-            found = [view for view in held if names is None or view.name in names]
-            found.sort(key=lambda view: view.name)
-        case asked.NeedRecords(kind, everywhere):
-            scope = None if everywhere else session_id
-            found = records(kept, kind, scope=scope, limit=_ALL)
-    return found
-
-
-def read(kept: TenantData, needs: Sequence[SessionNeed]) -> list[Any]:
-    """Return the answers to these needs, in their order, all from one state."""
-    return [answer(kept, *one) for one in needs]
-
 
 # -- sessions and their logs
 
@@ -366,6 +315,15 @@ def spent(kept: TenantData, session_id: str | None = None) -> Spent:
 def view(kept: TenantData, session_id: str, name: str) -> ViewRecord | None:
     """Return the stored view, or None."""
     return kept.views.get((session_id, name))
+
+
+def views(
+    kept: TenantData, session_id: str, *, names: Sequence[str] | None = None
+) -> list[ViewRecord]:
+    """Return the views of the session, or those with these names, by name."""
+    held = [view for (owner, _), view in kept.views.items() if owner == session_id]
+    wanted = [view for view in held if names is None or view.name in names]
+    return sorted(wanted, key=lambda view: view.name)
 
 
 def records(

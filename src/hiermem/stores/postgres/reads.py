@@ -14,13 +14,11 @@ from hiermem.stores import rows
 from hiermem.stores.codec import Format, decode, read_time
 from hiermem.stores.postgres.statements import NUMBER, SESSION, Query, digest, listed, single
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types import transaction as asked
 from hiermem.types.transaction import (
     Attempt,
     Block,
     KeyEntry,
     LogEvent,
-    Need,
     NodeTally,
     Record,
     RunRecord,
@@ -458,7 +456,7 @@ def view(session_id: str, name: str) -> Query[ViewRecord | None]:
     return single(rows.VIEWS, f"{_of_tenant(rows.VIEWS)} AND place = $2", digest(session_id, name))
 
 
-def views(session_id: str, names: Sequence[str] | None = None) -> Query[list[ViewRecord]]:
+def views(session_id: str, *, names: Sequence[str] | None = None) -> Query[list[ViewRecord]]:
     """Return the views of the session, or those with these names, by name."""
     where, values = _named(2, session_id=session_id)
     if names is None:
@@ -497,40 +495,3 @@ def blocks(
         "ORDER BY m.start"
     )
     return listed(rows.BLOCKS, sql, session_id, kind, start, _ALL if stop is None else stop)
-
-
-# -- what decisions ask for
-
-
-def answer(session_id: str, need: Need) -> Query[Any]:  # noqa: PLR0912 - one for each need
-    """Return the query that answers a need of a decision."""
-    found: Query[Any]
-    match need:
-        case asked.NeedSession():
-            found = head(session_id)
-        case asked.NeedForks():
-            found = forks(session_id)
-        case asked.NeedMessages(start, stop, thread):
-            found = messages(session_id, start, stop, thread=thread)
-        case asked.NeedEchoes():
-            found = echoing(session_id)
-        case asked.NeedFlagged(flag, limit):
-            found = flagged(session_id, flag, limit=limit)
-        case asked.NeedEvents():
-            found = events(session_id)
-        case asked.NeedNodes(ids, tree):
-            found = nodes((session_id, tree), ids)
-        case asked.NeedLevel(number, start, stop, tree):
-            found = level((session_id, tree), number, start, stop)
-        case asked.NeedCovering(thread, index, tree, last):
-            end = index if last is None else last
-            found = spanning((session_id, tree), thread, index, end)
-        case asked.NeedProvisional(tree):
-            found = provisional((session_id, tree))
-        case asked.NeedRevisions(wanted, tree):
-            found = revisions((session_id, tree), wanted)
-        case asked.NeedViews(names):
-            found = views(session_id, names)
-        case asked.NeedRecords(kind, everywhere):
-            found = records(kind, scope=None if everywhere else session_id, limit=_ALL)
-    return found

@@ -32,7 +32,6 @@ from hiermem.types.transaction import (
     Deciding,
     DueSession,
     IndexState,
-    NeedSession,
     NodeWrite,
     PlacedBlock,
     Record,
@@ -115,11 +114,7 @@ class PostgresTenant:
 
     async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
         """Return the answers to these needs, in their order, all from one state of the store."""
-        found = await self._scope.read_one_state([reads.answer(*one) for one in needs])
-        return [
-            answer and answer[1] if isinstance(need, NeedSession) else answer
-            for (_, need), answer in zip(needs, found, strict=True)
-        ]
+        return await self._scope.read_one_state([decisions.answer(*one) for one in needs])
 
     async def erase_all(self) -> int:
         """Remove all data of this tenant; return the number of sessions removed."""
