@@ -24,7 +24,7 @@ from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -249,8 +249,8 @@ class SQLiteStore:
         await self.read(lambda _: None)  # refuses a closed store
         return self._clock()
 
-    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
+    def write_here(self, work: Callable[[Transaction], T]) -> T | None:
+        """Run ``work`` on this thread, which blocks; return None at once if other writes wait."""
         return self._writing().run_here(work)
 
     async def scrub(self) -> Scrubbed:

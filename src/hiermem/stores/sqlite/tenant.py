@@ -22,7 +22,7 @@ from hiermem.stores.sqlite import answers, due, puts, reads, removal, restores, 
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import TreeOf
-from hiermem.stores.sqlite.workers import Busy, Transaction
+from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes, Deciding, DueSession, Scrubbed, Snapshot, StoredRow
 
 if TYPE_CHECKING:
@@ -128,10 +128,9 @@ class SQLiteTenant(_Handle[str]):
         ``decide`` must return a result that is not None.
         """
         name = self._of
-        given = self._store.write_here(
+        return self._store.write_here(
             lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
         )
-        return None if isinstance(given, Busy) else given
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
         """Run a decision that requests its reads, and commit its changes atomically.
