@@ -50,6 +50,23 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
+#: What stands before the columns of a row, by the owner of its table.
+_OWNERS: Final = {
+    "tenant": "tenant", "session": "session", "tree": "tenant, session, tree", "log": "",
+}  # fmt: skip
+#: The statements that insert a row, by the kinds of a dump, and those that may replace one.
+INSERT: Final = {
+    kind: insert(form.table, _OWNERS[form.owner], form.columns) for kind, form in rows.KINDS.items()
+}
+REPLACE: Final = {
+    "node": replacing(INSERT["node"], "session, tree, id", rows.NODES.columns),
+    "run": replacing(INSERT["run"], "tenant, id", rows.RUNS.columns),
+    "attempt": replacing(INSERT["attempt"], "tenant, id", rows.ATTEMPTS.columns),
+    "view": replacing(INSERT["view"], "tenant, session_id, name", "state"),
+    "block": replacing(INSERT["block"], "session, kind, start", "stop, data"),
+}
+
+
 @contextmanager
 def one_state(connection: sqlite3.Connection) -> Generator[None]:
     """Let several statements see the same state; inside a transaction they already do."""

@@ -20,7 +20,7 @@ from hiermem.stores import rows
 from hiermem.stores.dump import Item, RowReader, check_secret, held_items
 from hiermem.stores.receive import Progress, taken_over
 from hiermem.stores.sqlite import due, heads, puts, reads, removal, writes
-from hiermem.stores.sqlite.heads import insert
+from hiermem.stores.sqlite.heads import INSERT
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import RestoreState, StoredRow
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-#: What stands before the columns of a row, by the owner of its table.
-_OWNERS: Final = {
-    "tenant": "tenant", "session": "session", "tree": "tenant, session, tree", "log": "",
-}  # fmt: skip
-_INSERTS: Final = {
-    kind: insert(form.table, _OWNERS[form.owner], form.columns) for kind, form in rows.KINDS.items()
-}
 _AT: Final = "WHERE tenant = ? AND id = ?"
 _FOUND: Final = f"SELECT session, taken, chain, first FROM restores {_AT} AND session IS NOT NULL"
 
@@ -173,7 +166,7 @@ class SQLiteReceiver:
             "tenant": (self.tenant,), "session": (number,), "tree": (self.tenant, number, at),
             "log": (),
         }  # fmt: skip
-        connection.execute(_INSERTS[kind], (*owners[form.owner], *row))
+        connection.execute(INSERT[kind], (*owners[form.owner], *row))
 
 
 def _reserved(connection: sqlite3.Connection, tenant: str) -> int:

@@ -18,7 +18,7 @@ from hiermem.stores import rows
 from hiermem.stores.codec import decode
 from hiermem.stores.contract import check_write, refuse
 from hiermem.stores.sqlite import due, heads
-from hiermem.stores.sqlite.heads import TreeOf, insert, one_state, place, replacing
+from hiermem.stores.sqlite.heads import INSERT, REPLACE, TreeOf, one_state, place
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Changes, NodeTally, NodeWrite
@@ -65,17 +65,6 @@ _TALLY: Final = (
     f"FROM nodes n LEFT JOIN {_SERVING} "
     "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
     "GROUP BY n.level, n.status ORDER BY n.level, n.status"
-)
-
-
-_PUT_NODE: Final = replacing(
-    insert("nodes", "tenant, session, tree", rows.NODES.columns),
-    "session, tree, id",
-    rows.NODES.columns,
-)
-_PUT_REVISION: Final = insert("revisions", "tenant, session, tree", rows.REVISIONS.columns)
-_PUT_ATTEMPT: Final = replacing(
-    insert("attempts", "tenant", rows.ATTEMPTS.columns), "tenant, id", rows.ATTEMPTS.columns
 )
 
 
@@ -272,7 +261,7 @@ def write_structure(
             "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
         )
     for node in changes.nodes:
-        connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(node)))
+        connection.execute(REPLACE["node"], (tenant, *at, *rows.NODES.row(node)))
     for child, parent in changes.parents:
         cursor = connection.execute(
             "UPDATE nodes SET parent = ?, version = version + 1 "
@@ -315,7 +304,7 @@ def write_nodes(
 def put_attempts(transaction: Transaction, tenant: str, attempts: Sequence[Attempt]) -> None:
     """Insert attempts, or replace those of the same ids."""
     for attempt in attempts:
-        transaction.connection.execute(_PUT_ATTEMPT, (tenant, *rows.ATTEMPTS.row(attempt)))
+        transaction.connection.execute(REPLACE["attempt"], (tenant, *rows.ATTEMPTS.row(attempt)))
 
 
 def _write_node(
@@ -330,7 +319,7 @@ def _write_node(
         serving = connection.execute(standing, (*at, id_)).fetchone()
         if serving is None or serving[1] != revision:
             return False
-    connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(write.node)))
+    connection.execute(REPLACE["node"], (tenant, *at, *rows.NODES.row(write.node)))
     if write.revision is not None:
-        connection.execute(_PUT_REVISION, (tenant, *at, *rows.REVISIONS.row(write.revision)))
+        connection.execute(INSERT["revision"], (tenant, *at, *rows.REVISIONS.row(write.revision)))
     return True

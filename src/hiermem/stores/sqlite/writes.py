@@ -17,7 +17,7 @@ from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import due, heads, puts, removal, trees
 from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.heads import insert
+from hiermem.stores.sqlite.heads import INSERT, insert
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
@@ -39,14 +39,11 @@ _NEW_HEAD = insert("heads", "tenant", f"{rows.HEADS.columns}, session")
 _HEAD = f"UPDATE heads SET {_sets(rows.HEADS.columns)} WHERE session = ?"
 _SESSION = f"UPDATE sessions SET {_sets(rows.FIXED.columns)} WHERE session = ?"
 _METADATA = insert("session_metadata", "", "session, tenant, key, value")
-_MESSAGE = insert("messages", "", rows.MESSAGES.columns)
-_KEY = insert("keys", "session", rows.KEYS.columns)
 _ONE_KEY = f"SELECT {rows.KEYS.columns} FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
     f"SELECT {rows.KEYS.columns} FROM keys "
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-_EVENT = insert("events", "session", rows.EVENTS.columns)
 _REWRITE = (
     f"UPDATE messages SET {_sets(rows.MESSAGES.columns.removeprefix('message, '))} "
     "WHERE message = ?"
@@ -230,17 +227,17 @@ def _write_log(
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
-        connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
+        connection.execute(INSERT["message"], rows.message_row(number, messages[0]))
     elif messages:
-        connection.executemany(_MESSAGE, [rows.message_row(number, m) for m in messages])
+        connection.executemany(INSERT["message"], [rows.message_row(number, m) for m in messages])
     for key, entry in changes.keys:
-        connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
+        connection.execute(INSERT["key"], (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
         _rewrite(connection, number, after, rewrite)
     for event in changes.events:
-        connection.execute(_EVENT, (number, *rows.EVENTS.row(event)))
+        connection.execute(INSERT["event"], (number, *rows.EVENTS.row(event)))
 
 
 def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str) -> None:
