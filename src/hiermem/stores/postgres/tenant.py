@@ -16,7 +16,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores.contract import check_record_writes, check_write, named_after
 from hiermem.stores.dump import missing
-from hiermem.stores.postgres import decisions, due, reads, restores, segments
+from hiermem.stores.postgres import decisions, due, reads, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
 from hiermem.stores.postgres.connections import Sent
@@ -135,10 +135,10 @@ class PostgresTenant:
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(restores.PostgresReceiver, self._scope, replaces)
+        receiver = partial(dumping.PostgresReceiver, self._scope, replaces)
         await receive(rows, receiver, tenant=self.tenant)
 
-    restores = _reading(restores.restores)
+    restores = _reading(dumping.restores)
 
     async def scrub(self) -> Scrubbed:
         """Report that removed rows are still in the server's files; nothing is vacuumed."""

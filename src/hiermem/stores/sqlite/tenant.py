@@ -18,7 +18,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.stores.contract import named_after
 from hiermem.stores.dump import missing
 from hiermem.stores.receive import receive
-from hiermem.stores.sqlite import answers, due, puts, reads, removal, restores, segments, trees
+from hiermem.stores.sqlite import answers, due, puts, reads, removal, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import TreeOf
@@ -158,10 +158,10 @@ class SQLiteTenant(_Handle[str]):
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(restores.SQLiteReceiver, self._store, self._of, replaces)
+        receiver = partial(dumping.SQLiteReceiver, self._store, self._of, replaces)
         await receive(rows, receiver, tenant=self._of)
 
-    restores = _reading(restores.restores)
+    restores = _reading(dumping.restores)
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.
