@@ -21,7 +21,7 @@ from hiermem.errors import SessionExistsError
 from hiermem.stores import rows
 from hiermem.stores.dump import Item, RowReader, check_secret, held_items, missing, pages
 from hiermem.stores.receive import Progress, taken_over
-from hiermem.stores.sqlite import due, heads, puts, reads, removal, writes
+from hiermem.stores.sqlite import due, heads, puts, reads, writes
 from hiermem.stores.sqlite.heads import INSERT
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import RestoreState, StoredRow
@@ -158,7 +158,7 @@ class SQLiteReceiver:
             if reader.secret != secret:
                 connection.execute("UPDATE store SET secret = ?", (reader.secret,))
             if self.replaces is not None:
-                removal.shown(transaction, *self._of)
+                writes.deleted_shown(transaction, *self._of)
             if reader.record is not None:
                 writes.write_record(connection, self.tenant, number, None, reader.record)
                 due.note(transaction, number, AT_ONCE)
@@ -192,7 +192,7 @@ class SQLiteReceiver:
 
     def _drop(self, transaction: Transaction) -> None:
         transaction.writing()
-        removal.unshown(transaction.connection, *self._of)
+        writes.dropped_restore(transaction.connection, *self._of)
 
     def _check(self, transaction: Transaction, reader: RowReader) -> bytes:
         """Refuse what may not be restored; return the store's secret.

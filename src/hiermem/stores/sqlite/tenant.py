@@ -1,8 +1,7 @@
 """One tenant's handle on an SQLite store, and that of one tree of a session.
 
 Each method names the function that does the work, and says whether it reads or writes. The
-statements are in ``reads``, ``writes``, ``puts`` and ``removal``, ``trees``, ``segments`` and
-``due``.
+statements are in ``reads``, ``writes``, ``puts``, ``trees``, ``segments`` and ``due``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.stores.contract import named_after
 from hiermem.stores.dump import missing
 from hiermem.stores.receive import receive
-from hiermem.stores.sqlite import answers, due, puts, reads, removal, segments, trees
+from hiermem.stores.sqlite import answers, due, puts, reads, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import TreeOf
@@ -143,7 +142,7 @@ class SQLiteTenant(_Handle[str]):
         )
 
     read = _reading(answers.read)
-    erase_all = _writing(removal.erase_all)
+    erase_all = _writing(changing.erase_all)
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
         """Return everything kept of the session, page by page, as it is when the first one is read.
