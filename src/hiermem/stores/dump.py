@@ -25,16 +25,7 @@ from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    KeyEntry,
-    LogEvent,
-    Record,
-    RunRecord,
-    StoredRow,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 __all__ = [
     "Dump", "Item", "Pages", "RowReader", "check_secret", "held_items", "missing", "pages", "read",
@@ -52,15 +43,15 @@ _KINDS: Final[Mapping[str, type]] = {
     "session": SessionRecord,
     "message": StoredMessage,
     "version": StoredMessage,
-    "key": KeyEntry,
-    "event": LogEvent,
+    "key": tx.KeyEntry,
+    "event": tx.LogEvent,
     "node": Node,
     "revision": Revision,
-    "view": ViewRecord,
-    "record": Record,
-    "run": RunRecord,
-    "attempt": Attempt,
-    "block": Block,
+    "view": tx.ViewRecord,
+    "record": tx.Record,
+    "run": tx.RunRecord,
+    "attempt": tx.Attempt,
+    "block": tx.Block,
 }
 _ORDER: Final = {kind: place for place, kind in enumerate(_KINDS)}
 #: The fields by which the values of a kind differ; each is stored once.
@@ -87,7 +78,7 @@ Dump: TypeAlias = "tuple[RowReader, dict[str, list[Any]], str]"
 # Writing
 
 
-def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[StoredRow]]:
+def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[tx.StoredRow]]:
     """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
     filling = Pages(tenant=tenant, secret=secret)
     for item in items:
@@ -100,12 +91,12 @@ class Pages:
     """Fills the pages of a dump, for a store that reads items as they arrive."""
 
     def __init__(self, *, tenant: str, secret: bytes) -> None:
-        self._page: list[StoredRow] = [
+        self._page: list[tx.StoredRow] = [
             {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
         ]
         self._count = 0
 
-    def add(self, item: Item) -> list[StoredRow] | None:
+    def add(self, item: Item) -> list[tx.StoredRow] | None:
         """Add an item; return the page if it is full."""
         kind, at, value = item
         free = _without_lease(value)
@@ -118,7 +109,7 @@ class Pages:
         page, self._page = self._page, []
         return page
 
-    def end(self) -> list[StoredRow]:
+    def end(self) -> list[tx.StoredRow]:
         """Return the last page."""
         return [*self._page, {"kind": "end", "rows": self._count}]
 
@@ -128,7 +119,7 @@ def _without_lease(value: Any) -> Any:
     if isinstance(value, Node) and (value.status == "generating" or value.lease_owner is not None):
         status = "pending" if value.status == "generating" else value.status
         return replace(value, status=status, lease_owner=None, lease_until=None)
-    if isinstance(value, Record) and read_claim(value.body) is not None:
+    if isinstance(value, tx.Record) and read_claim(value.body) is not None:
         return None
     return value
 
@@ -159,7 +150,7 @@ def _encoded(data: bytes) -> str:
 # Reading
 
 
-async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> Dump:
+async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> Dump:
     """Read all pages of a dump of ``tenant``.
 
     Raises UsageError if they are no complete dump of this format, or are of another tenant.
@@ -293,7 +284,7 @@ class RowReader:
         return _PLACED[kind](at) if kind in _PLACED else ""
 
 
-def held_items(rows: Iterable[StoredRow]) -> Iterator[Item]:
+def held_items(rows: Iterable[tx.StoredRow]) -> Iterator[Item]:
     """Yield the items of rows that a RowReader has taken before."""
     for row in rows:
         kind = row["kind"]

@@ -35,18 +35,7 @@ from hiermem.types import (
     ToolCall,
     Trust,
 )
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    KeyEntry,
-    LogEvent,
-    NodeTally,
-    PlacedBlock,
-    Record,
-    RunRecord,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
@@ -311,13 +300,13 @@ KEYS: Final = Format(
     "keys",
     "key, message_index, fingerprint",
     "siS",
-    lambda key, index, fingerprint: (key, KeyEntry(index, fingerprint)),
+    lambda key, index, fingerprint: (key, tx.KeyEntry(index, fingerprint)),
     lambda pair: (pair[0], *_KEY_OF(pair[1])),
     owner="session",
     order="key",
 )
 EVENTS: Final = Format(
-    "events", "kind, at, happened_at, detail", "sits", LogEvent,
+    "events", "kind, at, happened_at, detail", "sits", tx.LogEvent,
     attrgetter("kind", "at", "when", "detail"), owner="session", order="event",
 )  # fmt: skip
 NODES: Final = Format(
@@ -341,13 +330,13 @@ REVISIONS: Final = Format(
     order="written",
 )
 VIEWS: Final = Format(
-    "views", "session_id, name, state", "sss", ViewRecord, named="session_id", order="name"
+    "views", "session_id, name, state", "sss", tx.ViewRecord, named="session_id", order="name"
 )
 RECORDS: Final = Format(
-    "records", "kind, scope, key, body, version", "ssssi", Record, named="scope", order="record"
+    "records", "kind, scope, key, body, version", "ssssi", tx.Record, named="scope", order="record"
 )
 RUNS: Final = Format(
-    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", RunRecord,
+    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", tx.RunRecord,
     named="subject", order="run",
 )  # fmt: skip
 ATTEMPTS: Final = Format(
@@ -355,12 +344,12 @@ ATTEMPTS: Final = Format(
     "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
     "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost",
     "ssssistssiiTiiF",
-    Attempt,
+    tx.Attempt,
     named="session_id",
     order="attempt",
 )
 BLOCKS: Final = Format(
-    "blocks", "kind, start, stop, data", "siib", Block, owner="session", order="block"
+    "blocks", "kind, start, stop, data", "siib", tx.Block, owner="session", order="block"
 )
 #: The kinds in the order of a dump, but for the session itself.
 KINDS: Final[Mapping[str, Format[Any]]] = {
@@ -382,7 +371,7 @@ BY_NAME: Final = ((VIEWS.table, VIEWS.named), *JOURNAL, (RECORDS.table, RECORDS.
 # -- totals, and blocks with their places
 
 _SPENT: Final = shape("iiiiiiF")
-TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", NodeTally, lambda _: ())
+TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", tx.NodeTally, lambda _: ())
 _PLACED: Final = shape("ii")
 
 
@@ -398,16 +387,16 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
         yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
 
 
-def read_spent(row: Sequence[Any]) -> Spent:
+def read_spent(row: Sequence[Any]) -> tx.Spent:
     """Return the totals of attempts, in the order of the fields."""
     check(row, _SPENT)
-    return Spent(*row)
+    return tx.Spent(*row)
 
 
-def read_placed(row: Sequence[Any]) -> PlacedBlock:
+def read_placed(row: Sequence[Any]) -> tx.PlacedBlock:
     """Return a block from its segment, its place there, BLOCKS, and SESSIONS."""
     check(row[:2], _PLACED)
-    return PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
+    return tx.PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
 
 def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:

@@ -17,16 +17,7 @@ from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.failures import DAMAGED
 from hiermem.stores.sqlite.heads import SESSION, SESSIONS, number, one_state
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    LogEvent,
-    Record,
-    RunRecord,
-    SessionOrder,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 T = TypeVar("T")
 
@@ -141,7 +132,7 @@ def sessions(
     after: str | None = None,
     limit: int = 100,
     metadata: Mapping[str, str] | None = None,
-    order_by: SessionOrder = "created",
+    order_by: tx.SessionOrder = "created",
 ) -> list[SessionRecord]:
     """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     count = max(limit, 0)
@@ -165,7 +156,7 @@ def sessions(
     return [record for _, record in decode(found, rows.SESSIONS.read, "sessions")]
 
 
-def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
+def listing(order_by: tx.SessionOrder, *, filtered: bool) -> list[str]:
     """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
     source = _NUMBERED if filtered else _LISTED[order_by]
     return [f"SELECT {SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
@@ -295,7 +286,7 @@ def versions(
     return _found(connection, rows.VERSIONS, where, tenant, session_id, index)
 
 
-def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[LogEvent]:
+def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[tx.LogEvent]:
     """Return the log's events that are not messages, in the order of their writing."""
     where = f"session = {_NUMBER} ORDER BY event"
     return _found(connection, rows.EVENTS, where, tenant, session_id)
@@ -308,7 +299,7 @@ def blocks(  # noqa: PLR0917 - the arguments of the protocol
     kind: str,
     start: int = 0,
     stop: int | None = None,
-) -> list[Block]:
+) -> list[tx.Block]:
     """Return the blocks of ``kind`` whose own ``start`` is in the range, ordered by ``start``."""
     values = (tenant, session_id, kind, start, 1 << 62 if stop is None else stop)
     where = f"session = {_NUMBER} AND kind = ? AND start >= ? AND start < ? ORDER BY start"
@@ -318,14 +309,14 @@ def blocks(  # noqa: PLR0917 - the arguments of the protocol
 # -- the journal, views and records
 
 
-def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord | None:
+def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> tx.RunRecord | None:
     """Return the run with this id, or None if it does not exist."""
     return _first(_found(connection, rows.RUNS, "tenant = ? AND id = ?", tenant, run_id))
 
 
 def runs(
     connection: sqlite3.Connection, tenant: str, *, subject: str | None = None, limit: int = 100
-) -> list[RunRecord]:
+) -> list[tx.RunRecord]:
     """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
     where, values = _having(tenant=tenant, subject=subject)
     where = f"{where} ORDER BY run DESC LIMIT ?"
@@ -339,7 +330,7 @@ def attempts(
     run_id: str | None = None,
     session_id: str | None = None,
     limit: int = 1000,
-) -> list[Attempt]:
+) -> list[tx.Attempt]:
     """Return up to ``limit`` journalled attempts in the order in which they were recorded.
 
     ``run_id`` and ``session_id`` filter the attempts if they are given.
@@ -349,7 +340,7 @@ def attempts(
     return _found(connection, rows.ATTEMPTS, where, *values, max(limit, 0))
 
 
-def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = None) -> Spent:
+def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = None) -> tx.Spent:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = _having(tenant=tenant, session_id=session_id)
     found = connection.execute(
@@ -364,7 +355,7 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = 
 
 def view(
     connection: sqlite3.Connection, tenant: str, session_id: str, name: str
-) -> ViewRecord | None:
+) -> tx.ViewRecord | None:
     """Return the stored view, or None if it does not exist."""
     where = "tenant = ? AND session_id = ? AND name = ?"
     return _first(_found(connection, rows.VIEWS, where, tenant, session_id, name))
@@ -376,7 +367,7 @@ def views(
     session_id: str,
     *,
     names: Sequence[str] | None = None,
-) -> list[ViewRecord]:
+) -> list[tx.ViewRecord]:
     """Return the stored views of the session, or those with these names, ordered by name."""
     if names is not None:
         wanted = (view(connection, tenant, session_id, name) for name in sorted({*names}))
@@ -393,7 +384,7 @@ def records(
     scope: str | None = None,
     key: str | None = None,
     limit: int = 10_000,
-) -> list[Record]:
+) -> list[tx.Record]:
     """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
 
     ``scope`` and ``key`` filter the records if they are given.
