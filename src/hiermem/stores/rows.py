@@ -14,36 +14,18 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, get_args
 
+from hiermem import types
 from hiermem.stores import codec
 from hiermem.stores.codec import Format, Shape, check, shape
-from hiermem.types import (
-    Content,
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Message,
-    MessageState,
-    Node,
-    Part,
-    Revision,
-    SessionRecord,
-    SizeUnit,
-    Span,
-    Status,
-    StoredMessage,
-    TextPart,
-    ToolCall,
-    Trust,
-)
 from hiermem.types import transaction as tx
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
 _INDEX_MASK = (1 << INDEX_BITS) - 1
-_STATES: tuple[MessageState, ...] = get_args(MessageState)
-_STATUSES: tuple[Status, ...] = get_args(Status)
-_UNITS: tuple[SizeUnit, ...] = get_args(SizeUnit)
-_TRUSTS: tuple[Trust, ...] = get_args(Trust)
+_STATES: tuple[types.MessageState, ...] = get_args(types.MessageState)
+_STATUSES: tuple[types.Status, ...] = get_args(types.Status)
+_UNITS: tuple[types.SizeUnit, ...] = get_args(types.SizeUnit)
+_TRUSTS: tuple[types.Trust, ...] = get_args(types.Trust)
 
 
 def prefixed(letter: str, columns: str) -> str:
@@ -54,7 +36,7 @@ def prefixed(letter: str, columns: str) -> str:
 # -- sessions
 
 
-def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
+def _make_session(*columns: Any) -> tuple[int, types.SessionRecord]:
     number, id_, title, participants, config, counter, created_at, *more = columns
     (
         forked_from, forked_at, messages, closed, version, state, epoch, tree, build, last_activity,
@@ -62,7 +44,7 @@ def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
     ) = more  # fmt: skip
     if not all(type(value) is str for value in metadata.values()):
         raise TypeError
-    return number, SessionRecord(
+    return number, types.SessionRecord(
         id_, title, participants, config, counter, created_at, last_activity, messages, state,
         closed, version, epoch, tree, build, forked_from, forked_at, metadata,
     )  # fmt: skip
@@ -70,18 +52,18 @@ def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
 
 #: The fields of a record that every append rewrites, and those, but metadata, that it leaves. They
 #: are written apart, and read together as SESSIONS.
-HEADS: Final[Format[SessionRecord]] = Format(
+HEADS: Final[Format[types.SessionRecord]] = Format(
     "heads",
     "messages, closed, version, state, epoch, tree, build, last_activity",
     "ioisiist",
-    SessionRecord,
+    types.SessionRecord,
     owner="session",
 )
-FIXED: Final[Format[SessionRecord]] = Format(
+FIXED: Final[Format[types.SessionRecord]] = Format(
     "sessions",
     "title, participants, config, counter, created_at, forked_from, forked_at",
     "SlsstSi",
-    SessionRecord,
+    types.SessionRecord,
 )
 #: (The session's number, its record), of SESSION and its metadata.
 SESSIONS: Final = Format(
@@ -92,7 +74,7 @@ _NAMED: Final = shape("is")
 _all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
 
 
-def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
+def same_fixed(one: types.SessionRecord, other: types.SessionRecord) -> bool:
     """Return whether two records agree in all fields that an append leaves as they are."""
     return bool(_all_fixed(one) == _all_fixed(other))
 
@@ -100,7 +82,7 @@ def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
 # -- messages
 
 
-def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
+def message_row(session: int, stored: types.StoredMessage) -> tuple[Any, ...]:
     """Return the columns of MESSAGES for a message of the session with the number ``session``."""
     message = stored.message
     content = message.content
@@ -134,7 +116,7 @@ def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
     )
 
 
-def _rest(stored: StoredMessage) -> dict[str, Any]:
+def _rest(stored: types.StoredMessage) -> dict[str, Any]:
     """Return the values that few messages have, under the names of their fields."""
     message = stored.message
     rest: dict[str, Any] = {}
@@ -155,35 +137,35 @@ def _rest(stored: StoredMessage) -> dict[str, Any]:
     return rest
 
 
-def _part(part: Part) -> list[Any]:
+def _part(part: types.Part) -> list[Any]:
     match part:
-        case TextPart(text):
+        case types.TextPart(text):
             return ["text", text]
-        case ImagePart(reference, detail):
+        case types.ImagePart(reference, detail):
             return ["image", reference, detail]
-        case FilePart(reference, name, media_type):
+        case types.FilePart(reference, name, media_type):
             return ["file", reference, name, media_type]
-        case JsonPart(data):
+        case types.JsonPart(data):
             return ["json", data]
 
 
-_PARTS: dict[str, tuple[Callable[..., Part], Shape]] = {
-    "text": (TextPart, shape("s")),
-    "image": (ImagePart, shape("sS")),
-    "file": (FilePart, shape("sSS")),
-    "json": (JsonPart, Shape(((dict,),))),
+_PARTS: dict[str, tuple[Callable[..., types.Part], Shape]] = {
+    "text": (types.TextPart, shape("s")),
+    "image": (types.ImagePart, shape("sS")),
+    "file": (types.FilePart, shape("sSS")),
+    "json": (types.JsonPart, Shape(((dict,),))),
 }
 
 
-def _read_part(packed: Sequence[Any]) -> Part:
+def _read_part(packed: Sequence[Any]) -> types.Part:
     make, shape = _PARTS[packed[0]]
     check(packed[1:], shape)
     return make(*packed[1:])
 
 
-def _read_call(packed: Sequence[Any]) -> ToolCall:
+def _read_call(packed: Sequence[Any]) -> types.ToolCall:
     check(packed, shape("ssss"))
-    return ToolCall(*packed)
+    return types.ToolCall(*packed)
 
 
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
@@ -192,7 +174,7 @@ def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
     return row[0] & _INDEX_MASK, bool(codec.mapping(row[1]).get("echoes"))
 
 
-def _make_message(*columns: Any) -> StoredMessage:
+def _make_message(*columns: Any) -> types.StoredMessage:
     (
         number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest,
     ) = columns  # fmt: skip
@@ -204,10 +186,12 @@ def _make_message(*columns: Any) -> StoredMessage:
     if rest is None:
         if content is None:
             raise ValueError
-        message = Message(role, content, key=key, name=name, thread=thread, created_at=created_at)
-        return StoredMessage(index, message, tokens, size, hash_, state, marks)
+        message = types.Message(
+            role, content, key=key, name=name, thread=thread, created_at=created_at
+        )
+        return types.StoredMessage(index, message, tokens, size, hash_, state, marks)
     held = codec.mapping(rest)
-    parts: Content = content if content is not None else tuple(map(_read_part, held["parts"]))
+    parts: types.Content = content if content is not None else tuple(map(_read_part, held["parts"]))
     call_id = held.get("tool_call_id")
     slices = tuple(held.get("slices", ()))
     echoes = tuple((begin, end) for begin, end in held.get("echoes", ()))
@@ -218,7 +202,7 @@ def _make_message(*columns: Any) -> StoredMessage:
         or not all(type(char) is int for char in chain(slices, *echoes))
     ):
         raise TypeError
-    message = Message(
+    message = types.Message(
         role,
         parts,
         key=key,
@@ -229,7 +213,7 @@ def _make_message(*columns: Any) -> StoredMessage:
         tool_call_id=call_id,
         metadata=metadata,
     )
-    return StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
+    return types.StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
 
 
 # -- nodes and revisions
@@ -250,14 +234,14 @@ _NODE_REST: Final = (
 _node_rest = attrgetter(*_NODE_REST.split(", "))
 
 
-def _node_columns(node: Node) -> list[Any]:
+def _node_columns(node: types.Node) -> list[Any]:
     return [*_NODE_BEGIN(node), *node.windows, *_node_rest(node)]
 
 
-def _make_node(*columns: Any) -> Node:
+def _make_node(*columns: Any) -> types.Node:
     id_, level, ordinal, thread, start, stop, start_char, stop_char, first, end, *more = columns
-    span = Span(start, stop, start_char, stop_char)
-    node = Node(id_, level, ordinal, thread, span, (first, end), *more)
+    span = types.Span(start, stop, start_char, stop_char)
+    node = types.Node(id_, level, ordinal, thread, span, (first, end), *more)
     if node.status not in _STATUSES or node.unit not in _UNITS:
         raise ValueError
     # A child on its own or a higher level is refused, because a walk over it might never end. An
@@ -272,8 +256,8 @@ def _make_node(*columns: Any) -> Node:
     return node
 
 
-def _make_revision(*columns: Any) -> Revision:
-    revision = Revision(*columns)
+def _make_revision(*columns: Any) -> types.Revision:
+    revision = types.Revision(*columns)
     if revision.trust not in _TRUSTS:
         raise ValueError
     return revision

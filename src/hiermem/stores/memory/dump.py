@@ -11,18 +11,11 @@ from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
 from hiermem.stores.dump import Dump, Item, missing
-from hiermem.stores.memory import changes
-from hiermem.stores.memory.data import (
-    SessionData,
-    TenantData,
-    fresh_message,
-    fresh_revision,
-    fresh_run,
-)
+from hiermem.stores.memory import changes, data
 from hiermem.types import SessionRecord
 
 
-def items(kept: TenantData, session_id: str) -> list[Item]:
+def items(kept: data.TenantData, session_id: str) -> list[Item]:
     """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
     if session_id == NO_SESSION:
         return _named(kept, lambda owner: owner not in kept.sessions)
@@ -43,7 +36,7 @@ def items(kept: TenantData, session_id: str) -> list[Item]:
     return everything + [("block", "", one) for one in found.blocks.values()]
 
 
-def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
+def _named(kept: data.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     """Return what belongs to the sessions, or subjects, that are wanted by their name."""
     views = sorted(kept.views.items())
     found: list[Item] = [("view", "", one) for _, one in views if wanted(one.session_id)]
@@ -53,7 +46,7 @@ def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     return found
 
 
-def restored(kept: TenantData, dump: Dump, replaces: int | None) -> TenantData:
+def restored(kept: data.TenantData, dump: Dump, replaces: int | None) -> data.TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
     Raises SessionExistsError, and UsageError where a name is taken.
@@ -71,7 +64,7 @@ def restored(kept: TenantData, dump: Dump, replaces: int | None) -> TenantData:
     brought: tuple[tuple[dict[Any, Any], dict[Any, Any]], ...] = (
         (draft.views, {(one.session_id, one.name): one for one in values["view"]}),
         (draft.records, {(one.kind, one.scope, one.key): one for one in values["record"]}),
-        (draft.runs, {one.id: fresh_run(one) for one in values["run"]}),
+        (draft.runs, {one.id: data.fresh_run(one) for one in values["run"]}),
         (draft.attempts, {one.id: one for one in values["attempt"]}),
     )
     for held, added in brought:
@@ -81,7 +74,7 @@ def restored(kept: TenantData, dump: Dump, replaces: int | None) -> TenantData:
     return draft
 
 
-def _remove(draft: TenantData, owner: str) -> None:
+def _remove(draft: data.TenantData, owner: str) -> None:
     """Remove a session, or what belongs to none."""
     if owner != NO_SESSION:
         changes.delete(draft, owner)
@@ -95,19 +88,21 @@ def _remove(draft: TenantData, owner: str) -> None:
     draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
 
 
-def _write_session(draft: TenantData, values: dict[str, list[Any]], record: SessionRecord) -> None:
-    session = draft.sessions[record.id] = SessionData(
+def _write_session(
+    draft: data.TenantData, values: dict[str, list[Any]], record: SessionRecord
+) -> None:
+    session = draft.sessions[record.id] = data.SessionData(
         record,
-        [fresh_message(one) for one in values["message"]],
+        [data.fresh_message(one) for one in values["message"]],
         keys=dict(values["key"]),
         events=values["event"],
         blocks={(one.kind, one.start): one for one in values["block"]},
     )
     for earlier in values["version"]:
-        session.versions.setdefault(earlier.index, []).append(fresh_message(earlier))
+        session.versions.setdefault(earlier.index, []).append(data.fresh_message(earlier))
     for number, node in values["node"]:
         session.tree(number).nodes[node.id] = node
     for number, revision in values["revision"]:
-        own = fresh_revision(revision)
+        own = data.fresh_revision(revision)
         session.tree(number).revisions[own.node_id, own.number] = own
         draft.written.append((record.id, number, own))
