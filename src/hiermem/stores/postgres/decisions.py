@@ -252,12 +252,8 @@ async def _follows(scope: Scope, known: tuple[int, SessionRecord], changes: Chan
     assert after is not None
     statements = [writes.follow(number, before, after), *writes.changed(before, after, changes)]
     scope.forget({after.id})
-
-    async def write(connection: Connection) -> list[list[tuple[Any, ...]]]:
-        sent = [scope.prologue({after.id}), *map(scope.sent, statements)]
-        return await scope.send(connection, sent, committing=True)
-
-    ((ok, *stored),) = (await scope.on_connection(write))[1]
+    sent = [scope.prologue({after.id}), *map(scope.sent, statements)]
+    ((ok, *stored),) = (await scope.run(sent, committing=True))[1]
     if ok == "1":
         scope.remember(number, after)
         return True
