@@ -22,7 +22,7 @@ from hiermem.stores import rows
 from hiermem.stores.dump import Item, RowReader, check_secret, held_items, missing, pages
 from hiermem.stores.receive import Progress, taken_over
 from hiermem.stores.sqlite import due, heads, puts, reads, writes
-from hiermem.stores.sqlite.heads import INSERT
+from hiermem.stores.sqlite.heads import INSERT, Part, Tenant
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import RestoreState, StoredRow
 
@@ -48,15 +48,15 @@ def dump(
 
     The connection must be inside a transaction, or be alone.
     """
-    items = _items(connection, tenant, session_id)
+    items = _items(Part(connection, tenant), session_id)
     yield from pages(items, tenant=tenant, secret=reads.secret(connection))
 
 
-def _items(connection: sqlite3.Connection, tenant: str, session_id: str) -> Iterator[Item]:
+def _items(part: Tenant, session_id: str) -> Iterator[Item]:
     number = 0
     if session_id != NO_SESSION:
-        record = reads.session(connection, tenant, session_id)
-        found = heads.number(connection, tenant, session_id)
+        record = reads.session(part, session_id)
+        found = heads.number(part, session_id)
         if record is None or found is None:
             raise missing(session_id)
         yield "session", "", record
@@ -71,10 +71,10 @@ def _items(connection: sqlite3.Connection, tenant: str, session_id: str) -> Iter
                 "m.tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s "
                 f"WHERE s.tenant = m.tenant AND s.id = m.{form.named})"
             )
-            bound = (tenant,)
+            bound = (part.of,)
             order = "session_id, name" if kind == "view" else order
         elif form.named:
-            where, bound = f"tenant = ? AND {form.named} = ?", (tenant, session_id)
+            where, bound = f"tenant = ? AND {form.named} = ?", (part.of, session_id)
         elif form.owner == "log":
             where = "message >= ? AND message < ?"
             bound = (number << rows.INDEX_BITS, number + 1 << rows.INDEX_BITS)
@@ -83,7 +83,7 @@ def _items(connection: sqlite3.Connection, tenant: str, session_id: str) -> Iter
         if form.owner == "tree":
             columns = f"tree, {columns}"
         selected = f"SELECT {columns} FROM {form.table} m WHERE {where} ORDER BY {order}"
-        with closing(connection.execute(selected, bound)) as cursor:
+        with closing(part.connection.execute(selected, bound)) as cursor:
             while chunk := cursor.fetchmany(_CHUNK):
                 yield from rows.items(kind, chunk)
 
@@ -111,7 +111,9 @@ class SQLiteReceiver:
             if found is not None and found[3] == first:
                 return Progress(found[1], found[2], first)
             self._drop(transaction)
-            number = 0 if self.session_id == NO_SESSION else _reserved(connection, self.tenant)
+            number = (
+                0 if self.session_id == NO_SESSION else _reserved(Part(connection, self.tenant))
+            )
             connection.execute(
                 "INSERT INTO restores (tenant, id, session, taken, chain, first) "
                 "VALUES (?, ?, ?, 0, ?, ?) ON CONFLICT (tenant, id) DO UPDATE SET "
@@ -228,24 +230,22 @@ class SQLiteReceiver:
         connection.execute(INSERT[kind], (*owners[form.owner], *row))
 
 
-def _reserved(connection: sqlite3.Connection, tenant: str) -> int:
+def _reserved(part: Tenant) -> int:
     """Return a number that no session has had, and none will get."""
-    made = connection.execute(
+    made = part.connection.execute(
         "INSERT INTO sessions (tenant, id, participants, config, counter, created_at, forked_at) "
         "VALUES (?, ?, '', '', '', 0, 0)",
-        (tenant, NO_SESSION),
+        (part.of, NO_SESSION),
     )
-    connection.execute("DELETE FROM sessions WHERE session = ?", (made.lastrowid,))
+    part.connection.execute("DELETE FROM sessions WHERE session = ?", (made.lastrowid,))
     return made.lastrowid or 0
 
 
-def restores(
-    connection: sqlite3.Connection, tenant: str, session_id: str | None = None
-) -> list[RestoreState]:
+def restores(part: Tenant, session_id: str | None = None) -> list[RestoreState]:
     """Return what restores brought of one session, or all that is unfinished, by id."""
     where = "session IS NOT NULL" if session_id is None else "id = ?"
-    bound = (tenant,) if session_id is None else (tenant, session_id)
-    found = connection.execute(
+    bound = (part.of,) if session_id is None else (part.of, session_id)
+    found = part.connection.execute(
         f"SELECT id, digest, session IS NOT NULL FROM restores WHERE tenant = ? AND {where} "
         "ORDER BY id",
         bound,

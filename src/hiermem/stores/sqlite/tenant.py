@@ -6,7 +6,6 @@ statements are in ``reads``, ``writes``, ``puts``, ``trees``, ``segments`` and `
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -20,7 +19,7 @@ from hiermem.stores.receive import receive
 from hiermem.stores.sqlite import answers, due, puts, reads, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite.heads import TreeOf
+from hiermem.stores.sqlite.heads import Part, TreeOf
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes, Deciding, DueSession, Scrubbed, Snapshot, StoredRow
 
@@ -41,14 +40,15 @@ class _Handle(Generic[Of]):
 
 
 def _reading(
-    work: Callable[Concatenate[sqlite3.Connection, Of, P], T],
+    work: Callable[Concatenate[Part[Of], P], T],
 ) -> Callable[Concatenate[_Handle[Of], P], CoroutineType[Any, Any, T]]:
     """Return the method that runs ``work`` on a connection for reading."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._store.read(_with(work, self._of, args, kwargs))
+        later = _later(work, args, kwargs)
+        return await self._store.read(lambda connection: later(Part(connection, self._of)))
 
-    return named_after(work, method, given=2)
+    return named_after(work, method, given=1)
 
 
 def _writing(
@@ -57,18 +57,19 @@ def _writing(
     """Return the method that runs ``work`` on the writer and waits for its commit."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._store.write(_with(work, self._of, args, kwargs))
+        later = _later(work, args, kwargs)
+        return await self._store.write(lambda transaction: later(transaction, self._of))
 
     return named_after(work, method, given=2)
 
 
-def _with(
-    work: Callable[..., T], of: object, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Callable[[Any], T]:
+def _later(
+    work: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., T]:
     """Return ``work`` with its arguments as they are now: it runs later, on another thread."""
     own = [_own(value) for value in args]
     named = {name: _own(value) for name, value in kwargs.items()}
-    return lambda connection: work(connection, of, *own, **named)
+    return lambda *first: work(*first, *own, **named)
 
 
 def _own(value: Any) -> Any:

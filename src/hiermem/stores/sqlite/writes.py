@@ -19,7 +19,7 @@ from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import due, heads, puts, segments, trees
 from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.heads import INSERT, insert
+from hiermem.stores.sqlite.heads import INSERT, Part, insert
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
@@ -97,7 +97,7 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
 
     def answered(session_id: str, need: Any) -> Any:
         transaction.deciding = False
-        found = answer(transaction.connection, tenant, session_id, need)
+        found = answer(Part(transaction.connection, tenant), session_id, need)
         transaction.deciding = True
         return found
 
@@ -143,7 +143,7 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         or changes.parents
         or changes.drop_tree is not None
     ):
-        trees.write_structure(connection, tenant, session_id, (number, tree), changes)
+        trees.write_structure(Part(connection, tenant), session_id, (number, tree), changes)
     for name in changes.drop_views:
         gone = "DELETE FROM views WHERE tenant = ? AND session_id = ? AND name = ?"
         connection.execute(gone, (tenant, session_id, name))
