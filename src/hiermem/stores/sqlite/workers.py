@@ -16,9 +16,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
-from hiermem.process import HomeProcess
+from hiermem.process import HomeProcess, at_fork
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
+#: Seconds that a fork waits for reads and writes under way.
+PATIENCE = 5.0
 #: The number of sessions whose head the writer remembers.
 _REMEMBERED = 1024
 
@@ -237,7 +240,8 @@ class Writer(_Worker):
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
-        connections.keep(self)
+        with _forking:
+            _workers.add(self)
 
     def pause_for_fork(self, until: float) -> None:
         """Keep the turn, if it comes by ``until``, and close the connection to a file."""
@@ -385,7 +389,8 @@ class Readers(_Worker):
         self._turns = threading.Condition()
         self._in_use = 0
         self._paused = False
-        connections.keep(self)
+        with _forking:
+            _workers.add(self)
 
     def _hire(self) -> None:
         # The caller holds the guard. A thread counts as busy as soon as its job is queued.
@@ -448,3 +453,38 @@ class Readers(_Worker):
             if connection is not None and connection.in_transaction:
                 with suppress(*FAILURES):
                     connection.execute("ROLLBACK")
+
+
+# ---------------------------------------------------------------------------------------------
+# Forks: ``connections`` says why no connection may be open then
+
+#: All workers of this process, and those that wait for the end of a fork under way.
+_workers: WeakSet[Writer | Readers] = WeakSet()
+_paused: list[Writer | Readers] = []
+_forking = threading.Lock()
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    until = time.monotonic() + PATIENCE
+    for worker in list(_workers):
+        worker.pause_for_fork(until)
+        _paused.append(worker)
+    connections.hold()
+
+
+def _in_parent() -> None:
+    connections.release()
+    while _paused:
+        _paused.pop().resume_after_fork()
+    _forking.release()
+
+
+def _in_child() -> None:
+    connections.inherit()
+    _paused.clear()
+    _workers.clear()
+    _forking.release()
+
+
+at_fork(before=_before_fork, in_parent=_in_parent, in_child=_in_child)
