@@ -49,21 +49,7 @@ from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
 from hiermem.types import Message, SessionRecord
-from hiermem.types.transaction import (
-    Batch,
-    Block,
-    Changes,
-    Copy,
-    Deciding,
-    NeedEvents,
-    NeedSession,
-    Record,
-    RecordWrite,
-    Rewrite,
-    Snapshot,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 __all__ = ["StoreConformance"]
 
@@ -154,7 +140,7 @@ class StoreConformance(
             store.tenants,
             lambda: tenant.messages("s", 0, 1),
             lambda: write(tenant, "s", [Message.user("y")]),
-            lambda: store.tenant("b").put_view(ViewRecord("s", "v", "")),
+            lambda: store.tenant("b").put_view(tx.ViewRecord("s", "v", "")),
         )
         for call in calls:
             with pytest.raises(MemoryClosedError):
@@ -191,8 +177,8 @@ class StoreConformance(
                 assert len(await tenant.sessions()) == 1
                 assert [one.model for one in await tenant.attempts()] == [str(place)]
                 assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
-                assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
-                own = [Record("k", "s", "v", str(place), 1)]
+                assert await tenant.view("s", "v") == tx.ViewRecord("s", "v", str(place))
+                own = [tx.Record("k", "s", "v", str(place), 1)]
                 for scope, key in itertools.product((None, "s"), (None, "v")):
                     assert await tenant.records("k", scope=scope, key=key) == own
                 for run_id, session in itertools.product((None, "run"), (None, "s")):
@@ -205,20 +191,20 @@ class StoreConformance(
                 assert (await tenant.spent()).calls == 1
                 assert [one.level for one in await tenant.tree("s", 1).tally()] == [1]
                 assert await tenant.run("r") == run("r", detail={"n": str(place)})
-                assert await tenant.put_records([RecordWrite("k", "s", "v", "", 2)]) is False
+                assert await tenant.put_records([tx.RecordWrite("k", "s", "v", "", 2)]) is False
                 (made,) = await tenant.tree("s").revisions([("L1.0", 1)])
                 assert made.text == str(place)
                 assert await tenant.reusable("same") == made
                 assert await tenant.reusable(f"own-{place + 1}") is None
             stranger = store.tenant("stranger")
             assert await contents(stranger) == {
-                "runs": [], "attempts": [], "spent": Spent(), "backlog": [],
+                "runs": [], "attempts": [], "spent": tx.Spent(), "backlog": [],
             }  # fmt: skip
             assert await stranger.view("s", "v") is None
             assert await stranger.reusable("same") is None
             assert await stranger.records("k") == await stranger.records("k", key="v") == []
             assert await stranger.blocks("s", "index") == []
-            assert await stranger.put_blocks("s", [Block("index", 0, 1, b"")], epoch=0) is False
+            assert await stranger.put_blocks("s", [tx.Block("index", 0, 1, b"")], epoch=0) is False
             assert await stranger.put_records([], epochs={"s": 0}) is False
             assert await stranger.versions("s", 0) == []
             assert await stranger.tree("s").covering("main", 5) == []
@@ -238,7 +224,7 @@ class StoreConformance(
             stranger = store.tenant("stranger")
             await stranger.transact(deciding(delete=["s"]))
             with pytest.raises(UsageError):
-                await write(stranger, "new", copy=Copy("s", 1))
+                await write(stranger, "new", copy=tx.Copy("s", 1))
             assert await stranger.erase_all() == 0
             assert await store.tenant(names[0]).erase_all() == 1
             await store.tenant(names[1]).transact(deciding(delete=["s"]))
@@ -261,8 +247,8 @@ class StoreConformance(
             before = [await contents(store.tenant(name)) for name in ("a", "A")]
         async with self.opened(path) as store:
             assert [await contents(store.tenant(name)) for name in ("a", "A")] == before
-            assert await store.tenant("a").view("s", "v") == ViewRecord("s", "v", "a")
-            assert await store.tenant("A").records("k") == [Record("k", "s", "v", "A", 1)]
+            assert await store.tenant("a").view("s", "v") == tx.ViewRecord("s", "v", "a")
+            assert await store.tenant("A").records("k") == [tx.Record("k", "s", "v", "A", 1)]
             await write(store.tenant("a"), "s", [Message.user("z")])
             assert len(await store.tenant("a").messages("s", 0, 9)) == 3
 
@@ -302,15 +288,15 @@ class StoreConformance(
                 await write(tenant, name, keyed("a"))
             until = time.monotonic() + self.patience
 
-            def erase() -> Deciding[bool]:
-                record: SessionRecord | None = yield "s", NeedSession()
+            def erase() -> tx.Deciding[bool]:
+                record: SessionRecord | None = yield "s", tx.NeedSession()
                 while not committed and time.monotonic() < until:
-                    yield "s", NeedEvents()
-                step: Callable[[Snapshot], Changes[Any]] = writing(
+                    yield "s", tx.NeedEvents()
+                step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
                     "s", rewrites=rewriting(0, "", "erase")
                 )
-                changes = replace(step(Snapshot(record, {})), result=None)
-                return Batch(committed, (("s", changes),))
+                changes = replace(step(tx.Snapshot(record, {})), result=None)
+                return tx.Batch(committed, (("s", changes),))
 
             async def append() -> None:
                 nonlocal committed
@@ -338,11 +324,11 @@ async def _fill(tenant: TenantStore, mark: str) -> None:
     """Write one of everything, marked."""
     await write(tenant, "s", [Message.user("before", key="k")], nodes=(node(0), node(1)))
     said = stored(Message.user(mark, key="k"))
-    await write(tenant, "s", rewrites=(Rewrite(said, "edit"),), nodes=(node(2),), tree=1)
-    await tenant.put_blocks("s", [Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
+    await write(tenant, "s", rewrites=(tx.Rewrite(said, "edit"),), nodes=(node(2),), tree=1)
+    await tenant.put_blocks("s", [tx.Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
     second = remade(node(1), text=mark, input_hash=f"own-{mark}")
     first = remade(node(0), text=mark, input_hash="same")
     await tenant.tree("s").write_nodes([second, first], attempts=[attempt("a", model=mark)])
     await tenant.put_run(run("r", detail={"n": mark}))
-    await tenant.put_view(ViewRecord("s", "v", mark))
-    await tenant.put_records([RecordWrite("k", "s", "v", mark, 0)])
+    await tenant.put_view(tx.ViewRecord("s", "v", mark))
+    await tenant.put_records([tx.RecordWrite("k", "s", "v", mark, 0)])
