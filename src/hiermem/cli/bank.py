@@ -21,7 +21,7 @@ from typer import Argument, Option
 import hiermem
 from hiermem.cli.options import Caps, Model, Place, Yes
 from hiermem.cli.output import Code, confirm, echo, hint, print_json, result, wants_json
-from hiermem.cli.screen import clean, one_line, out, plural, table
+from hiermem.cli.screen import clean, one_line, out, plural, say, table
 from hiermem.cli.tables import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -311,32 +311,26 @@ def _storage_options(given: list[str] | None) -> dict[str, str] | None:
 
 def _print_result(done: hiermem.ConsolidationResult) -> None:
     """Print what a consolidation did, and the diff of a dry run."""
-    console = out()
-    console.print(f"{clean(done.space)} ({done.status}): {clean(done.message)}.", soft_wrap=True)
+    say(f"{clean(done.space)} ({done.status}): {clean(done.message)}.")
     for what, names in (
         ("created", done.files_created),
         ("updated", done.files_updated),
         ("unchanged", done.files_unchanged),
     ):
         if names:
-            console.print(f"  {what}: {', '.join(map(clean, names))}", soft_wrap=True)
+            say(f"  {what}: {', '.join(map(clean, names))}")
     if done.lines_removed:
-        console.print(f"  {plural(done.lines_removed, 'line')} removed")
+        say(f"  {plural(done.lines_removed, 'line')} removed")
     for dropped in done.dropped:
-        console.print(
-            f"  dropped: note {_by(dropped.note, dropped.agent)}: "
-            f"{one_line(dropped.reason, _WIDTH)}",
-            soft_wrap=True,
-        )
+        why = one_line(dropped.reason, _WIDTH)
+        say(f"  dropped: note {_by(dropped.note, dropped.agent)}: {why}")
     if done.unplaced:
         more = len(done.unplaced) - _SHOWN
         keys = ", ".join(done.unplaced[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-        console.print(f"  left out by the model, still live: {keys}", soft_wrap=True)
+        say(f"  left out by the model, still live: {keys}")
     for blocked in done.blocked:
         why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
-        console.print(
-            f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})", soft_wrap=True
-        )
+        say(f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})")
     if done.dry_run and done.diff:
         echo(clean(done.diff))
 
