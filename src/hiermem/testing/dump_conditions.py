@@ -27,15 +27,22 @@ from hiermem.errors import (
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.conditions import Conditions, store_condition
-from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, stored, write
+from hiermem.testing.samples import (
+    NOW,
+    attempt,
+    contents,
+    deciding,
+    node,
+    remade,
+    run,
+    stored,
+    write,
+)
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, StoredMessage, TextPart, ToolCall
 from hiermem.types.transaction import (
-    Batch,
     Block,
-    Deciding,
     LogEvent,
-    NeedSession,
     RecordWrite,
     RestoreState,
     Rewrite,
@@ -108,6 +115,20 @@ async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -
     await tenant.put_blocks(session, [Block("index", 0, 2, bytes(range(256)))], epoch=3)
 
 
+async def _filled(messages: int = 3) -> tuple[MemoryStore, list[StoredRow]]:
+    """Return a reference with such a session, and its dump."""
+    reference = MemoryStore()
+    await _fill(reference.tenant("t"), messages=messages)
+    return reference, await _dumped(reference.tenant("t"))
+
+
+async def _restored(rows: Sequence[StoredRow]) -> MemoryStore:
+    """Return a reference that holds what was dumped."""
+    reference = MemoryStore()
+    await reference.tenant("t").restore(_in_pages(rows))
+    return reference
+
+
 class DumpConditions(Conditions):
     """Dumping a session and restoring it, in this store and in the reference."""
 
@@ -119,8 +140,7 @@ class DumpConditions(Conditions):
             before = await _read(source)
             rows = await _dumped(source.tenant("t"))
             secret = await source.tenant("t").secret()
-        reference = MemoryStore()
-        await reference.tenant("t").restore(_in_pages(rows))
+        reference = await _restored(rows)
         assert await _read(reference) == before
         again = await _dumped(reference.tenant("t"))
         async with self.opened(path.with_name("other")) as target:
@@ -166,8 +186,7 @@ class DumpConditions(Conditions):
                 )
                 await tenant.put_view(ViewRecord("s", f"w-{number}", "meanwhile"))
                 await tenant.put_run(run(f"late-{number}", subject="s"))
-        reference = MemoryStore()
-        await reference.tenant("t").restore(_in_pages(rows))
+        reference = await _restored(rows)
         assert await _read(reference) == expected
 
     @store_condition
@@ -197,9 +216,7 @@ class DumpConditions(Conditions):
     @store_condition
     async def test_a_restore_is_whole_or_nothing(self, path: Path) -> None:
         """Rows that are cut off, doubled, altered or of another format leave no trace."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        rows = await _dumped(reference.tenant("t"))
+        reference, rows = await _filled()
         kinds = [row["kind"] for row in rows]
         assert set(kinds) == {
             "dump", "session", "message", "version", "key", "event", "node", "revision", "view",
@@ -251,9 +268,7 @@ class DumpConditions(Conditions):
     @store_condition
     async def test_a_restore_overwrites_nothing(self, path: Path) -> None:
         """A session, run, call, view or record of the same name stays; the restore is refused."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        rows = await _dumped(reference.tenant("t"))
+        _, rows = await _filled()
         async with self.opened(path) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
@@ -336,9 +351,7 @@ class DumpConditions(Conditions):
     @store_condition
     async def test_a_restore_replaces_the_version_that_it_names_alone(self, path: Path) -> None:
         """A session gives way to the rows that name its version, wholly, and to no others."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        first = await _dumped(reference.tenant("t"))
+        reference, first = await _filled()
         await write(reference.tenant("t"), "s", [Message.user("later")])
         later, wanted = await _dumped(reference.tenant("t")), await _read(reference)
         async with self.opened(path) as target:
@@ -355,7 +368,7 @@ class DumpConditions(Conditions):
             assert await _read(target) == wanted
             assert await tenant.restores("s") == [RestoreState("s", _digest(later))]
             # A session that is gone is no reason to refuse what would have replaced it.
-            await _delete(tenant)
+            await tenant.transact(deciding(delete=["s"]))
             assert await tenant.restores("s") == []
             await tenant.restore(_in_pages(later), replaces=version)
             assert await _read(target) == wanted
@@ -365,11 +378,8 @@ class DumpConditions(Conditions):
         self, path: Path
     ) -> None:
         """However often it is cut off, and whatever rows come next, none is lost or mixed up."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"), messages=_MANY)
-        rows, wanted = await _dumped(reference.tenant("t")), await _read(reference)
-        other = MemoryStore()
-        await other.tenant("t").restore(_in_pages(rows))
+        reference, rows = await _filled(messages=_MANY)
+        wanted, other = await _read(reference), await _restored(rows)
         await other.tenant("t").put_view(ViewRecord("s", "w", "another state"))
         same_record, also_wanted = await _dumped(other.tenant("t")), await _read(other)
 
@@ -394,7 +404,7 @@ class DumpConditions(Conditions):
             with pytest.raises(ConnectionResetError):
                 await tenant.restore(cut(900), replaces=rows[1]["value"]["version"])
             assert await _read(target) == wanted
-            await _delete(tenant)
+            await tenant.transact(deciding(delete=["s"]))
             assert await tenant.restores() == []
             assert await _read(target) == empty
             with pytest.raises(ConnectionResetError):
@@ -428,14 +438,6 @@ async def _read_free(tenant: TenantStore) -> list[Any]:
         await tenant.runs(subject="gone"),
         await tenant.attempts(session_id="gone"),
     ]
-
-
-async def _delete(tenant: TenantStore) -> None:
-    def decide() -> Deciding[None]:
-        yield "s", NeedSession()
-        return Batch(None, delete=("s",))
-
-    await tenant.transact(decide)
 
 
 def _digest(rows: Sequence[StoredRow]) -> str:
