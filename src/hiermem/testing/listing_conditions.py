@@ -23,17 +23,11 @@ from hiermem.types.transaction import DueSession, NodeWrite, RecordWrite, Stored
 
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
 _LABELS: tuple[Mapping[str, str], ...] = (
-    {"user": "ada"},
-    {"user": "ada", "app": "web"},
-    {"ada": "user"},
-    {"user": "Ada"},
-    {"user": "ada "},
-    {"user": ""},
-    {},
-    {"User": "ada", "app": "web"},
+    {"user": "ada"}, {"user": "ada", "app": "web"}, {"ada": "user"}, {"user": "Ada"},
+    {"user": "ada "}, {"user": ""}, {}, {"User": "ada", "app": "web"},
     {'us"er': "a'da", "\N{SNOWMAN}": "\N{GRINNING FACE}"},
     {"user": "ada", "app": "web", "more": "ada"},
-)
+)  # fmt: skip
 
 
 async def _ids(tenant: TenantStore, **how: Any) -> list[str]:

@@ -33,15 +33,9 @@ from hiermem.types.bank import BankText
 from hiermem.types.prices import Prices
 
 __all__ = [
-    "BANK_FAULTS",
-    "FAULTS",
-    "RETURNING",
-    "BankFault",
-    "Fault",
-    "FaultyLLM",
-    "ScriptedLLM",
+    "BANK_FAULTS", "FAULTS", "RETURNING", "BankFault", "Fault", "FaultyLLM", "ScriptedLLM",
     "write",
-]
+]  # fmt: skip
 
 Fault: TypeAlias = Literal[
     "empty", "error_text", "over_long", "wrong_language", "refusal", "refusal_text", "truncated",

@@ -246,15 +246,8 @@ class SessionConditions(Conditions):
         """``start`` is in, ``stop`` is out, and what does not exist is left out."""
         await write(tenant, "s", _said(*map(str, range(12))))
         for start, stop in (
-            (0, 0),
-            (0, 1),
-            (3, 5),
-            (11, 12),
-            (11, 99),
-            (12, 20),
-            (0, 10**9),
-            (5, 2),
-        ):
+            (0, 0), (0, 1), (3, 5), (11, 12), (11, 99), (12, 20), (0, 10**9), (5, 2),
+        ):  # fmt: skip
             found = await tenant.messages("s", start, stop)
             assert [one.index for one in found] == list(range(12))[start:stop]
 

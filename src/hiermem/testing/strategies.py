@@ -24,17 +24,9 @@ from hiermem.types import (
 )
 
 __all__ = [
-    "HOSTILE_NAMES",
-    "SIZES",
-    "content_parts",
-    "histories",
-    "json_objects",
-    "messages",
-    "names",
-    "stored_messages",
-    "texts",
-    "times",
-]
+    "HOSTILE_NAMES", "SIZES", "content_parts", "histories", "json_objects", "messages", "names",
+    "stored_messages", "texts", "times",
+]  # fmt: skip
 
 #: Lengths at which truncation and paging go wrong.
 SIZES = (0, 1, 999, 1_000, 1_001, 65_536)
