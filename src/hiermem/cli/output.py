@@ -95,13 +95,22 @@ class Commands(TyperGroup):
 # Results and hints
 
 
-def result(data: object, text: RenderableType | Callable[[], None], *, whole: bool = False) -> None:
+def result(
+    data: object,
+    text: RenderableType | Callable[[], None],
+    *,
+    whole: bool = False,
+    empty: str = "",
+) -> None:
     """Print the result of a command: ``data`` as JSON with --json, and ``text`` otherwise.
 
-    ``text`` may be a function that prints. With ``whole``, no line of a table is wrapped in a file.
+    ``text`` may be a function that prints; where it is "", ``empty`` is a hint. With ``whole``, no
+    line of a table is wrapped in a file.
     """
     if _Written.json:
         print_json(data)
+    elif empty and text == "":
+        hint(empty)
     elif callable(text):
         text()
     else:

@@ -105,10 +105,7 @@ def instructions(
         f"{clean(each.text)}{f' (now {each.superseded_by})' if each.superseded_by else ''}{gone}"
         for each in found
     ]
-    if wants_json() or lines:
-        result({"instructions": found}, "\n".join(lines))
-    else:
-        hint("no standing instructions")
+    result({"instructions": found}, "\n".join(lines), empty="no standing instructions")
 
 
 def rename(
