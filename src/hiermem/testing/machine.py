@@ -41,7 +41,7 @@ from hiermem.types import transaction as tx
 _TENANTS = st.sampled_from(HOSTILE_NAMES[:6])
 _SESSIONS = st.sampled_from(("s", "S", "s%", "s "))
 _SMALL = st.integers(0, 7)
-_KEYS = st.sampled_from(HOSTILE_NAMES)
+_KEYS: st.SearchStrategy[str] = st.sampled_from(HOSTILE_NAMES)
 _SHORT_TEXTS = texts(large=False)
 _STATUSES: tuple[Status, ...] = ("pending", "generating", "active", "failed")
 
@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
             "last_activity": NOW + timedelta(minutes=data.draw(st.integers(0, 3))),
         }
         self.both(tenant, lambda handle: write(handle, session, given, keys=asked, record=record))
-        one = dict(list(labels.items())[:1])
+        one: dict[str, str] = dict(list(labels.items())[:1])
         for order in ("created", "last_activity"):
             self.both(tenant, partial(_listed, session, one, order))
 
