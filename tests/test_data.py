@@ -10,6 +10,7 @@ LISTS = (
     "denial_words",
     "endings",
     "entity_words",
+    "figure_words",
     "function_words",
     "instruction_words",
     "language_words",

@@ -364,7 +364,8 @@ class _Pool:
     def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
         """Return the entries of units in the queue: the gain that each has now, its position, 0.
 
-        The units of one message have one heading.
+        The units of one message have one heading. A unit that comes alone and is too long now stays
+        so: what showing another unit takes off its cost, that other unit has paid for.
         """
         headings: dict[int, int] = {}
         found: list[tuple[float, int, int]] = []
@@ -376,6 +377,8 @@ class _Pool:
                 if number not in headings:
                     headings[number] = self._heading_cost(at)
                 cost = self._tokens[at] + headings[number]
+                if cost > self._left:
+                    continue
             found.append((-self._gain(at, cost), at, 0))
         return found
 

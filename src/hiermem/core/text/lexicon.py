@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final
@@ -28,6 +28,28 @@ ANCHOR: Final = 3
 def words(text: str) -> frozenset[str]:
     """Read a list of words."""
     return frozenset(text.split())
+
+
+def either(phrases: Iterable[str]) -> str:
+    """Return a pattern for any of ``phrases``, for the longest that stands in a place.
+
+    Phrases share their beginnings in it. A plain list of alternatives would be tried in full at
+    every word of a text. An apostrophe stands for the curved one too.
+
+    >>> either(["to", "do", "done", "door"])
+    '(?:do(?:ne|or)?|to)'
+    """
+    rests: dict[str, list[str]] = {}
+    for phrase in sorted(phrases):
+        rests.setdefault(phrase[:1], []).append(phrase[1:])
+    ends = rests.pop("", None)
+    branches = [
+        ("['\u2019]" if head == "'" else re.escape(head)) + either(rest)
+        for head, rest in rests.items()
+    ]
+    if len(branches) == 1 and ends is None:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("" if ends is None else "?") if branches else ""
 
 
 _WORDS: Final = word_lists("lexicon_words")
