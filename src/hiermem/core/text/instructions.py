@@ -22,6 +22,7 @@ from datetime import datetime
 from functools import cache
 from typing import Final, Literal
 
+from hiermem.core.text.lexicon import either
 from hiermem.core.text.measure import body, speaker
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
@@ -240,9 +241,7 @@ def _forms() -> _Forms:
     lists = word_lists("instruction_words")
 
     def any_of(name: str) -> str:
-        return (
-            "(?:" + "|".join(map(re.escape, sorted(lists[name], key=lambda w: (-len(w), w)))) + ")"
-        )
+        return either(lists[name])
 
     verb = rf"{any_of('verbs')}\b(?! (?:up\b|never\b|me know\b))"
     lasting = any_of("lasting")
