@@ -19,6 +19,7 @@ LISTS = (
     "offline_words",
     "query_words",
     "stop_words",
+    "suffixes",
     "transcript_words",
 )
 

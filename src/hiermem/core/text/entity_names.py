@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from hiermem.core.text.lexicon import either
 from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
@@ -31,11 +32,7 @@ NATIONS: Final = _WORDS["nations"]
 ORGANISATION_ENDS: Final = _WORDS["organisation ends"]
 GIVEN_NAMES: Final = _WORDS["given names"]
 
-_EXTENSION: Final = (
-    r"(?:py|pyi|js|mjs|tsx?|jsx|html?|css|scss|json|jsonl|ya?ml|toml|md|rst|sql|sh|txt|cfg|ini|env"
-    r"|java|go|rs|c|cc|cpp|h|hpp|rb|php|ipynb|csv|tsv|log|db|sqlite|xml|lock|conf|proto|gradle|swift"
-    r"|kt|vue|svelte|tf|ps1|bat|pdf|docx?|xlsx?|pptx?|png|jpe?g|svg|gif|zip|tar|gz|whl|parquet)"
-)
+_EXTENSION: Final = either(_WORDS["file endings"])
 #: A file's name with its path, if it has one. The look-behind keeps URLs and mails out.
 FILE: Final = re.compile(
     rf"(?<![\w@:./-])(?:~/|\.{{0,2}}/)?(?:[\w.-]{{1,60}}/){{0,12}}[\w-][\w.-]{{0,60}}\.{_EXTENSION}"
@@ -64,19 +61,10 @@ _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
     rf"(?:version |v)?({_VERSION})(?![\w])"
 )
-_UNIT: Final = (
-    r"(?:ms|milliseconds?|µs|microseconds?|ns|s|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?"
-    r"|weeks?|months?|years?|%|percent|[KMGT]i?B|bytes?|bits?|tokens?|px|pixels|rpm|rps|qps"
-    r"|requests?(?: per second)?|users?|rows?|records?|columns?|entries|items?|tests?|lines?"
-    r"|commits?"
-    r"|points?|people|employees|customers?|kg|g|lbs?|pounds?|km|m|cm|mm|miles?|feet|ft|acres?"
-    r"|meters?|metres?|°[CF]|degrees|calories|kcal|mph|kmh|km/h|dollars|euros|USD|EUR|GBP|attempts?"
-    r"|characters|words|pages|chapters|sessions?|workers|threads|cores|GHz|MHz|story points)"
-)
 _FIGURE: Final = re.compile(
     rf"(?<![\w.,/$€£-])(?:[$€£]\s?\d[\d,]{{0,15}}(?:\.\d{{1,4}})?(?:\s?(?:k|K|M|million|billion|bn))?\b"
-    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?{_UNIT}(?![\w/])"
-    r"|\bport \d{2,5}\b)"
+    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?"
+    rf"{either(_WORDS['units'])}(?![\w/])|\bport \d{{2,5}}\b)"
 )
 _MONTH: Final = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
@@ -97,44 +85,18 @@ _NAME: Final = re.compile(
 _TITLE: Final = re.compile(
     r"[\"“]([A-Z][\w'’]{1,20}(?: (?:[a-z]{1,4} ){0,2}[A-Z][\w'’]{1,20}){1,6})[\"”]"  # noqa: RUF001
 )
-_TITLED: Final = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Professor|Sir|Frau|Herr|Madame|Monsieur|Signora|Signor)\.? )$"
-)
-
+#: What stands before a name, and after it, by what it is the name of.
+_TITLED: Final = re.compile(rf"\b{either(_WORDS['titles'])}\.? $")
 _PERSON_BEFORE: Final = re.compile(
-    r"(?:\b(?:named|called|friend|colleague|boss|manager|teammate|partner|husband|wife|brother"
-    r"|sister|mother|father|mom|dad|son|daughter|cousin|uncle|aunt|coach|teacher|mentor|roommate"
-    r"|neighbou?r|with my \w+|i['’]m|i am|my name is|name['’]s|thanks,?|hey,?|hi,?|hello,?|told"  # noqa: RUF001
-    r"|asked|met|meet|by my \w+),? )$",
-    re.IGNORECASE,
+    rf"\b(?:{either(_WORDS['before a person'])}|(?:with|by) my \w+),? $", re.IGNORECASE
 )
 _PERSON_AFTER: Final = re.compile(
-    r" (?:said|says|told|asked|suggested|mentioned|agreed|thinks|wants|helped|joined|recommended"
-    r"|and I\b|is my\b|was my\b|reviewed|offered|promised|called me|loves|likes|will (?:review"
-    r"|handle"
-    r"|send|write|do|join|help))"
+    rf" (?:{either(_WORDS['after a person'])}|(?:and I|is my|was my)\b)"
 )
-_PLACE_BEFORE: Final = re.compile(
-    r"\b(?:trip to|travel(?:l?ed|l?ing)? to|went to|going to|visit(?:ed|ing)?|lives? in|living in"
-    r"|moved to|moving to|based in|country,|from|flight to|flew to|vacation in|born in|hometown"
-    r"|in) $",
-    re.IGNORECASE,
-)
-_ORG_BEFORE: Final = re.compile(
-    r"\b(?:work(?:s|ed|ing)? (?:at|for)|job at|company,?|hired by|interview (?:at|with)|startup,?"
-    r"|internship at|studied at|studying at|client,?|customer,?|vendor,?|employer,?|offer from) $",
-    re.IGNORECASE,
-)
-_TECH_BEFORE: Final = re.compile(
-    r"\b(?:using|use|uses|used|with|install(?:ed|ing)?|via|on|library|framework|tool|database|upgrade"
-    r"|upgrad(?:ed|ing)|migrat(?:e|ed|ing) to|switch(?:ed|ing)? to|integrat(?:e|ed|ing)|configure"
-    r"|deploy(?:ed|ing)? (?:to|on|with)|through|by|like|in) $",
-    re.IGNORECASE,
-)
+_PLACE_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before a place'])} $", re.IGNORECASE)
+_ORG_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before an organisation'])} $", re.IGNORECASE)
 _TECH_AFTER: Final = re.compile(
-    r" (?:v?\d+\.\d|library|framework|database|api|server|client|sdk|plugin|extension|app\b"
-    r"|container|cluster|integration|templat|quer(?:y|ies)|migrations?|orm\b)",
-    re.IGNORECASE,
+    rf" (?:v?\d+\.\d|(?:app|orm)\b|{either(_WORDS['after a technology'])})", re.IGNORECASE
 )
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
