@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -106,8 +105,9 @@ _OUTCOME: Final = re.compile(
     r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
     r"|finished|completed|passed|[a-z]{3,}ed)\b"
 )
-#: The longest word whose reading is kept beyond one selection; longer strings are no words.
+#: The longest word whose reading is kept, since longer strings are no words, and the most readings.
 _LONGEST_KEPT: Final = 24
+_MOST_KEPT: Final = 32_768
 
 
 def words_of(text: str) -> list[str]:
@@ -163,54 +163,44 @@ def _read(word: str) -> tuple[str, int, int] | None:
     return stem(lower.removesuffix("'s")), PLAIN, ANCHOR if word[0].isupper() else PLAIN
 
 
-#: The same for a word of letters alone; a language repeats them in every text.
-_read_letters: Final = lru_cache(maxsize=32_768)(_read)
-
-
 class _Readings(dict[str, tuple[str, int, int] | None]):
-    """The readings of words by the words."""
+    """The readings of words of letters alone, which a language repeats in every text.
 
-    def __missing__(self, word: str) -> tuple[str, int, int] | None:
-        found = self[word] = _read(word)
-        return found
-
-
-class Lexicon:
-    """Reads the terms of pieces of text, and keeps each word's reading.
-
-    Natural text repeats its words, so most are read once. Each selection has a lexicon of its own,
-    so that no number, path or identifier of a conversation stays in memory after it.
+    No number, path or identifier of a conversation stays in memory in it.
     """
 
-    __slots__ = ("_met",)
-
-    def __init__(self) -> None:
-        self._met = _Readings()
-
-    def terms(self, text: str) -> dict[str, int]:
-        """Return the terms of one piece of text, each with its strongest kind in the piece.
-
-        >>> Lexicon().terms("We never met Ana in Porto")
-        {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
-        """
-        found: dict[str, int] = {}
-        if not text.isascii() and _UNSPACED_RUN.search(text):
-            for run in _UNSPACED_RUN.findall(text):
-                for at in range(max(1, len(run) - 1)):
-                    found[run[at : at + 2]] = PLAIN
-            text = _UNSPACED_RUN.sub(" ", text)
-        met = self._met
-        readings = [
-            _read_letters(word) if word.isalpha() and len(word) <= _LONGEST_KEPT else met[word]
-            for word in _words(text)
-        ]
-        if readings and (first := readings[0]) is not None:
-            term, kind, _ = first
-            readings[0] = term, kind, kind
-        for term, _, kind in filter(None, readings):
-            if kind > found.get(term, 0):
-                found[term] = kind
+    def __missing__(self, word: str) -> tuple[str, int, int] | None:
+        found = _read(word)
+        if word.isalpha() and len(word) <= _LONGEST_KEPT:
+            if len(self) >= _MOST_KEPT:
+                self.clear()
+            self[word] = found
         return found
+
+
+_readings: Final = _Readings()
+
+
+def terms_of(text: str) -> dict[str, int]:
+    """Return the terms of one piece of text, each with its strongest kind in the piece.
+
+    >>> terms_of("We never met Ana in Porto")
+    {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
+    """
+    found: dict[str, int] = {}
+    if not text.isascii() and _UNSPACED_RUN.search(text):
+        for run in _UNSPACED_RUN.findall(text):
+            for at in range(max(1, len(run) - 1)):
+                found[run[at : at + 2]] = PLAIN
+        text = _UNSPACED_RUN.sub(" ", text)
+    readings = list(map(_readings.__getitem__, _words(text)))
+    if readings and (first := readings[0]) is not None:
+        term, kind, _ = first
+        readings[0] = term, kind, kind
+    for term, _, kind in filter(None, readings):
+        if kind > found.get(term, 0):
+            found[term] = kind
+    return found
 
 
 def _words(text: str) -> list[str]:
