@@ -79,16 +79,12 @@ _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
-#: A pronoun as subject, or a pronoun as object with no clause between it and the start.
+#: A pronoun as subject, or a pronoun as object with no clause between it and the start; lower case.
 _LEANING: Final = re.compile(
-    r"(?:(?:and|but|so|also|then|because|plus|or) )?(?:"
-    r"(?:it|they|he|she|them|him|those|these|its|their|his)(?:['’]\w+)?\b"  # noqa: RUF001
-    r"|(?:that|this)(?:['’]s|['’]ll| (?:is|was|will|would|has|had|one|made|makes|means|helps"  # noqa: RUF001
-    r"|way))\b"
-    r"|(?:(?!(?:and|but|because|so|when|while|if|that|which|who|where|as|since|after|before|for|to"
-    r"|of|with|in|on|at|from|about) )[\w'’]+ ){1,4}(?:it|them|that one|this one|those|these)"  # noqa: RUF001
-    r"(?=[ .!?…]|$))",
-    re.IGNORECASE,
+    rf"(?:{either(_WORDS['joining'])} )?(?:{either(_WORDS['pronouns'])}(?:['’]\w+)?\b"  # noqa: RUF001
+    rf"|(?:that|this)(?:['’]s|['’]ll| {either(_WORDS['after a pronoun'])})\b"  # noqa: RUF001
+    rf"|(?:(?!{either(_WORDS['between clauses'])} )[\w'’]+ ){{1,4}}"  # noqa: RUF001
+    rf"{either(_WORDS['objects'])}(?=[ .!?…]|$))"
 )
 _PLAN: Final = re.compile(
     r"\b(?:going to|gonna|will|['’]ll|plan(?:ning|s)? (?:to|on|for)|want(?:s|ing)? to"  # noqa: RUF001
@@ -96,10 +92,10 @@ _PLAN: Final = re.compile(
     r"|tomorrow|looking forward)\b",
     re.IGNORECASE,
 )
-#: What every match of ``_PLAN`` has in lower case, in ASCII text.
-_PLAN_PARTS: Final = (
-    "going to", "gonna", "will", "'ll", "plan", "want", "hop", "think", "next ", "tomorrow",
-    "looking forward",
+#: What every match of ``_PLAN`` begins with in lower case.
+_PLAN_BEGINNINGS: Final = (
+    "going to", "gonna", "will", "'ll", "\u2019ll", "plan", "want", "hop", "think", "next ",
+    "tomorrow", "looking forward",
 )  # fmt: skip
 _OUTCOME: Final = re.compile(
     r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
@@ -251,7 +247,7 @@ def leans(text: str) -> bool:
     >>> leans("A friend made it for me."), leans("I bought a lamp and put it here.")
     (True, False)
     """
-    return _LEANING.match(text) is not None
+    return _LEANING.match(text.lower()) is not None
 
 
 def plans(texts: Sequence[str]) -> list[int]:
@@ -260,19 +256,20 @@ def plans(texts: Sequence[str]) -> list[int]:
     >>> plans(["We won.", "I'll go.", "I want to sing."])
     [1, 2]
     """
-    whole = "".join(texts)
-    if not whole.isascii():
-        return [at for at, text in enumerate(texts) if _PLAN.search(text)]
     # Few texts hold such a word, and all texts at once are searched for one in no time.
-    whole, ends = whole.lower(), list(accumulate(map(len, texts)))
-    likely: set[int] = set()
-    for part in _PLAN_PARTS:
-        place = whole.find(part)
+    whole = "\n".join(texts)
+    lowered = whole.replace("\u0130", "i").lower()
+    ends = list(accumulate(len(text) + 1 for text in texts))
+    found: set[int] = set()
+    for beginning in _PLAN_BEGINNINGS:
+        place = lowered.find(beginning)
         while place >= 0:
             at = bisect_right(ends, place)
-            likely.add(at)
-            place = whole.find(part, ends[at])
-    return [at for at in sorted(likely) if _PLAN.search(texts[at])]
+            is_plan = at in found or _PLAN.match(whole, place) is not None
+            if is_plan:
+                found.add(at)
+            place = lowered.find(beginning, ends[at] if is_plan else place + 1)
+    return sorted(found)
 
 
 def tells_outcome(text: str) -> bool:
