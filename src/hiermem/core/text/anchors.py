@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.lexicon import stands_in, words, words_of
+from hiermem.core.text.lexicon import either, stands_in, words_of
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import leaves_open, prose
 from hiermem.data import word_lists
@@ -69,22 +69,13 @@ _DENIALS: Final = tuple(
     map(re.compile, (r"n(?:ot|ever|o longer|o more than|['’]t)", "without", "avoid"))  # noqa: RUF001
 )
 _DENIAL_HEAD: Final = len("should ")
+_LISTS: Final = word_lists("lexicon_words")
 #: "I don't know" and similar clauses constrain nothing.
-_NO_CONSTRAINT: Final = frozenset(
-    {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
-)
-_GLUE: Final = word_lists("lexicon_words")["glue"]
-#: The number of a step, which is known from its place.
-_STEP: Final = re.compile(
-    r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
-    re.IGNORECASE,
-)
-#: What stands before the number of a step, in lower case.
-_STEP_WORDS: Final = tuple(
-    f"{word}{ending} "
-    for word in words("step task phase option schritt aufgabe étape tâche paso tarea fase")
-    for ending in ("", "s")
-)
+_NO_CONSTRAINT: Final = _LISTS["no constraint"]
+_GLUE: Final = _LISTS["glue"]
+#: What stands before the number of a step, in lower case, and the two together.
+_STEP_WORDS: Final = tuple(f"{word}{end} " for word in _LISTS["steps"] for end in ("", "s"))
+_STEP: Final = re.compile(rf"\b{either(_STEP_WORDS)}\d{{1,3}}\b", re.IGNORECASE)
 #: A title, which the text under it says again.
 _TITLE: Final = re.compile(
     r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?)[ \t]*$"
@@ -95,9 +86,6 @@ _HEADING: Final = re.compile(
 )
 _CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
-_WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-
-
 _FIGURE: Final = re.compile(rf"{figures.NUMBER}|\d{{1,2}}:\d\d")
 _FULL_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -248,7 +236,7 @@ class Source:
         names = [
             name
             for name in found
-            if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
+            if not (figures.is_month(name) or name.isupper() or name in _LISTS["weekdays"])
         ]
         strangers = tuple(
             name
