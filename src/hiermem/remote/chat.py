@@ -92,9 +92,6 @@ class RemoteChat(ABC):
     ``local_server`` tells whether its address is one of this machine.
     """
 
-    #: The adapter's own word for itself in errors and reprs.
-    kind = "model"
-
     def __init__(
         self,
         model: str,

@@ -203,7 +203,7 @@ class Source:
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
         claimed = _keys((*own, *titles), stated)
-        denied, folded = _denied(output), _fold(output)
+        denied, folded = _denied(output), " ".join(output.casefold().split())
         missing = tuple(
             anchor.text
             for anchor in required
@@ -285,8 +285,8 @@ def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
     begins = figures.places(text)
-    for dates in figures.DATES:
-        found = list(dates(text, begins))
+    for form in figures.DATES:
+        found = list(figures.dates(form, text, begins))
         for match in found:
             if keys := figures.date_keys(match):
                 yield _Anchor(match.group().strip(), "date", " ".join(keys))
@@ -297,7 +297,9 @@ def _anchors(text: str) -> Iterator[_Anchor]:
             url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
             yield _Anchor(url, "literal", url.casefold())
         text = figures.blanked(text, found)
-    for token, times in _tokens(_spaced(text)).items():
+    if not text.isascii():
+        text = _UNSPACED.sub(" ", text)
+    for token, times in _tokens(text).items():
         if (anchor := _read_token(token)) is not None:
             yield _Anchor(anchor.text, anchor.kind, anchor.key, times)
     for match in _QUOTED.finditer(whole):
@@ -327,11 +329,6 @@ def _tokens(text: str) -> dict[str, int]:
                 if not _is_plain(token):
                     found[token] = found.get(token, 0) + times
     return found
-
-
-def _spaced(text: str) -> str:
-    """Replace each run of a script without spaces by a space."""
-    return text if text.isascii() else _UNSPACED.sub(" ", text)
 
 
 def _denial_places(text: str) -> list[int]:
@@ -390,11 +387,6 @@ def _denied(text: str) -> frozenset[str]:
         for match in figures.matches(pattern, text, begins)
         for word in _content(match.group(1))
     )
-
-
-def _fold(text: str) -> str:
-    """Return ``text`` in one case and with single spaces."""
-    return " ".join(text.casefold().split())
 
 
 def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], folded: str) -> bool:

@@ -11,7 +11,7 @@ Few places of a text hold figures. The patterns are tried at these places, not a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -239,35 +239,21 @@ def _months_before(text: str, places: Iterable[int]) -> Iterator[int]:
                 yield before.start()
 
 
-def named_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """Yield the dates in ``text`` that name the month; ``places`` are those of its figures."""
-    return matches(_NAMED_DATE, text, sorted((*places, *_months_before(text, places))))
+#: The forms of dates that are anchors; others are read where figures are compared.
+DATES: Final = (_NAMED_DATE, _ISO_DATE, _HAN_DATE)
 
 
-def iso_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """Yield the dates in ``text`` that are written in figures, from the year on."""
-    return matches(_ISO_DATE, text, places)
+def dates(form: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Yield the dates of one form in ``text``; ``places`` are those of its figures.
 
-
-def han_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
-    """Yield the Chinese dates in ``text``, which may be written without digits."""
-    return _HAN_DATE.finditer(text) if "月" in text else iter(())
-
-
-def _dotted_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    return matches(_DOTTED_DATE, text, places)
-
-
-def _middles(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
-    return _MIDDLE.finditer(text)
-
-
-#: What finds the dates of each form in a text with the places of its figures.
-DATES: Final[tuple[Callable[[str, Sequence[int]], Iterator[re.Match[str]]], ...]] = (
-    named_dates,
-    iso_dates,
-    han_dates,
-)
+    The name of a month stands before its figure. Chinese dates and the middle of a month may have
+    no digits.
+    """
+    if form is _HAN_DATE or form is _MIDDLE:
+        return form.finditer(text) if form is _MIDDLE or "月" in text else iter(())
+    if form is _NAMED_DATE:
+        places = sorted((*places, *_months_before(text, places)))
+    return matches(form, text, places)
 
 
 def _numbers(text: str) -> Iterator[Stated]:
@@ -303,23 +289,19 @@ def _dates(text: str) -> tuple[list[Stated], str]:
     """Return the dates that ``text`` states, and the text with a blank for each of them."""
     found: list[Stated] = []
     begins = places(text)
-    for find in (*DATES, _dotted_dates, _middles):
-        text = _taken_out(find(text, begins), text, found)
+    for form in (*DATES, _DOTTED_DATE, _MIDDLE):
+        read = [(match, date_keys(match)) for match in dates(form, text, begins)]
+        found += (
+            Stated(match.group().strip(), key, match.start())
+            for match, keys in read
+            for key in keys
+        )
+        text = blanked(text, (match for match, keys in read if keys))
     months = list(matches(_MONTH_OF_YEAR, text, _months_before(text, begins)))
     for match in months:
         month = f"{match['y']}-{_MONTHS[match['m'].lower()]:02}"
         found.append(Stated(match.group(), month, match.start()))
     return found, blanked(text, months)
-
-
-def _taken_out(matches: Iterable[re.Match[str]], text: str, found: list[Stated]) -> str:
-    """Add the dates that were found in ``text``, and return it with blanks in their places."""
-    dates: list[re.Match[str]] = []
-    for match in matches:
-        if keys := date_keys(match):
-            dates.append(match)
-            found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
-    return blanked(text, dates)
 
 
 def blanked(text: str, matches: Iterable[re.Match[str]], *, width: int | None = None) -> str:
