@@ -8,7 +8,7 @@ are worth keeping is decided over all sentences, by the offline model and by sea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -255,52 +255,38 @@ def _names(sentence: str) -> Iterator[NameMention]:
     """Yield capitalised names, without words at their ends that are no names."""
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
-            first = not sentence[:start].strip(" \"'“(*-")
+            stop = start + len(name)
             kind, sure = _kind_of_name(
-                name, before=sentence[max(0, start - 30) : start],
-                after=sentence[start + len(name) : start + len(name) + 24],
-            )  # fmt: skip
-            if first and " " not in name and sure <= 0.65:
+                name, before=sentence[max(0, start - 30) : start], after=sentence[stop : stop + 24]
+            )
+            if sure <= 0.65 and " " not in name and not sentence[:start].strip(" \"'“(*-"):
                 # A capital at the start of a sentence says nothing by itself.
                 sure = 0.2
-            yield NameMention(kind, name, start, start + len(name), sure)
+            yield NameMention(kind, name, start, stop, sure)
 
 
-def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
+def _trimmed(run: str, at: int) -> Sequence[tuple[int, str]]:
     """Split a run of capitalised words into names, leaving out words that are no names."""
     if run.isalnum():
-        if len(run) > 2 and run.lower() not in _NO_NAME_ALONE:
-            yield at, run
-        return
-    parts: list[tuple[int, str]] = []
-
-    def name() -> Iterator[tuple[int, str]]:
-        while parts and parts[-1][1][0].islower():
-            parts.pop()
-        if parts:
-            start = parts[0][0]
-            text = run[start - at : parts[-1][0] - at + len(parts[-1][1])]
-            if len(text) > 2 and not text.isdigit():
-                yield start, text
-        parts.clear()
-
+        return [(at, run)] if len(run) > 2 and run.lower() not in _NO_NAME_ALONE else ()
+    spans: list[tuple[int, int]] = []
+    begin = end = -1
     for match in _RUN.finditer(run):
         word = match.group()
         bare = word if word.isalnum() else _END_MARKS.sub("", word)
-        lower = bare.lower()
         if bare[:1].islower():
-            if parts:
-                parts.append((at + match.start(), bare))
-            continue
+            continue  # a part of a name only where a capitalised word follows
+        lower = bare.lower()
         none = lower in NO_NAME or lower in CALENDAR or lower in NATIONS or "'" in bare
-        if none or (lower in GENERIC and not parts):
-            yield from name()
-            continue
-        if bare:
-            parts.append((at + match.start(), bare))
-        if bare != word:
-            yield from name()
-    yield from name()
+        none = none or (begin < 0 and lower in GENERIC)
+        if bare and not none:
+            begin, end = match.start() if begin < 0 else begin, match.start() + len(bare)
+        if begin >= 0 and (none or bare != word):
+            spans.append((begin, end))
+            begin = -1
+    if begin >= 0:
+        spans.append((begin, end))
+    return [(at + first, run[first:last]) for first, last in spans if last - first > 2]
 
 
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
@@ -308,8 +294,7 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
 ) -> tuple[EntityType, float]:
     """Return the likely kind of a capitalised name, and how certain it is; "concept" if unknown."""
     lower = name.lower()
-    last = lower.rsplit(" ", 1)[-1]
-    first = lower.split(" ", 1)[0]
+    first, last = (lower.split(" ", 1)[0], lower.rsplit(" ", 1)[1]) if " " in name else (lower, "")
     if lower in TECHNOLOGIES:
         return "technology", 0.9
     if lower in PLACES:
@@ -318,11 +303,11 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     after_blank = before[-1:].isspace()
     if after_blank and _TITLED.search(before):
         return "person", 0.9
-    if " " in name and last in ORGANISATION_ENDS:
+    if last in ORGANISATION_ENDS:
         return "organisation", 0.8
     if after_blank and _ORG_BEFORE.search(before):
         return "organisation", 0.75
-    if first in GIVEN_NAMES and (" " not in name or name.count(" ") <= 2):
+    if first in GIVEN_NAMES and name.count(" ") <= 2:
         return "person", 0.8
     if first in TECHNOLOGIES:
         return "technology", 0.7
