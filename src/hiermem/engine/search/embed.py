@@ -33,21 +33,9 @@ from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, stored_blocks
+from hiermem.engine.search import vectors
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
-from hiermem.engine.search.vectors import (
-    EMBEDDED_STATE,
-    ForkSource,
-    agree,
-    embedded_state,
-    identity_of,
-    place_of,
-    vectors_in,
-)
-from hiermem.errors import (
-    HiermemError,
-    SessionChangedError,
-    UsageError,
-)
+from hiermem.errors import HiermemError, SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Summary
 from hiermem.types.transaction import Block, RecordWrite
 
@@ -66,15 +54,15 @@ def _asker(handle: Handle) -> EmbedderClient:
 
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
     """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
-    kept = await identity_of(handle, record.id)
+    kept = await vectors.identity_of(handle, record.id)
     if kept is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
         if await handle.store.put_records([write], epochs={record.id: record.epoch}):
             return
-        kept = await identity_of(handle, record.id)
+        kept = await vectors.identity_of(handle, record.id)
         if kept is None:
             raise SessionChangedError(record.id)
-    agree(record.id, kept, given)
+    vectors.agree(record.id, kept, given)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -149,7 +137,7 @@ class _EmbeddingPass:
     ) -> None:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._sent = asker.requests
-        self._source: ForkSource
+        self._source: vectors.ForkSource
         self._report = EmbeddingReport(session_id)
         # Longer than one request may take.
         lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
@@ -194,8 +182,8 @@ class _EmbeddingPass:
         False if the session was changed meanwhile: then it has to be examined again.
         """
         indexes = self._handle.indexes
-        reached = await embedded_state(self._handle, record)
-        self._source = ForkSource(self._handle, record, self._asker.identity)
+        reached = await vectors.embedded_state(self._handle, record)
+        self._source = vectors.ForkSource(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
@@ -221,9 +209,9 @@ class _EmbeddingPass:
                 seen.messages = stop
             # Later passes skip a session in the state in which it has all its vectors.
             store = self._handle.store
-            known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            known = await store.records(EMBEDDER, scope=record.id, key=vectors.EMBEDDED_STATE)
             if not known or known[0].body != reached:
-                write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
+                write = RecordWrite(EMBEDDER, record.id, vectors.EMBEDDED_STATE, reached)
                 await store.put_records([write], epochs={record.id: record.epoch})
         except SessionChangedError:
             return False
@@ -232,12 +220,12 @@ class _EmbeddingPass:
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors that a stride lacks; return whether it has them all now."""
         identity = self._asker.identity
-        low, high = place_of(index, start), place_of(index, stop)
+        low, high = vectors.place_of(index, start), vectors.place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
         for block in await stored_blocks(
             self._handle.store, record.id, identity.kind, start, start + 1
         ):
-            part = vectors_in(index, block, identity)
+            part = vectors.vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
                 kept = part
                 begin = block.stop
@@ -358,7 +346,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
     """
     given = _asker(handle).identity
     record = await handle.record(session_id)
-    kept = await identity_of(handle, session_id)
+    kept = await vectors.identity_of(handle, session_id)
     if kept is not None and kept != given:
         levels = await handle.store.tree(session_id).levels()
         for kind in (kept.kind, *(kept.kind_of(level) for level in levels)):

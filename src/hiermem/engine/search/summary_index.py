@@ -15,15 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from hiermem.core.search.summary_index import (
-    Part,
-    SummaryIndex,
-    SummaryPostings,
-    name_of,
-    pack,
-    postings_of,
-    unpack,
-)
+from hiermem.core.search import summary_index as core_index
+from hiermem.core.search.summary_index import Part, SummaryIndex, SummaryPostings, name_of
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -90,7 +83,7 @@ async def _read_stored(
     found: dict[tuple[str, int], Part] = {}
     for level in sorted(levels):
         for block in await stored_blocks(handle.store, record.id, kind_of(level)):
-            found |= unpack(block.data)
+            found |= core_index.unpack(block.data)
     return found
 
 
@@ -103,7 +96,7 @@ async def _store(
         for start, summaries in by_stretch(row.summaries):
             names = [name_of(each) for each in summaries]
             if not all(name in kept for name in names):
-                data = pack({name: held.summary_index.parts[name] for name in names})
+                data = core_index.pack({name: held.summary_index.parts[name] for name in names})
                 stop = max(each.span.stop for each in summaries)
                 blocks.append(Block(kind_of(level), start, stop, data))
     for first in range(0, len(blocks), _AT_ONCE):
@@ -155,7 +148,7 @@ async def _store_stretch(
     """Store the postings of the summaries that begin in one stretch; return whether any lacked."""
     kept: dict[tuple[str, int], Part] = {}
     for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
-        kept |= unpack(block.data)
+        kept |= core_index.unpack(block.data)
     names = [(node.id, node.revision) for node in nodes if node.revision]
     missing = [name for name in names if name not in kept]
     if not missing:
@@ -166,11 +159,11 @@ async def _store_stretch(
         Summary(record.id, made[revision.node_id], revision, record.closed)
         for revision in await tree.revisions(missing)
     ]
-    kept |= await asyncio.to_thread(postings_of, read)
+    kept |= await asyncio.to_thread(core_index.postings_of, read)
     parts = {name: kept[name] for name in names if name in kept}
     end = max(node.span.stop for node in nodes)
     await handle.store.put_blocks(
-        record.id, [Block(kind_of(level), start, end, pack(parts))], epoch=record.epoch
+        record.id, [Block(kind_of(level), start, end, core_index.pack(parts))], epoch=record.epoch
     )
     return True
 
