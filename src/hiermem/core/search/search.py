@@ -153,11 +153,7 @@ def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
     """Return the messages below a summary that answer best, best first."""
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
-    units = index.units
-    inside[slice(*np.searchsorted(units.message, (summary.span.start, summary.span.stop)))] = True
-    if summary.thread is not None:
-        own = units.threads.index(summary.thread) if summary.thread in units.threads else -1
-        inside &= units.thread == own
+    inside[index.covered(summary.span, summary.thread)] = True
     ranked = ranking.best(asked.scores, 8 * _BELOW, allowed=asked.near & inside)
     return tuple(
         int(index.units.message[unit]) for unit in _first_of_message(index, ranked)[:_BELOW]
@@ -235,9 +231,7 @@ def _allowed(asked: ScoredQuery, filters: Filters) -> Array:
         for window in row.summaries if row else ():
             if window.revision is None or not filters.bears(window.revision):
                 continue
-            inside = slice(*np.searchsorted(units.message, (window.span.start, window.span.stop)))
-            if window.thread in units.threads:
-                held[inside] |= units.thread[inside] == units.threads.index(window.thread)
+            held[asked.index.covered(window.span, window.thread)] = True
         found &= held
     if filters.entities is not None:
         found &= _naming(asked.index, filters.entities)

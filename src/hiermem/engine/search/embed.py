@@ -13,8 +13,9 @@ only.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -138,7 +139,10 @@ class _EmbeddingPass:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._sent = asker.requests
         self._source: vectors.ForkSource
-        self._report = EmbeddingReport(session_id)
+        self._session_id = session_id
+        self._done: Counter[str] = Counter()
+        #: Messages without vectors where the pass was stopped early.
+        self._left: int | None = None
         # Longer than one request may take.
         lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
         self.run = JournalledRun(
@@ -155,24 +159,22 @@ class _EmbeddingPass:
     @property
     def report(self) -> EmbeddingReport:
         """What was done so far; a pass that had nothing to do is no run."""
-        run_id = self.run.run_id if self.run.begun else None
-        requests = self._asker.requests - self._sent
-        return replace(self._report, run_id=run_id, requests=requests)
+        return EmbeddingReport(
+            self._session_id,
+            run_id=self.run.run_id if self.run.begun else None,
+            requests=self._asker.requests - self._sent,
+            left=self._left or 0,
+            stopped=None if self._left is None else "closing",
+            **self._done,
+        )
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         identity, report = self._asker.identity, self.report
         if outcome == "running":
             return {"embedder": identity.name}
-        return {
-            "embedder": identity.name,
-            "dimension": identity.dimension,
-            "messages": report.messages,
-            "summaries": report.summaries,
-            "texts": report.texts,
-            "requests": report.requests,
-            "tokens": report.tokens,
-            "stopped": report.stopped,
-        }
+        told = ("messages", "summaries", "texts", "requests", "tokens", "stopped")
+        detail = {name: getattr(report, name) for name in told}
+        return {"embedder": identity.name, "dimension": identity.dimension, **detail}
 
     # -- the work
 
@@ -197,14 +199,12 @@ class _EmbeddingPass:
             if policy.embed_summaries and may_be_stored(record):
                 for level in sorted(summary_index.levels):
                     if not await self._level(record, level, summary_index.levels[level], seen):
-                        left = record.messages - begin if policy.embed_messages else 0
-                        self._report = replace(self._report, stopped="closing", left=left)
+                        self._left = record.messages - begin if policy.embed_messages else 0
                         return True
             for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
-                    left = record.messages - start
-                    self._report = replace(self._report, stopped="closing", left=left)
+                    self._left = record.messages - start
                     return True
                 seen.messages = stop
             # Later passes skip a session in the state in which it has all its vectors.
@@ -242,7 +242,7 @@ class _EmbeddingPass:
             return False
         rows = np.concatenate([kept, taken, made])
         await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
-        self._report = replace(self._report, messages=self._report.messages + stop - begin)
+        self._done["messages"] += stop - begin
         return True
 
     async def _texts(
@@ -287,8 +287,7 @@ class _EmbeddingPass:
                 vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
                 await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
-                done = self._report.summaries + len(taken) + len(made)
-                self._report = replace(self._report, summaries=done)
+                self._done["summaries"] += len(taken) + len(made)
             seen.vectors_of |= wanted.keys()
         return True
 
@@ -321,9 +320,7 @@ class _EmbeddingPass:
         count = self._handle.counter.count
         made = await self._asker.passages(texts, count, self._stopped)
         if made is not None:
-            report = self._report
-            tokens = report.tokens + sum(map(count, texts))
-            self._report = replace(report, texts=report.texts + len(texts), tokens=tokens)
+            self._done.update(texts=len(texts), tokens=sum(map(count, texts)))
         return made
 
     async def _put(self, record: SessionRecord, block: Block) -> None:
