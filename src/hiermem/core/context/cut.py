@@ -427,7 +427,7 @@ class Planner:
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
         part = self._part(windows, shown, min(share, limit))
         room = budget - self.cost(part.raw)
-        below = yield from cover.below(self.roots, part.boundary)
+        below = yield from cover.inside(self.roots, 0, part.boundary)
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
             wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
             cut = yield from self._planned(part, min(room, wish))
@@ -444,21 +444,19 @@ class Planner:
         raw: Sequence[Shown] = (),
     ) -> Reading[Cut]:
         """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
-        below = yield from cover.below(self.roots, part.boundary)
+        below = yield from cover.inside(self.roots, 0, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
         records = self._standing(part.raw)
         if share - sum(record.tokens for record in records) < least:
             records = ()
         share -= sum(record.tokens for record in records)
-        pieces: tuple[Piece, ...] = ()
-        if below:
+        if below or not part.older:
             pieces = yield from self.zone.pooled(
                 below, share, beside=part.older, kept=kept, raw=raw
             )
-        elif part.older:
-            at = part.boundary
-            pieces = ((yield from self.zone.of_messages(part.older, share, at=at)),)
+        else:
+            pieces = ((yield from self.zone.of_messages(part.older, share, at=part.boundary)),)
         return self._assemble(View(part.boundary, pieces, standing=records), part.after)
 
     def _newest_windows(self) -> Reading[list[Node]]:
@@ -488,7 +486,7 @@ class Planner:
 
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows do not fit: their older messages become one view."""
-        below = yield from cover.below(self.roots, self.last)
+        below = yield from cover.inside(self.roots, 0, self.last)
         shown = yield from self._shown(self.tail)
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
@@ -554,7 +552,7 @@ class Planner:
         if boundary < self.last:
             wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
             if self.cost(wider) <= self.at.budget:
-                below = yield from cover.below(self.roots, boundary)
+                below = yield from cover.inside(self.roots, 0, boundary)
                 newest, older = wider, ()
         raw, left = list(newest), list(older)
         while left and self.cost([*left[-1], *raw]) <= self.at.budget:
@@ -618,11 +616,10 @@ class Planner:
         of the message's tokens by characters; the cut itself is counted exactly.
         """
         long = [item for item in shown if item.partial and item.length > _LONG]
-        counted = self.cost([item for item in shown if item not in long]) if long else 0
-        parts = (
+        counted = self.cost([item for item in shown if item not in long] if long else shown)
+        return counted + sum(
             item.message.tokens * item.length // len(body(item.message.message)) for item in long
         )
-        return counted + sum(parts) if long else self.cost(shown)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""

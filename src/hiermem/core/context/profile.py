@@ -199,7 +199,7 @@ class _Planner(Planner):
         """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
         raw, older, boundary = yield from self._recent(int(fullness * budget))
-        below = yield from cover.below(self.roots, boundary)
+        below = yield from cover.inside(self.roots, 0, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
         spent = self.cost(raw)
         if spent + least > budget:

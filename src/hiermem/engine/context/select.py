@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
-from hiermem.core.context import cut, layered, profile, recalled, standing
+from hiermem.core.context import cut, layered, profile, recalled, selection, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Writer, in_order
-from hiermem.core.context.selection import (
-    AsyncContextSelection,
-    ByLevel,
-    ContextBudget,
-    ShownSummary,
-)
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
@@ -450,12 +445,12 @@ def _left_out(decided: Cut) -> int:
     return found
 
 
-def by_level(pieces: Sequence[Piece]) -> ByLevel:
+def by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
-    found: dict[int, list[ShownSummary]] = {}
+    found: dict[int, list[selection.ShownSummary]] = {}
     for piece in pieces:
         for item in piece.covers if piece.kind != "quote" else ():
-            shown = ShownSummary(
+            shown = selection.ShownSummary(
                 id=item.id,
                 level=item.level,
                 span=item.span,
@@ -464,4 +459,4 @@ def by_level(pieces: Sequence[Piece]) -> ByLevel:
                 block=piece.name,
             )
             found.setdefault(item.level, []).append(shown)
-    return ByLevel({level: tuple(items) for level, items in sorted(found.items())})
+    return selection.ByLevel({level: tuple(items) for level, items in sorted(found.items())})
