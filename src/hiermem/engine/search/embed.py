@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, stored_blocks
+from hiermem.engine.index import STRIDE, SessionIndex, stored_blocks
 from hiermem.engine.search import vectors
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.errors import HiermemError, SessionChangedError, UsageError
@@ -118,18 +117,6 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known to have vectors: messages up to ``messages``, and summaries by name.
-
-    It belongs to one index in memory, and so to one epoch.
-    """
-
-    kind: str
-    messages: int = 0
-    vectors_of: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-
-
 class _EmbeddingPass:
     """One pass over a session."""
 
@@ -191,14 +178,14 @@ class _EmbeddingPass:
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
                 kind = self._asker.identity.kind
-                if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
-                    held.embedded = _Known(kind)
-                index, summary_index, seen = held.index, held.summary_index, held.embedded
+                if held.embedded_kind != kind:
+                    held.embedded_kind, held.embedded, held.embedded_summaries = kind, 0, set()
+                index, summary_index = held.index, held.summary_index
             policy = self._handle.search_policy
-            begin = seen.messages // STRIDE * STRIDE
+            begin = held.embedded // STRIDE * STRIDE
             if policy.embed_summaries and may_be_stored(record):
                 for level in sorted(summary_index.levels):
-                    if not await self._level(record, level, summary_index.levels[level], seen):
+                    if not await self._level(record, level, summary_index.levels[level], held):
                         self._left = record.messages - begin if policy.embed_messages else 0
                         return True
             for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
@@ -206,7 +193,7 @@ class _EmbeddingPass:
                 if not await self._stride(record, index, start, stop):
                     self._left = record.messages - start
                     return True
-                seen.messages = stop
+                held.embedded = stop
             # Later passes skip a session in the state in which it has all its vectors.
             store = self._handle.store
             known = await store.records(EMBEDDER, scope=record.id, key=vectors.EMBEDDED_STATE)
@@ -261,34 +248,34 @@ class _EmbeddingPass:
         ]
 
     async def _level(
-        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Known
+        self, record: SessionRecord, level: int, row: SummaryLevel, held: SessionIndex
     ) -> bool:
         """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {name_of(each): each for each in summaries}
-            if wanted.keys() <= seen.vectors_of:
+            if wanted.keys() <= held.embedded_summaries:
                 continue
-            held: dict[tuple[str, int], Array] = {}
+            kept: dict[tuple[str, int], Array] = {}
             for block in await stored_blocks(self._handle.store, record.id, kind, start, start + 1):
-                held |= packed.unpack_summaries(block.data, dimension=identity.dimension)
-            missing = [each for name, each in wanted.items() if name not in held]
+                kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
+            missing = [each for name, each in wanted.items() if name not in kept]
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
             if missing:
                 taken = await self._source.summaries(level, start, missing)
-                held |= taken
+                kept |= taken
                 made = await self._summary_vectors(
                     row, [each for each in missing if name_of(each) not in taken]
                 )
                 if made is None:
                     return False
-                vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
+                vectors_of = {name: kept[name] for name in kept if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
                 await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
                 self._done["summaries"] += len(taken) + len(made)
-            seen.vectors_of |= wanted.keys()
+            held.embedded_summaries |= wanted.keys()
         return True
 
     async def _summary_vectors(
