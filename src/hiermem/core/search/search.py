@@ -19,14 +19,12 @@ from hiermem.core.search.evidence import HEADER, around, candidates, distinct, f
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, frame_of
-from hiermem.core.search.query import Query, read_query
+from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import Corpus, Leg
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES, Span, Summary
 
-#: Only the beginning of a longer question is read.
-_LONGEST: Final = 100_000
 #: The score of the best summary in relation to the best message.
 _SUMMARY_WEIGHT: Final = 0.75
 #: The number of units examined for each wanted one; the factor of growth where units repeat others.
@@ -40,11 +38,6 @@ _CLOSE: Final = 0.5
 #: Greater than any index that a store can hold.
 _END: Final = 1 << 32
 _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
-
-
-def read(text: str) -> Query:
-    """Read a question of any length and with any characters."""
-    return read_query(text[:_LONGEST])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -171,7 +171,7 @@ async def situation_of(
 
     ``flagged`` are the messages with standing instructions, if they were read with the record.
     """
-    overhead, spendable = await _room_of(handle, request, room)
+    overhead, spendable, reserve = await _rooms(handle, request, room)
     if spendable < 0:
         raise errors.BudgetTooSmallError(
             budget=request.budget.max_tokens,
@@ -194,7 +194,7 @@ async def situation_of(
         writer=Writer(await handle.key(), handle.counter.count),
         policy=policy,
         overhead=overhead,
-        reserve=_reserve(request.budget, spendable),
+        reserve=reserve,
         provisional=provisional,
         view=request.label,
         sticky=request.sticky,
@@ -205,18 +205,16 @@ async def situation_of(
     )
 
 
-async def _room_of(handle: Handle, request: Request, room: int) -> tuple[int, int]:
-    """Return the tokens of everything beside the cut, and those that are left to it."""
-    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
-    return overhead, request.budget.max_tokens - overhead
+async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int, int | None]:
+    """Return the tokens of all beside the cut, those left to it, and its reserve for messages."""
+    budget = request.budget
+    overhead = sum(await request.weigh(handle.counter)) + budget.reserve_for_output + room
+    left, reserve = budget.max_tokens - overhead, budget.reserve_for_messages
+    return overhead, left, None if reserve is None else min(reserve, left)
 
 
-async def taken_back(handle: Handle, session_id: str) -> Runs:
+def taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     """Return the erased and quarantined messages; a later such event removes all views."""
-    return _taken_back(await handle.store.events(session_id))
-
-
-def _taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     return runs_of(
         shift.index
         for event in events
@@ -227,12 +225,12 @@ def _taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
 
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
     """Choose the cut, and store what it shows."""
-    spendable = (await _room_of(handle, request, room))[1]
-    name = f"{request.family}/{spendable}/{_reserve(request.budget, spendable)}/{RENDERER}"
+    _, spendable, reserve = await _rooms(handle, request, room)
+    name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
     record, flagged, views = await _known(handle, session_id, request, name)
     situation = await situation_of(handle, record, request, room, flagged=flagged)
     if request.strategy == "layered":
-        situation = replace(situation, gone=await taken_back(handle, session_id))
+        situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
     before, seen = views
@@ -243,7 +241,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         levels = [(session_id, need) for need in cut.ahead(situation.state)]
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         ahead = [node for level in nodes for node in level]
-        situation = replace(situation, gone=_taken_back(events))
+        situation = replace(situation, gone=taken_back(events))
     deciding = cut_for(situation, request, session_id, before)
     found = await handle.answer(session_id, deciding, ahead=ahead)
     now_seen = _seen(found, None)
@@ -327,12 +325,6 @@ async def in_record(
     if not found.hits:
         return None, None
     return recalled.record(writer, found), found
-
-
-def _reserve(budget: ContextBudget, spendable: int) -> int | None:
-    if budget.reserve_for_messages is None:
-        return None
-    return min(budget.reserve_for_messages, spendable)
 
 
 async def _known(
