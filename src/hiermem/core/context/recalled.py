@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hiermem.core.context.render import Block, Frame, Shown, Writer
+from hiermem.core.context.render import Block, Frame, Shown, Writer, frame_of
 from hiermem.core.search.hits import Evidence
-from hiermem.core.text.measure import day
-from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
 #: The name of the record.
@@ -44,14 +42,7 @@ def frame_tokens(writer: Writer, messages: int) -> int:
 
 def record(writer: Writer, evidence: Evidence) -> Block:
     """Fence evidence, which must not be empty, as a record of its own."""
-    messages = evidence.sources
-    days = [day(stored.created_at) for stored in messages]
-    frame = Frame(
-        name=NAME,
-        span=Span(messages[0].index, messages[-1].index + 1),
-        dates=(min(days), max(days)),
-        trust=lowest(map(trust_of, messages)),
-    )
+    frame = frame_of(NAME, list(map(Shown, evidence.sources)))
     return writer.record("recall", frame, evidence.text)
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.core.text.fence import fence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
-from hiermem.core.text.trust import trust_of
+from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
@@ -104,6 +104,12 @@ class Shown:
         return len(body(self.message.message)[self.begin : self.end])
 
     @property
+    def line(self) -> str:
+        """Return what is shown, after its speaker's name."""
+        message = self.message.message
+        return f"{speaker(message)}: {body(message)[self.begin : self.end]}"
+
+    @property
     def silent(self) -> bool:
         """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
@@ -146,15 +152,20 @@ class Writer:
 
     def _quote(self, item: Shown) -> Block:
         """Quote a message or a part of it as a record, where its native form is not allowed."""
-        stored = item.message
-        frame = Frame(
-            name=f"m{stored.index}",
-            span=Span(stored.index, stored.index + 1, item.begin, item.end),
-            dates=(day(stored.created_at), day(stored.created_at)),
-            trust=trust_of(stored),
-        )
-        text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
-        return self.record("quote", frame, text, message=stored)
+        frame = frame_of(f"m{item.message.index}", [item])
+        return self.record("quote", frame, item.line, message=item.message)
+
+
+def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
+    """Return the frame of a record of messages, which are in order."""
+    first, last = shown[0], shown[-1]
+    days = [day(item.message.created_at) for item in shown]
+    return Frame(
+        name=name,
+        span=Span(first.message.index, last.message.index + 1, first.begin, last.end),
+        dates=(min(days), max(days)),
+        trust=lowest(trust_of(item.message) for item in shown),
+    )
 
 
 def in_order(shown: Iterable[Shown]) -> list[Shown]:
