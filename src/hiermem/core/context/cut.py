@@ -471,19 +471,6 @@ class Planner:
             tokens += sum(window.input_tokens for window in read)
         return found
 
-    def _boundary(self, windows: Sequence[Node], share: int) -> int:
-        """Return the earliest allowed boundary whose verbatim zone stays inside its share."""
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        tokens = sum(window.tokens for window in self.opened)
-        best = self.last
-        for window in reversed(windows):
-            tokens += window.input_tokens
-            if tokens > share:
-                break
-            if window.ordinal in allowed and window.ordinal < best:
-                best = window.ordinal
-        return best
-
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows do not fit: their older messages become one view."""
         below = yield from cover.inside(self.roots, 0, self.last)
@@ -548,7 +535,15 @@ class Planner:
     ) -> Reading[Cut]:
         """Show as many of the newest messages as fit, if there is no room for any view."""
         windows = yield from self._newest_windows()
-        boundary = self._boundary(windows, self.at.budget)
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        tokens = sum(window.tokens for window in self.opened)
+        boundary = self.last
+        for window in reversed(windows):
+            tokens += window.input_tokens
+            if tokens > self.at.budget:
+                break
+            if window.ordinal in allowed and window.ordinal < boundary:
+                boundary = window.ordinal
         if boundary < self.last:
             wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
             if self.cost(wider) <= self.at.budget:

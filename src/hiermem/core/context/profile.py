@@ -20,7 +20,7 @@ from hiermem.core import arguments, needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.cut import Cut, Planner, Situation
-from hiermem.core.context.render import Block, Shown
+from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS
 from hiermem.core.needs import Reading
@@ -155,7 +155,10 @@ def select(
     block = planner.zone.quoted(left)
     if block is None:
         return found
-    return replace(found, blocks=_before_raw(found.blocks, block), pinned=tuple(left))
+    raw_at = (place for place, each in enumerate(found.blocks) if each.message is not None)
+    at_raw = next(raw_at, len(found.blocks))
+    blocks = (*found.blocks[:at_raw], block, *found.blocks[at_raw:])
+    return replace(found, blocks=blocks, pinned=tuple(left))
 
 
 def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:
@@ -164,13 +167,6 @@ def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:
         read = yield from needs.messages(start, min(stop, at.state.next_index))
         found |= {stored.index: Shown(stored) for stored in read}
     return [found[index] for index in sorted(found)]
-
-
-def _before_raw(blocks: Sequence[Block], block: Block) -> tuple[Block, ...]:
-    place = next(
-        (place for place, each in enumerate(blocks) if each.message is not None), len(blocks)
-    )
-    return (*blocks[:place], block, *blocks[place:])
 
 
 class _Planner(Planner):

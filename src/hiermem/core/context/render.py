@@ -141,7 +141,7 @@ class Writer:
         visible = [item for item in in_order(shown) if not item.silent or _answers(item)]
         native = _native(visible)
         return [
-            _native_block(item.message) if native[place] else self._quote(item)
+            self._block(item, native=native[place])
             for place, item in enumerate(visible)
             if native[place] or not item.silent
         ]
@@ -150,10 +150,13 @@ class Writer:
         """Return the tokens of verbatim messages, rendered together."""
         return sum(block.tokens for block in self.messages(shown))
 
-    def _quote(self, item: Shown) -> Block:
-        """Quote a message or a part of it as a record, where its native form is not allowed."""
-        frame = frame_of(f"m{item.message.index}", [item])
-        return self.record("quote", frame, item.line, message=item.message)
+    def _block(self, item: Shown, *, native: bool) -> Block:
+        """Render a message, or quote it or a part of it where its native form is not allowed."""
+        stored, name = item.message, f"m{item.message.index}"
+        if not native:
+            return self.record("quote", frame_of(name, [item]), item.line, message=stored)
+        span = Span(stored.index, stored.index + 1)
+        return Block("message", name, span, tokens=stored.tokens, message=stored)
 
 
 def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
@@ -204,9 +207,3 @@ def _native(visible: Sequence[Shown]) -> list[bool]:
         if not pending:
             native[place:end] = [True] * (end - place)
     return native
-
-
-def _native_block(stored: StoredMessage) -> Block:
-    index = stored.index
-    span = Span(index, index + 1)
-    return Block("message", f"m{index}", span, tokens=stored.tokens, message=stored)

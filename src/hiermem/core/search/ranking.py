@@ -301,7 +301,13 @@ def _joined(lexical: Array, seen: Array, weight: float) -> Array:
 def _addressed(index: Index, query: Query) -> Array:
     """Return for each unit whether the question addresses its speaker."""
     units = index.units
-    named = np.array([_is_named(name, query) for name in units.speakers], dtype=bool)
+    named = np.array(
+        [
+            not is_generic(name) and any(number(term) in query.numbers for term in terms(name))
+            for name in units.speakers
+        ],
+        dtype=bool,
+    )
     found = named[units.speaker] if len(units) else np.zeros(0, dtype=bool)
     roles = units.role
     if len(units) and not query.overview and (roles != roles[0]).any():
@@ -310,12 +316,6 @@ def _addressed(index: Index, query: Query) -> Array:
         elif query.first_person:
             found |= roles == _USER
     return found.astype(np.float64)
-
-
-def _is_named(speaker: str, query: Query) -> bool:
-    if is_generic(speaker):
-        return False
-    return any(number(term) in query.numbers for term in terms(speaker))
 
 
 def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
