@@ -29,11 +29,6 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
     )
 
 
-def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
-    """Return one span for each passage in a record of evidence."""
-    return tuple(hit.span for hit in evidence or ())
-
-
 def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
     widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")

@@ -21,7 +21,7 @@ from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Writer, in_order
 from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
-from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, runs_of
+from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
@@ -248,33 +248,29 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
-        kept: list[tuple[str, View | Seen]] = []
         if found.view != before:
-            kept.append((name, found.view))
+            await _keep(handle, record, name, found.view)
         if now_seen != seen:
             counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
-            kept.append((name + SEEN, counted))
-        for view, state in kept:
-            await _keep(
-                handle, transaction.ViewRecord(session_id, view, state.to_json()), record.epoch
-            )
+            await _keep(handle, record, name + SEEN, counted)
     return Decided(record, situation, found, shared)
 
 
-async def _keep(handle: Handle, view: transaction.ViewRecord, epoch: int) -> None:
+async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | Seen) -> None:
     """Store a view, if the store takes it: without it, the next context may miss a cache once.
 
     A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
     StoreNewerError.
     """
     try:
-        await handle.store.put_view(view, epoch=epoch)
+        view = transaction.ViewRecord(record.id, name, state.to_json())
+        await handle.store.put_view(view, epoch=record.epoch)
     except (errors.StoreCorruptError, errors.StoreNewerError):
         raise
     except errors.ReadOnlyError:
         return
     except errors.StoreError as error:
-        _log.warning("session %s: its view was not kept: %s", view.session_id, error)
+        _log.warning("session %s: its view was not kept: %s", record.id, error)
 
 
 def cut_for(
@@ -405,23 +401,18 @@ def chosen(
         omitted=shown.omitted,
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
-        summaries=by_level(shown.view.pieces),
+        summaries=_by_level(shown.view.pieces),
         recall=evidence.sources if evidence else tuple(in_full.values()),
         evidence=evidence,
-        verbatim=(*raw, *recalled.spans_of(evidence)),
+        verbatim=(*raw, *(hit.span for hit in evidence or ())),
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
         instructions=standing.ids_of(records),
-        _lines=lines_of([*shown.view.pieces, *records]),
+        _lines=runs_of(
+            index for piece in (*shown.view.pieces, *records) for index in each_of(piece.shown)
+        ),
         _gone=shown.view.gone,
-    )
-
-
-def lines_of(pieces: Sequence[Piece]) -> Runs:
-    """Return the messages of which one of the pieces has a line."""
-    return runs_of(
-        index for piece in pieces for begin, end in piece.shown for index in range(begin, end)
     )
 
 
@@ -437,7 +428,7 @@ def _left_out(decided: Cut) -> int:
     return found
 
 
-def by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
+def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
     found: dict[int, list[selection.ShownSummary]] = {}
     for piece in pieces:
