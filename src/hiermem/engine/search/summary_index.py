@@ -59,14 +59,30 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
         return
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
-        nodes += await handle.store.tree(record.id, record.tree).level(level, 0)
-    summaries = _indexed(held, record, [node for node in nodes if node.revision])
+        read = await handle.store.tree(record.id, record.tree).level(level, 0)
+        nodes += [node for node in read if node.revision]
+    made = {node.id for node in nodes}
+    # The texts that are in memory are not read again.
+    known = {
+        name_of(each): each.revision
+        for row in held.summary_index.levels.values()
+        for each in row.summaries
+    }
+    summaries = [
+        Summary(
+            record.id, node, known.get((node.id, node.revision)), record.closed, node.parent in made
+        )
+        for node in nodes
+    ]
     missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
         summaries = await _readable(handle, record, summaries, missing)
         held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
-        kept = await _read_stored(handle, record, {each.level for each in missing})
+        kept: dict[tuple[str, int], Part] = {}
+        for level in sorted({each.level for each in missing}):
+            for block in await stored_blocks(handle.store, record.id, kind_of(level)):
+                kept |= core_index.unpack(block.data)
         lacking = [each for each in missing if name_of(each) not in kept]
         summaries = await _readable(handle, record, summaries, lacking)
         held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
@@ -74,17 +90,6 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
             await _store(handle, held, record, kept)
     held.summary_mark = mark
     held.summary_until = time.monotonic() + (time.monotonic() - began) / _REFRESHING
-
-
-async def _read_stored(
-    handle: Handle, record: SessionRecord, levels: Iterable[int]
-) -> SummaryPostings:
-    """Read the stored postings of summaries."""
-    found: dict[tuple[str, int], Part] = {}
-    for level in sorted(levels):
-        for block in await stored_blocks(handle.store, record.id, kind_of(level)):
-            found |= core_index.unpack(block.data)
-    return found
 
 
 async def _store(
@@ -188,22 +193,6 @@ def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]
     for each in summaries:
         found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
     return sorted(found.items())
-
-
-def _indexed(held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]) -> list[Summary]:
-    """Return the summaries of ``nodes``, all that are made, with the texts that are in memory."""
-    known = {
-        name_of(each): each.revision
-        for row in held.summary_index.levels.values()
-        for each in row.summaries
-    }
-    made = {node.id for node in nodes}
-    return [
-        Summary(
-            record.id, node, known.get((node.id, node.revision)), record.closed, node.parent in made
-        )
-        for node in nodes
-    ]
 
 
 async def _readable(
