@@ -204,7 +204,7 @@ class Planner:
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
-        shown = yield from self._shown(windows)
+        shown = yield from verbatim.read(self.at.state, windows)
         cut = self._assemble(view, shown)
         if cut.tokens <= self.at.budget:
             return cut
@@ -418,7 +418,7 @@ class Planner:
         """
         budget, policy = self.at.budget, self.at.policy
         windows = (yield from self._newest_windows()) or self.tail
-        shown = yield from self._shown(windows)
+        shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
             if cut.tokens <= budget:
@@ -474,7 +474,7 @@ class Planner:
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows do not fit: their older messages become one view."""
         below = yield from cover.inside(self.roots, 0, self.last)
-        shown = yield from self._shown(self.tail)
+        shown = yield from verbatim.read(self.at.state, self.tail)
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
         older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
@@ -545,7 +545,8 @@ class Planner:
             if window.ordinal in allowed and window.ordinal < boundary:
                 boundary = window.ordinal
         if boundary < self.last:
-            wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+            after = [window for window in windows if window.ordinal >= boundary]
+            wider = yield from verbatim.read(self.at.state, after)
             if self.cost(wider) <= self.at.budget:
                 below = yield from cover.inside(self.roots, 0, boundary)
                 newest, older = wider, ()
@@ -594,15 +595,6 @@ class Planner:
         return standing.record(self.at.writer, missing, room, name=self.zone.name(), at=at)
 
     # -- used by all plans
-
-    def _shown(self, windows: Sequence[Node]) -> Reading[list[Shown]]:
-        """Read the messages of these windows and of all open windows."""
-        begins = verbatim.starts(windows, self.opened)
-        if not begins:
-            return []
-        first = min(begin.index for begin in begins.values())
-        read = yield from needs.messages(first, self.at.state.next_index)
-        return verbatim.shown_from(begins, read)
 
     def _estimate(self, shown: Sequence[Shown]) -> int:
         """Return about the tokens of these messages, without counting a long slice.

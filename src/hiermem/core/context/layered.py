@@ -64,10 +64,9 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
     Raises BudgetTooSmallError if the newest exchange group alone exceeds the budget.
     """
     reserve = _reserve(at)
-    opened = at.state.open_windows()
     windows = yield from newest_sealed(at.state)
     first = at.state.next_ordinal(1) - len(windows)
-    tokens = sum(window.tokens for window in opened)
+    tokens = sum(window.tokens for window in at.state.open_windows())
     tokens += sum(window.input_tokens for window in windows)
     while first > 0 and tokens <= reserve:
         before = yield from needs.windows(first - 1, first)
@@ -76,12 +75,9 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
         windows = before + windows
         tokens += before[0].input_tokens
         first -= 1
-    begins = verbatim.starts(windows, opened)
-    if not begins:
+    pieces = verbatim.pieces_of((yield from verbatim.read(at.state, windows)))
+    if not pieces:
         return [], [], first
-    start = min(begin.index for begin in begins.values())
-    read = yield from needs.messages(start, at.state.next_index)
-    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
     taken = list(pieces.pop())
     group = at.writer.cost(taken)
     if group > at.budget:

@@ -184,7 +184,7 @@ class _Planner(Planner):
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
-        found = self._assemble(view, (yield from self._shown(windows)))
+        found = self._assemble(view, (yield from verbatim.read(self.at.state, windows)))
         if found.tokens > self.at.budget:
             return None
         recent = self.profile.recent
@@ -218,7 +218,7 @@ class _Planner(Planner):
     def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
         """Return the chosen newest messages, the other messages outside the zone, the boundary."""
         windows = yield from self._newest_windows()
-        shown = yield from self._shown(windows or self.tail)
+        shown = yield from verbatim.read(self.at.state, windows or self.tail)
         wanted = self.profile.recent
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
         raw: list[Shown] = []
@@ -231,8 +231,9 @@ class _Planner(Planner):
         held = {item.message.index for item in raw}
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         boundary = self._boundary_before(held, windows, shown, allowed)
-        rest = [window for window in windows if window.ordinal >= boundary]
-        shown = yield from self._shown(self.tail if boundary == self.last else rest)
+        after = [window for window in windows if window.ordinal >= boundary]
+        after = self.tail if boundary == self.last else after
+        shown = yield from verbatim.read(self.at.state, after)
         newest = [item for item in shown if item.message.index in held]
         older = [item for item in shown if item.message.index not in held and not item.silent]
         return newest, older, boundary
