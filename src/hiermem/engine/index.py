@@ -102,7 +102,7 @@ class Indexes:
     """The indexes of one tenant's sessions. ``cache`` holds those that are in memory."""
 
     def __init__(
-        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache
+        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
     ) -> None:
         self._store, self._counter, self._read = store, counter, read
         self._cache = cache
