@@ -535,6 +535,7 @@ class Planner:
     ) -> Reading[Cut]:
         """Show as many of the newest messages as fit, if there is no room for any view."""
         windows = yield from self._newest_windows()
+        # The boundary is the earliest allowed one whose verbatim zone stays inside the budget.
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         tokens = sum(window.tokens for window in self.opened)
         boundary = self.last
