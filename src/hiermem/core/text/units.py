@@ -253,18 +253,35 @@ def _digest(block: str) -> str:
 # Rendering and provenance
 
 
-def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
+def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     """Return the text that is written before ``unit``.
 
-    It is a line end, the date where ``shown`` is another date, and the speaker. It is only a space
-    where the unit continues the message of ``before``.
+    It is ``gap`` where something was left out after ``before``, a line end, the date where
+    ``shown`` is another date, and the speaker. Where the unit continues the message of ``before``,
+    a space is all that follows the gap.
     """
     line = "\n" if before else ""
+    if gap and before and _parted(before, unit):
+        line = f"{gap}\n"
     if unit.date and unit.date != shown:
         line += f"[{unit.date}]\n"
     elif before and continues(before, unit):
-        return " "
+        return f"{line[:-1]} "
     return f"{line}{unit.speaker}: " if unit.speaker else line
+
+
+def _parted(before: Unit, unit: Unit) -> bool:
+    """Return whether something was left out between two units.
+
+    Two units alone show it: another message lies between their messages, the second unit is not the
+    first piece of its message, or pieces between the two are missing. Units of a text that no
+    message backs have no gaps.
+    """
+    if before.index is None or unit.index is None:
+        return False
+    if before.index == unit.index:
+        return unit.ordinal > before.ordinal + 1
+    return unit.index != before.index + 1 or unit.ordinal > 0
 
 
 def continues(before: Unit, unit: Unit) -> bool:
@@ -278,15 +295,16 @@ def continues(before: Unit, unit: Unit) -> bool:
     )
 
 
-def render(units: Sequence[Unit]) -> str:
+def render(units: Sequence[Unit], *, gap: str = "") -> str:
     """Write ``units`` as text: ``[date]`` where it changes, ``Speaker: ...`` for each message.
 
-    No unit holds a line end, so every line begins with a genuine date or speaker.
+    No unit holds a line end, so every line begins with a genuine date or speaker. ``gap`` stands
+    wherever something was left out between two units.
     """
     out: list[str] = []
     before, shown = None, ""
     for unit in units:
-        out += (_lead(unit, before=before, shown=shown), unit.text)
+        out += (_lead(unit, before=before, shown=shown, gap=gap), unit.text)
         before, shown = unit, unit.date or shown
     return "".join(out)
 
@@ -311,7 +329,7 @@ def pack(units: Sequence[Unit]) -> str:
     return json.dumps([list(who), list(dates), rows], separators=(",", ":"), ensure_ascii=False)
 
 
-def unpack(packed: str, text: str) -> tuple[Unit, ...]:
+def unpack(packed: str, text: str, *, gap: str = "") -> tuple[Unit, ...]:
     """Return the units of a ``text`` by ``render`` and a ``packed`` value by ``pack``.
 
     Raises StoreCorruptError where the two do not belong together.
@@ -319,15 +337,15 @@ def unpack(packed: str, text: str) -> tuple[Unit, ...]:
     if not packed:
         return ()
     try:
-        units = tuple(_read_rows(json.loads(packed), text))
+        units = tuple(_read_rows(json.loads(packed), text, gap))
     except (ValueError, TypeError, LookupError, RecursionError):
         units = ()
-    if render(units) != text:
+    if render(units, gap=gap) != text:
         raise StoreCorruptError("a summary's provenance does not belong to its text")
     return units
 
 
-def _read_rows(data: Any, text: str) -> Iterator[Unit]:
+def _read_rows(data: Any, text: str, gap: str) -> Iterator[Unit]:
     """Yield the units of a packed value, and find each text by following the layout."""
     who, dates, rows = data
     at = 0
@@ -336,9 +354,9 @@ def _read_rows(data: Any, text: str) -> Iterator[Unit]:
         role, name = who[speaker]
         first = True
         for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
-            if first:
+            if first or gap:
                 bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
-                at += len(_lead(bare, before=before, shown=shown))
+                at += len(_lead(bare, before=before, shown=shown, gap=gap))
                 shown, first = dates[day] or shown, False
             else:
                 at += 1  # a space, because the unit continues the message of the one before

@@ -128,7 +128,8 @@ async def found(
         )
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
-    view = View(0, tuple(pieces), gone=await select.taken_back(handle, record.id))
+    gone = select.taken_back(await handle.store.events(record.id))
+    view = View(0, tuple(pieces), gone=gone)
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
     selection = select.chosen(handle, request, decided, block, evidence)
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
