@@ -38,7 +38,8 @@ def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
 
 def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
-    widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
+    dates = ("0000-00-00", "9999-99-99")
+    widest = Frame(NAME, Span(0, max(1, messages)), dates, trust="tool", excerpts=True)
     return writer.record("recall", widest, "").tokens + _SEAMS
 
 
@@ -51,6 +52,7 @@ def record(writer: Writer, evidence: Evidence) -> Block:
         span=Span(messages[0].index, messages[-1].index + 1),
         dates=(min(days), max(days)),
         trust=lowest(map(trust_of, messages)),
+        excerpts=True,
     )
     return writer.record("recall", frame, evidence.text)
 
