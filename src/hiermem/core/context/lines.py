@@ -6,7 +6,8 @@ when the record is pooled with others.
 
 Two units alone show whether there is a gap between them: another message lies between their
 messages, the second unit is not the first piece of its message, or pieces between the two units
-are missing. Units of a text that no message backs have no gaps.
+are missing. Slices of a message number their pieces anew, so between two slices a gap is assumed.
+Units of a text that no message backs have no gaps.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from hiermem.core.context.render import LEFT_OUT
 from hiermem.core.text.fence import unescape
 from hiermem.core.text.units import continues
 from hiermem.types import Unit
 
 #: The mark after a line if the next line is not its neighbour in the source.
-GAP: Final = " …"
+GAP: Final = f" {LEFT_OUT}"
 
 
 def render(units: Sequence[Unit]) -> str:
@@ -62,7 +64,7 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
         line = "\n"
     if unit.date and unit.date != shown:
         line += f"[{unit.date}]\n"
-    elif before is not None and continues(before, unit):
+    elif before is not None and (continues(before, unit) or _in_later_slice(before, unit)):
         return f"{line[:-1]} "
     return f"{line}{unit.speaker}: " if unit.speaker else line
 
@@ -72,8 +74,14 @@ def _parted(before: Unit, unit: Unit) -> bool:
     if before.index is None or unit.index is None:
         return False
     if before.index == unit.index:
-        return unit.ordinal > before.ordinal + 1
+        return unit.ordinal != before.ordinal + 1
     return unit.index != before.index + 1 or unit.ordinal > 0
+
+
+def _in_later_slice(before: Unit, unit: Unit) -> bool:
+    """Return whether ``unit`` is of the same message as ``before``, but not of the same slice."""
+    same = before.index is not None and before.index == unit.index
+    return same and (before.role, before.speaker) == (unit.role, unit.speaker)
 
 
 def _read(data: Any, text: str) -> Iterator[Unit]:

@@ -19,10 +19,11 @@ from hiermem.core.text.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r4"
+RENDERER = "r5"
 
-#: The note in the frame of a record of kept lines.
-_EXCERPTS: Final = "… = left out"
+#: The mark of text that is left out, and the note about it in the frame of a record.
+LEFT_OUT: Final = "…"
+_EXCERPTS: Final = f"{LEFT_OUT} = left out"
 
 #: The note in the frame of a record of standing instructions.
 _STANDING: Final = "what the user wants throughout"
@@ -99,6 +100,15 @@ class Shown:
         return self.begin > 0 or self.end is not None
 
     @property
+    def text(self) -> str:
+        """Return the shown characters of the message's body, with a mark where it goes on."""
+        whole = body(self.message.message)
+        end = len(whole) if self.end is None else self.end
+        before = f"{LEFT_OUT} " if whole[: self.begin].strip() else ""
+        after = f" {LEFT_OUT}" if whole[end:].strip() else ""
+        return f"{before}{whole[self.begin : end]}{after}"
+
+    @property
     def length(self) -> int:
         """Return how many characters of the message's body are shown."""
         return len(body(self.message.message)[self.begin : self.end])
@@ -152,8 +162,9 @@ class Writer:
             span=Span(stored.index, stored.index + 1, item.begin, item.end),
             dates=(day(stored.created_at), day(stored.created_at)),
             trust=trust_of(stored),
+            excerpts=item.partial,
         )
-        text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
+        text = f"{speaker(stored.message)}: {item.text}"
         return self.record("quote", frame, text, message=stored)
 
 

@@ -16,7 +16,7 @@ from hiermem.core.context.view import Piece, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
-from hiermem.core.text.measure import body, day, speaker
+from hiermem.core.text.measure import day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, Span, Unit
 
@@ -85,9 +85,7 @@ class ZoneMaker:
             if day(stored.created_at) != today:
                 today = day(stored.created_at)
                 lines.append(f"[{today}]")
-            lines.append(
-                f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
-            )
+            lines.append(f"{speaker(stored.message)}: {item.text}")
         first, last = spoken[0].message.index, spoken[-1].message.index
         days = [day(item.message.created_at) for item in spoken]
         frame = Frame(
@@ -95,6 +93,7 @@ class ZoneMaker:
             span=Span(first, last + 1, spoken[0].begin, spoken[-1].end),
             dates=(min(days), max(days)),
             trust=lowest(trust_of(item.message) for item in spoken),
+            excerpts=any(item.partial for item in spoken),
         )
         return self.writer.record("quote", frame, "\n".join(lines))
 
