@@ -128,6 +128,16 @@ async def test_recall_by_default_gives_way_where_the_budget_is_small():
         await session.context(least - 1, query="harbour master")
 
 
+async def test_recall_by_default_gives_way_to_the_system_prompt_and_the_cut():
+    _, session = await opened()
+    system = "Be brief. " * 300
+    plain = await session.context(2_000, system=system)
+    found = await session.context(2_000, system=system, query="harbour master")
+    assert plain.total_tokens <= 2_000
+    assert found.total_tokens <= 2_000
+    assert found.coverage == 1.0
+
+
 async def test_the_system_prompt_and_the_tools_are_paid_before_recall():
     memory, session = await opened()
     found = await session.context(
