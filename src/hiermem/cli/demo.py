@@ -26,7 +26,7 @@ from hiermem.cli import comparison
 from hiermem.cli.options import shown
 from hiermem.cli.output import result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
-from hiermem.cli.search_cmd import print_hit
+from hiermem.cli.search_cmd import print_hit, shown_data
 from hiermem.cli.show import strip_for
 from hiermem.cli.tree_view import GUTTER, Bar, Strip, bars_of, representation
 from hiermem.importers import read_chats
@@ -111,6 +111,7 @@ def _figures(stage: _DemoState, context: hiermem.ContextSelection, recalled: int
             "max_tokens": context.max_tokens,
             "total_tokens": context.total_tokens,
             "coverage": context.coverage,
+            "shown": shown_data(context),
         },
         "details": {
             "asked": len(comparison.DETAILS),
