@@ -67,7 +67,18 @@ def test_a_mark_stands_where_and_only_where_something_was_left_out(units, at):
     if None in (before.index, after.index):
         parted = False
     elif before.index == after.index:
-        parted = after.ordinal > before.ordinal + 1
+        parted = after.ordinal != before.ordinal + 1
     else:
         parted = after.index > before.index + 1 or after.ordinal > 0
     assert ("…" in text) == parted
+
+
+def test_a_gap_between_two_slices_of_a_message_is_marked_and_the_speaker_named_once():
+    """Each slice numbers its pieces from 0, so a later piece may have the lower number."""
+    said = [
+        Unit(3, ordinal, "user", "Ada", "2024-03-15", text)
+        for ordinal, text in ((134, "Valve 135 opens."), (2, "Valve 152 opens."), (3, "Go on."))
+    ]
+    text = lines.render(said)
+    assert text == "[2024-03-15]\nAda: Valve 135 opens. … Valve 152 opens. Go on."
+    assert list(lines.unpack(pack(said), text)) == said

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from hiermem.core.context.render import LEFT_OUT
 from hiermem.core.text import units
 from hiermem.core.text.fence import unescape
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Unit
 
 #: The mark after a line if the next line is not its neighbour in the source.
-GAP: Final = " …"
+GAP: Final = f" {LEFT_OUT}"
 
 
 def render(kept: Sequence[Unit]) -> str:

@@ -141,15 +141,18 @@ def select(
     block = planner.zone.quoted(pins)
     if block is None:
         return (yield from planner.select())
-    taken = block.tokens
-    if taken > at.budget:
-        raise BudgetTooSmallError(
-            budget=at.budget + at.overhead,
-            minimum=taken + at.overhead,
-            why=f"the profile's pins take {taken} tokens",
-        )
+    short = max(0, block.tokens - at.budget)
+    taken = block.tokens - short
     planner.at = replace(at, budget=at.budget - taken, overhead=at.overhead + taken)
-    found = yield from planner.select()
+    try:
+        found = yield from planner.select()
+    except BudgetTooSmallError as error:
+        if not short:
+            raise
+        # The cut was asked for its own minimum: the pins come on top of it.
+        raise _pins_too_large(at, block.tokens, least=error.minimum + short) from None
+    if short:
+        raise _pins_too_large(at, block.tokens, least=at.overhead + block.tokens)
     raw = {item.message.index for item in found.shown if not item.partial}
     left = [item for item in pins if item.message.index not in raw]
     block = planner.zone.quoted(left)
@@ -159,6 +162,14 @@ def select(
     at_raw = next(raw_at, len(found.blocks))
     blocks = (*found.blocks[:at_raw], block, *found.blocks[at_raw:])
     return replace(found, blocks=blocks, pinned=tuple(left))
+
+
+def _pins_too_large(at: Situation, taken: int, *, least: int) -> BudgetTooSmallError:
+    return BudgetTooSmallError(
+        budget=at.budget + at.overhead,
+        minimum=least,
+        why=f"the profile's pins take {taken} tokens",
+    )
 
 
 def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:

@@ -19,10 +19,11 @@ from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r4"
+RENDERER = "r5"
 
-#: The note in the frame of a record of kept lines.
-_EXCERPTS: Final = "… = left out"
+#: The mark of text that is left out, and the note about it in the frame of a record.
+LEFT_OUT: Final = "…"
+_EXCERPTS: Final = f"{LEFT_OUT} = left out"
 
 #: The note in the frame of a record of standing instructions.
 _STANDING: Final = "what the user wants throughout"
@@ -105,9 +106,13 @@ class Shown:
 
     @property
     def line(self) -> str:
-        """Return what is shown, after its speaker's name."""
+        """Return what is shown, after its speaker's name, with a mark where the message goes on."""
         message = self.message.message
-        return f"{speaker(message)}: {body(message)[self.begin : self.end]}"
+        whole = body(message)
+        end = len(whole) if self.end is None else self.end
+        before = f"{LEFT_OUT} " if whole[: self.begin].strip() else ""
+        after = f" {LEFT_OUT}" if whole[end:].strip() else ""
+        return f"{speaker(message)}: {before}{whole[self.begin : end]}{after}"
 
     @property
     def silent(self) -> bool:
@@ -168,6 +173,7 @@ def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
         span=Span(first.message.index, last.message.index + 1, first.begin, last.end),
         dates=(min(days), max(days)),
         trust=lowest(trust_of(item.message) for item in shown),
+        excerpts=any(item.partial for item in shown),
     )
 
 

@@ -184,8 +184,10 @@ def _sentences(line: str) -> Iterator[str]:
 
 
 def _is_unfinished(line: str, *, start: int, end: int) -> bool:
-    """Return whether the dot before ``end`` belongs to a list number, a lone "No.", a title,
-    an abbreviation or the initial of a name."""
+    """Return whether the dot before ``end`` ends no sentence.
+
+    It may belong to a list number, a lone "No.", a title, an abbreviation or an initial.
+    """
     if line[end - 1] != ".":
         return False
     *before, word = line[max(start, end - 24) : end - 1].rsplit(None, 2)[-2:] or [""]
@@ -265,7 +267,7 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
         line = f"{gap}\n"
     if unit.date and unit.date != shown:
         line += f"[{unit.date}]\n"
-    elif before and continues(before, unit):
+    elif before and (continues(before, unit) or (gap and _in_later_slice(before, unit))):
         return f"{line[:-1]} "
     return f"{line}{unit.speaker}: " if unit.speaker else line
 
@@ -274,14 +276,21 @@ def _parted(before: Unit, unit: Unit) -> bool:
     """Return whether something was left out between two units.
 
     Two units alone show it: another message lies between their messages, the second unit is not the
-    first piece of its message, or pieces between the two are missing. Units of a text that no
-    message backs have no gaps.
+    first piece of its message, or pieces between the two are missing. Slices of a message number
+    their pieces anew, so between two slices a gap is assumed. Units of a text that no message backs
+    have no gaps.
     """
     if before.index is None or unit.index is None:
         return False
     if before.index == unit.index:
-        return unit.ordinal > before.ordinal + 1
+        return unit.ordinal != before.ordinal + 1
     return unit.index != before.index + 1 or unit.ordinal > 0
+
+
+def _in_later_slice(before: Unit, unit: Unit) -> bool:
+    """Return whether ``unit`` is of the same message as ``before``, but not of the same slice."""
+    same = before.index is not None and before.index == unit.index
+    return same and (before.role, before.speaker) == (unit.role, unit.speaker)
 
 
 def continues(before: Unit, unit: Unit) -> bool:

@@ -137,14 +137,16 @@ async def select(
     Raises BudgetTooSmallError, NotFoundError.
     """
     room = request.room_for_recall(handle)
-    try:
-        decided = await _decide(handle, session_id, request, room)
-    except errors.BudgetTooSmallError as error:
-        if request.recall_tokens is not None or not room:
-            raise
-        # The caller did not ask for this room, so recall yields it to the required messages.
-        room = max(0, room - (error.minimum - error.budget))
-        decided = await _decide(handle, session_id, request, room)
+    decided = None
+    while decided is None:
+        try:
+            decided = await _decide(handle, session_id, request, room)
+        except errors.BudgetTooSmallError as error:
+            if request.recall_tokens is not None or not room:
+                raise
+            # The caller did not ask for this room, so recall yields it to the required content.
+            # Where the system prompt leaves no room, a minimum does not count the cut yet.
+            room = max(0, room - max(1, error.minimum - error.budget))
     block, evidence = await _recalled(handle, request, decided, room)
     return decided, chosen(handle, request, decided, block, evidence)
 

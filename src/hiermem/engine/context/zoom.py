@@ -40,12 +40,15 @@ async def context(
     limit = request.budget.max_tokens
     with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
         decided, found = await select.select(handle, session_id, request)
+        shown = found.shown
         note(
             messages=found.messages,
             tokens=found.total_tokens,
             shared_prefix_tokens=found.shared_prefix_tokens,
             blocks=len(found.blocks),
             coverage=found.coverage,
+            shown_messages=len(shown.messages),
+            shown_by_quarter=shown.by_quarter,
         )
     return _zoomable(handle, request, decided, found)
 
