@@ -26,7 +26,7 @@ from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction.chunk import JOIN_TEMPLATE, ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.chunk import ExtractionRun, ask_for, await_other_run
 from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
 from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
@@ -87,7 +87,7 @@ async def summarise(
     room = 1 << 40
     if run.limit.tokens is not None and len(left) > 1:
         room = extract_prompt.join_room(
-            run.templates[JOIN_TEMPLATE],
+            run.join_template,
             limit=run.limit.tokens,
             target=target,
             max_tokens=int(target * _HARD_RATIO),
@@ -133,7 +133,7 @@ async def _round(
         key = join_key(
             group,
             strategy=run.strategy,
-            template=run.templates[JOIN_TEMPLATE],
+            template=run.join_template,
             target=run.policy.summary_tokens,
         )
         keys.append(key)
@@ -232,7 +232,7 @@ def _way(run: ExtractionRun) -> str:
 def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
     record, target = run.record, run.policy.summary_tokens
     request = extract_prompt.join_request(
-        run.templates[JOIN_TEMPLATE],
+        run.join_template,
         texts,
         facts=run.facts(
             first_at=record.created_at,
