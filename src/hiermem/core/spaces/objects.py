@@ -33,6 +33,7 @@ from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.errors import UsageError
+from hiermem.types.bank import ExportReport, LoadReport
 
 #: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
 SCHEMES: Final = ("s3", "gs", "az", "memory")
@@ -284,7 +285,7 @@ class ObjectExport:
     that is there says it all.
     """
 
-    copies: folder_plan.ExportPlan
+    copies: ExportReport
     manifest: ObjectManifest
     new: tuple[str, ...] = ()
     switch: bool = True
@@ -393,10 +394,10 @@ def load(
     copies: Mapping[str, Copy],
     objects: Mapping[str, folder_plan.FolderEntry],
     held: ObjectManifest | None,
-) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
+) -> tuple[LoadReport, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
-    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and the texts.
+    ``objects`` are the files that ``wanted_object`` asked for. Returns the report and the texts.
     """
     manifest = held or ObjectManifest(folder_plan.Manifest(bank.space))
     found: dict[str, folder_plan.FolderEntry] = {}

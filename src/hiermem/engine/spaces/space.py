@@ -10,6 +10,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from hiermem.core import arguments
@@ -203,15 +204,11 @@ async def export(
         revision=revision,
         owner=bank_record.identity(space.header),
     )
-    later: int | None = None
     if isinstance(target, ObjectPlace):
-        plan, later = await object_io.export_to(target, bank)
+        report = await object_io.export_to(target, bank)
     else:
-        plan = await asyncio.to_thread(folder_io.export_to, target, bank)
-    plan = folder_plan.without_companions(plan, names)
-    return ExportReport(
-        str(target), revision, plan.write, plan.unchanged, plan.remove, plan.kept, later
-    )
+        report = await asyncio.to_thread(folder_io.export_to, target, bank)
+    return replace(folder_plan.without_companions(report, names), folder=str(target))
 
 
 async def load(
@@ -229,9 +226,9 @@ async def load(
         names, loaded = _names(rules, state), await _loaded(space)
         bank = ExchangedBank(space.name, names, state.texts, loaded, overwrite)
         if isinstance(target, ObjectPlace):
-            plan, texts = await object_io.read_from(target, bank)
+            report, texts = await object_io.read_from(target, bank)
         else:
-            plan, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
+            report, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
             hashes = [
@@ -243,15 +240,13 @@ async def load(
             if not await shielded(lease.commit([*planned.writes, *hashes])):
                 raise await space.refused()
     before = state.texts
-    return LoadReport(
-        str(target),
-        planned.state.meta.revision if planned else None,
-        plan.created,
-        plan.updated,
-        plan.unchanged,
-        plan.conflicts,
-        plan.skipped,
-        "".join(diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())),
+    return replace(
+        report,
+        folder=str(target),
+        revision=planned.state.meta.revision if planned else None,
+        diff="".join(
+            diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
+        ),
     )
 
 
