@@ -29,7 +29,6 @@ from hiermem.core.extraction.judge import judge_chunk
 from hiermem.core.extraction.plan import ChunkStatus, Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
-from hiermem.core.text import hashes
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
@@ -164,11 +163,7 @@ async def split(run: ExtractionRun) -> SplitSession:
             overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
             estimate=extract_prompt.around(template, count=count) + tokens + run.answer,
             chunked=run.room is not None and tokens > run.room,
-            input=hashes.input_hash(
-                level=0,
-                strategy="",
-                outputs=[f"{each.index}={each.hash}" for each in once if each.hash],
-            ),
+            input=chunking.input_hash(once),
         )
 
     for start in range(0, run.record.messages, _PAGE):
