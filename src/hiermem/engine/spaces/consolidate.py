@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from hiermem import errors
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
 from hiermem.core.calls import request_limits
@@ -41,13 +42,6 @@ from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.spaces.records import Lease, SpaceContext
-from hiermem.errors import (
-    ModelError,
-    ModelOverflowError,
-    ModelRefusedError,
-    PermanentModelError,
-    SpendLimitError,
-)
 from hiermem.protocols import LLM
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
@@ -308,14 +302,14 @@ class _Consolidation(Run[NoteBatch]):
             verdict = await ask_until_fit(
                 self, state, batch.request, judge, within=self.call_timeout
             )
-        except SpendLimitError:
+        except errors.SpendLimitError:
             tally.stopped = f"{self.budget.stopped} was reached"
         except ClaimLostError:
             tally.stopped = await self._lost_reason()
-        except (ModelOverflowError, ModelRefusedError) as error:
+        except (errors.ModelOverflowError, errors.ModelRefusedError) as error:
             # The error is about this request, so a smaller one may pass.
             smaller = None
-            if isinstance(error, ModelOverflowError):
+            if isinstance(error, errors.ModelOverflowError):
                 smaller = await asyncio.to_thread(
                     consolidation.reduced_limits, tally.state, batch, self.settings
                 )
@@ -323,9 +317,9 @@ class _Consolidation(Run[NoteBatch]):
                 await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
             else:
                 self.settings = smaller
-        except ModelError as error:
+        except errors.ModelError as error:
             usual = consolidation.usual_answer(batch, self.settings)
-            if isinstance(error, PermanentModelError) and usual is not None:
+            if isinstance(error, errors.PermanentModelError) and usual is not None:
                 self.settings = usual
             else:
                 tally.stopped = f"the model call failed: {cause_of(error)[1]}"

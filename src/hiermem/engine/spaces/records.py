@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from hiermem import errors
 from hiermem.config import BankPolicy
 from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
 from hiermem.core.spaces import record as bank_record
@@ -24,14 +25,6 @@ from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.handle import Handle
-from hiermem.errors import (
-    HiermemError,
-    NotFoundError,
-    RulesConflictError,
-    SpaceBusyError,
-    StoreBusyError,
-    StoreError,
-)
 from hiermem.types.transaction import Record, RecordWrite
 
 #: More records than a space has.
@@ -76,11 +69,11 @@ class SpaceContext:
             if found is not None:
                 rules, _ = bank_record.read_space(found)
                 if self.requested is not None and self.requested.text != rules.text:
-                    raise RulesConflictError(self.name)
+                    raise errors.RulesConflictError(self.name)
                 self.header = found
                 return rules
             if self.requested is None:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"space {self.name!r} does not exist; open it with rules once, which makes it"
                 )
             mark = secrets.token_hex(_MARK_BYTES)
@@ -89,13 +82,13 @@ class SpaceContext:
             )
             # A created space is read like any other; it may be gone again.
             await self.put([write])
-        raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
+        raise errors.StoreBusyError(f"space {self.name!r} is being made and removed by others")
 
-    async def refused(self) -> HiermemError:
+    async def refused(self) -> errors.HiermemError:
         """Return the error for a write that did not count: the space is busy, or was erased."""
         if await self.still_exists():
-            return SpaceBusyError(self.name)
-        return NotFoundError(f"space {self.name!r} was erased; nothing was written")
+            return errors.SpaceBusyError(self.name)
+        return errors.NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def of_kind(self, kind: str) -> list[Record]:
         """Return the space's records of a kind, by key."""
@@ -161,7 +154,7 @@ class SpaceContext:
             nonlocal uncertain
             try:
                 return await store.put_records(writes, epochs=epochs, standing=standing)
-            except StoreError:
+            except errors.StoreError:
                 uncertain = True
                 raise
 
