@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.spaces.names import check_file_name
-from hiermem.core.spaces.rules import MAX_RULES, read_rules
+from hiermem.core.spaces.rules import MAX_RULES, check_file_name, read_rules
 from hiermem.core.spaces.sections import sections, twice
 from hiermem.errors import InvalidTextError, UsageError
 

@@ -23,10 +23,9 @@ from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
 from hiermem.core.spaces import sections
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
-from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
-from hiermem.core.spaces.loss import lines_of, lost_lines
-from hiermem.core.spaces.names import check_file_name
+from hiermem.core.spaces.clean import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.core.spaces.prompt import NoteBatch
+from hiermem.core.spaces.rules import check_file_name
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; the model is asked to mend each.

@@ -365,7 +365,7 @@ def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
 
     That needs no age: see above. What a killed export tried the storage on goes after a day.
 
-    >>> is_garbage("objects/1/x", ObjectManifest(Manifest()), age=timedelta(0))
+    >>> is_garbage("objects/1/x", ObjectManifest(folder_plan.Manifest()), age=timedelta(0))
     False
     """
     if name.startswith(PROBE):

@@ -115,7 +115,7 @@ async def consolidate(
             longest_answer=answer(remote=_LONGEST_ANSWER),
             temperature=policy.temperature,
         ),
-        bank_lease=None if dry_run else space.lease(run_id),
+        bank_lease=None if dry_run else Lease(space, run_id),
         space=space,
     )
     return await run.execute()
@@ -219,10 +219,7 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes and the bank; return the result to report where no note waits."""
-        live = bank_record.live_notes(
-            await self.space.of_kind(bank_record.NOTE),
-            await self.space.of_kind(bank_record.BLOCKED),
-        )
+        live = await self.space.live_notes()
         self.live_notes = change.in_order(note for note in live if note.state == "live")
         state = await self.space.state()
         self.tally = ConsolidationTally(state, state)
@@ -371,15 +368,13 @@ class _Consolidation(Run[NoteBatch]):
         if not self.dry:
             if self.policy.retention is not None:
                 before = self.now() - self.policy.retention
-                consumed = bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
+                consumed = await space.consumed_notes()
                 found = bank_record.read_revisions(await space.of_kind(bank_record.REVISION))
                 at = {revision.number: revision.at for revision in found}
                 if writes := change.expired(space.name, consumed, at=at, before=before):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            notes = await space.of_kind(bank_record.NOTE)
-            blocked = await space.of_kind(bank_record.BLOCKED)
-            remaining = sum(each.state == "live" for each in bank_record.live_notes(notes, blocked))
+            remaining = sum(each.state == "live" for each in await space.live_notes())
         return result.result_of(
             tally,
             remaining=remaining,

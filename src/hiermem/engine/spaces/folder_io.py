@@ -2,7 +2,7 @@
 
 Only the names that the caller passes are ever touched, each as an entry of the one folder that was
 opened, and no link is followed. A file is written under a temporary name and moved into place
-whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.names`` has checked the
+whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.rules`` has checked the
 names.
 """
 

@@ -25,6 +25,7 @@ from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.handle import Handle
+from hiermem.types.bank import Note
 from hiermem.types.transaction import Record, RecordWrite
 
 #: More records than a space has.
@@ -48,10 +49,6 @@ class SpaceContext:
     policy: BankPolicy
     note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     header: Record | None = None
-
-    def lease(self, run_id: str) -> Lease:
-        """Return the lease of its bank, not taken yet."""
-        return Lease(self, run_id)
 
     async def rules(self, *, reread: bool = False) -> Rules:
         """Return the rules of the space; create it where rules were given and it does not exist.
@@ -97,6 +94,15 @@ class SpaceContext:
             lambda: self.handle.store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
             sleep=asyncio.sleep,
         )
+
+    async def live_notes(self) -> list[Note]:
+        """Return the live notes, oldest first, including blocked ones."""
+        notes = await self.of_kind(bank_record.NOTE)
+        return bank_record.live_notes(notes, await self.of_kind(bank_record.BLOCKED))
+
+    async def consumed_notes(self) -> list[Note]:
+        """Return the consumed notes, oldest first."""
+        return bank_record.consumed_notes(await self.of_kind(bank_record.CONSUMED))
 
     async def one(self, kind: str, key: str = "") -> Record | None:
         """Return one record of the space, or None."""
