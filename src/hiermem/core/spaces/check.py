@@ -16,9 +16,10 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note
 from hiermem.types.transaction import Record
 
-#: The kinds of record that are read, in this order: a note that arrives meanwhile is not missed.
+#: The kinds of record that are read beside the figures, in this order: a note that arrives
+#: meanwhile is not missed.
 KINDS = (
-    kept.SEQUENCE, kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META,
+    kept.SEQUENCE, kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS,
     kept.REVISION, kept.CONSOLIDATION,
 )  # fmt: skip
 
@@ -27,13 +28,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
     """Yield what is wrong; ``records`` are all records of the space, by kind, read in one state."""
     try:
         rules, _ = kept.read_space(header)
-        state = kept.read_state(
-            space,
-            rules,
-            files=records[kept.BANK],
-            synthesis=next(iter(records[kept.SYNTHESIS]), None),
-            meta=next(iter(records[kept.META]), None),
-        )
+        state = kept.read_state(space, rules, records)
         live = kept.live_notes(records[kept.NOTE], records[kept.BLOCKED])
         consumed = kept.consumed_notes(records[kept.CONSUMED])
         revisions = kept.read_revisions(records[kept.REVISION])

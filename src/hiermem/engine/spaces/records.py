@@ -125,21 +125,23 @@ class SpaceContext:
         return found[0] if found else None
 
     async def state(self) -> BankState:
-        """Read the bank as it is now.
-
-        The figures are read first and last: where they differ, the bank was changed in between and
-        is read again.
-        """
+        """Read the bank as it is now; again where it was changed while it was read."""
         rules = await self.rules()
-        while True:
-            before = await self.one(bank_record.META)
-            files = await self.of_kind(bank_record.BANK)
-            synthesis = await self.one(bank_record.SYNTHESIS)
-            after = await self.one(bank_record.META)
-            if before == after:
-                return bank_record.read_state(
-                    self.name, rules, files=files, synthesis=synthesis, meta=after
-                )
+        while (found := await self.settled((bank_record.BANK, bank_record.SYNTHESIS))) is None:
+            pass
+        return bank_record.read_state(self.name, rules, found)
+
+    async def settled(self, kinds: Sequence[str]) -> dict[str, list[Record]] | None:
+        """Read the records of these kinds, and the figures, in one state of the bank.
+
+        The figures are read first and last: where they differ, the bank was changed in between, and
+        None is returned.
+        """
+        before = await self.one(bank_record.META)
+        found = {kind: await self.of_kind(kind) for kind in kinds}
+        if before != await self.one(bank_record.META):
+            return None
+        return found | {bank_record.META: [before] if before else []}
 
     async def put(
         self,
