@@ -256,6 +256,11 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     async with _bank_lease(space) as lease:
         state = await space.state()
         texts = dict.fromkeys(state.files, None) | files
+        restored: list[Note] = []
+        if restore_notes:
+            # Those that later revisions consumed, as far as their retention is not over.
+            consumed = await space.consumed_notes()
+            restored = [note for note in consumed if (note.consolidation or 0) > number]
         planned = change.put(
             state,
             texts,
@@ -263,7 +268,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             now=space.handle.clock(),
             synthesis=synthesis,
             to=number,
-            restored=await _consumed_since(space, number) if restore_notes else (),
+            restored=restored,
         )
         if planned is not None and not await shielded(lease.commit(planned.writes)):
             raise await space.refused()
@@ -271,12 +276,6 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     if not newest:
         raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
     return newest[0]
-
-
-async def _consumed_since(space: SpaceContext, revision: int) -> list[Note]:
-    """Return the notes that later revisions consumed, as far as their retention is not over."""
-    consumed = await space.consumed_notes()
-    return [note for note in consumed if (note.consolidation or 0) > revision]
 
 
 @asynccontextmanager
