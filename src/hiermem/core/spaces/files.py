@@ -46,7 +46,7 @@ _ANSWER: Final = "the answer"
 _NO_PLACE: Final = -1
 
 
-@dataclass
+@dataclass(eq=False)
 class AnswerError(Exception):
     """A problem with what an answer makes of the file at ``place`` in it, -1 for all of it.
 
