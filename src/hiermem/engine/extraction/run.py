@@ -38,7 +38,7 @@ from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction import chunk as chunk_steps
 from hiermem.engine.extraction.chunk import ChunkResult
 from hiermem.engine.extraction.records import CHUNK
-from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
+from hiermem.engine.extraction.reduce import SummaryReduction, store_result
 from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
@@ -261,11 +261,11 @@ class _Extraction(chunk_steps.ExtractionRun):
             if (result := self.results.get(chunk.id)) is not None and result.stored is not None
         ]
         graph = await asyncio.to_thread(_graph, answered)
-        self.summary = summary = SummaryReduction()
+        self.summary = summary = SummaryReduction(run=self)
         self.report_progress()
         whole = outcome == "ok"
         try:
-            await summarise(self, summary, [text for _, text in graph.summaries], whole=whole)
+            await summary.summarise([text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
             self.reduced = time.monotonic() - begun
             return self._report("error", mapped=outcome, reduced="failed")
@@ -316,7 +316,8 @@ class _Extraction(chunk_steps.ExtractionRun):
         ``mapped`` is the outcome of the chunks where it is another one, ``reduced`` the state of
         the reduction where it is not as its steps have it.
         """
-        parts, summary, mapped = self.parts, self.summary or SummaryReduction(), mapped or outcome
+        parts, summary = self.parts, self.summary or SummaryReduction(run=self)
+        mapped = mapped or outcome
         if reduced is None and self.summary is not None:
             reduced = "failed" if summary.failure is not None else "ok"
         chunks = tuple(map(self._chunk_report, parts.chunks))
