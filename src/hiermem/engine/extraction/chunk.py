@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from hiermem.config import ExtractionOptions
-from hiermem.core.calls.bounded_json import ParsedAnswer
 from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import Claim, ClaimLostError
 from hiermem.core.calls.request_limits import Threshold, request_tokens
@@ -238,13 +237,20 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
 
 
 async def ask_for(
-    run: ExtractionRun, state: CallState[WorkItem], request: LLMRequest, judge: Judge[T]
+    run: ExtractionRun,
+    state: CallState[WorkItem],
+    request: LLMRequest,
+    judge: Judge[T],
+    *,
+    most: int | None,
 ) -> Accepted[T] | Rejected:
     """Ask for one answer, and once more for each repair that is left.
 
-    A model's failure is a rejection without a reason. Raises ClaimLostError, and SpendLimitError
-    after the claim was released.
+    A request of more than ``most`` tokens is not sent. A model's failure is a rejection without a
+    reason. Raises ClaimLostError, and SpendLimitError after the claim was released.
     """
+    if most is not None and request_tokens(request.messages, run.counter.count) > most:
+        return Rejected("", "overflow", "over the limit, not sent")
     try:
         return await ask_until_fit(run, state, request, judge)
     except SpendLimitError:
@@ -259,15 +265,11 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
     if request is not None:
-        count, most = run.counter.count, run.limit.tokens
+        most = run.limit.tokens
         if most is not None:
-            most -= extract_prompt.schema_tokens(count) + run.answer
-        verdict: Accepted[ParsedAnswer] | Rejected
-        if most is not None and request_tokens(request.messages, count) > most:
-            verdict = Rejected("", "overflow", "over the limit, not sent")
-        else:
-            judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
-            verdict = await ask_for(run, result, request, judge)
+            most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
+        judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+        verdict = await ask_for(run, result, request, judge, most=most)
         if isinstance(verdict, Rejected):
             failure = Failure(chunk.id, "map", verdict.cause, result.calls, verdict.detail)
             await run.fail(failure, result)

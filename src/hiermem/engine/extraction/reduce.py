@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.calls.verdict import Accepted, Rejected
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
@@ -29,7 +28,7 @@ from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.extraction.chunk import ExtractionRun, ask_for, await_other_run
 from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
-from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
+from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
@@ -182,14 +181,13 @@ class SummaryReduction:
             return replace(request, temperature=run.policy.temperature)
 
         request = await asyncio.to_thread(build)
-        prompt = request_tokens(request.messages, run.counter.count)
-        self.asked += prompt
+        self.asked += request_tokens(request.messages, run.counter.count)
         state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
         found = await run.records.current(step)
         try:
             while not isinstance(found, StoredAnswer):
                 try:
-                    return await self._ask(state, request, prompt)
+                    return await self._ask(state, request)
                 except ClaimLostError:
                     found = await await_other_run(run, step)
             return found.answer
@@ -198,27 +196,22 @@ class SummaryReduction:
             self.tokens_in += state.tokens_in
             self.tokens_out += state.tokens_out
 
-    async def _ask(
-        self, state: CallState[WorkItem], request: LLMRequest, prompt: int
-    ) -> str | Failure:
+    async def _ask(self, state: CallState[WorkItem], request: LLMRequest) -> str | Failure:
         """Ask for a step's summary and commit it, or note the failure.
 
-        ``prompt`` are the tokens of the request. Raises ClaimLostError, SpendLimitError.
+        Raises ClaimLostError, SpendLimitError.
         """
         run, most = self.run, self.run.limit.tokens
-        verdict: Accepted[str] | Rejected
-        if most is not None and prompt + request.max_tokens > most:
-            too_much = ModelOverflowError("over the limit, not sent", charged=False)
-            verdict = Rejected("", *cause_of(too_much))
-        else:
-            judge = partial(
-                judge_joined,
-                request,
-                input_tokens=state.input_tokens,
-                repairs=run.policy.repairs,
-                limit=None if most is None else most - request.max_tokens,
-            )
-            verdict = await ask_for(run, state, request, judge)
+        if most is not None:
+            most -= request.max_tokens
+        judge = partial(
+            judge_joined,
+            request,
+            input_tokens=state.input_tokens,
+            repairs=run.policy.repairs,
+            limit=most,
+        )
+        verdict = await ask_for(run, state, request, judge, most=most)
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             failure = Failure(state.node.id, "reduce", verdict.cause, state.calls, verdict.detail)
