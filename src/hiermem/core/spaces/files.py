@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import BankPolicy
@@ -26,7 +26,7 @@ from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
 from hiermem.core.spaces.clean import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.rules import check_file_name
-from hiermem.types.bank import FileChange, Note
+from hiermem.types.bank import Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
 AnswerFault: TypeAlias = Literal["form", "names", "notes", "edits", "content", "loss"]
@@ -64,9 +64,10 @@ class AnswerError(Exception):
 class Applied:
     """The result of an answer.
 
-    ``texts`` are the texts of the files that it changes. ``consumed`` are the notes that it takes
-    in or drops, each with its files or the reason; ``kept`` are those that stay live because of
-    ``failed`` ("file: reason"), and ``unplaced`` those that it says nothing about.
+    ``texts`` are the texts of the files that it changes, and ``removed`` how many lines of each are
+    nowhere in the bank any more. ``consumed`` are the notes that it takes in or drops, each with
+    its files or the reason; ``kept`` are those that stay live because of ``failed``
+    ("file: reason"), and ``unplaced`` those that it says nothing about.
     """
 
     texts: Mapping[str, str]
@@ -76,14 +77,8 @@ class Applied:
     unplaced: tuple[Note, ...] = ()
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    changes: tuple[FileChange, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict[str, int])
     failed: tuple[str, ...] = ()
-
-    @property
-    def lines_removed(self) -> int:
-        """Return how many lines are nowhere in the bank any more."""
-        return sum(each.lines_removed for each in self.changes)
 
     @property
     def dropped(self) -> tuple[Note, ...]:
@@ -153,20 +148,10 @@ def settle(
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
     into = {at: answer.files[at].name for at in sorted(left)}
     texts = {into[at]: text for at, (text, _) in left.items()}
-    removed = {into[at]: lost for at, (lost, _) in losses.items()}
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for rule_file in shown.rules.files:
         if rule_file.name not in shown.texts:
             taken.setdefault(rule_file.name, rule_file.skeleton)
-    changes = tuple(
-        FileChange(
-            name,
-            "updated" if name in shown.texts else "created",
-            removed.get(name, 0),
-            diff(name, shown.texts.get(name, ""), text),
-        )
-        for name, text in sorted(taken.items())
-    )
     notes = dict(enumerate(shown.notes, 1))
     return Applied(
         texts=taken,
@@ -182,10 +167,9 @@ def settle(
         ),
         kept=tuple(notes[number] for number in sorted(kept)),
         unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
-        created=tuple(each.name for each in changes if each.change == "created"),
-        updated=tuple(each.name for each in changes if each.change == "updated"),
-        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
-        changes=changes,
+        created=tuple(sorted(taken.keys() - shown.texts.keys())),
+        updated=tuple(sorted(taken.keys() & shown.texts.keys())),
+        removed={into[at]: lost for at, (lost, _) in losses.items() if lost},
         failed=tuple(failed),
     ), tuple(problems)
 

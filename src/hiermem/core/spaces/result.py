@@ -13,6 +13,7 @@ more, only that a run took place, when, and with which model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -73,9 +74,9 @@ def result_of(
         sorted(name for name in after.keys() & before.keys() if after[name] != before[name])
     )
     unchanged = tuple(sorted(after.keys() - {*created, *updated}))
-    removed: dict[str, int] = {}
-    for each in (each for applied in tally.taken for each in applied.changes):
-        removed[each.name] = removed.get(each.name, 0) + each.lines_removed
+    removed = Counter[str]()
+    for applied in tally.taken:
+        removed.update(applied.removed)
     failed = [each for applied in tally.taken for each in applied.failed]
     status: bank.ConsolidationStatus = "ok"
     if failed or tally.stopped or tally.blocked or tally.unplaced:
@@ -94,12 +95,12 @@ def result_of(
         files_created=created,
         files_updated=updated,
         files_unchanged=unchanged,
-        lines_removed=sum(each.lines_removed for each in tally.taken),
+        lines_removed=removed.total(),
         changes=tuple(
             bank.FileChange(
                 name,
                 "created" if name in created else "updated",
-                removed.get(name, 0),
+                removed[name],
                 diff(name, before.get(name, ""), after[name]),
             )
             for name in sorted((*created, *updated))
