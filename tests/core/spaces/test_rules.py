@@ -111,10 +111,6 @@ def test_rules_of_fifty_kilobytes_are_read() -> None:
     assert headings(text).keys() == headings(BANK).keys()
 
 
-def test_equal_rules_have_equal_hashes_and_others_have_not() -> None:
-    assert read_rules(BANK).hash == read_rules(BANK).hash != read_rules(BANK + " ").hash
-
-
 pieces = st.sampled_from(
     ("a.md", "b c.md", "./d.md", "_e.md_", "**f.md**", "# ", "## ", "- ", "  - ", "1. ", "```\n",
      "```g.md\n", "x", ": ", ", ", "\n", "\n\n", "/", ".", "é.md", "`## H`", "`## h`", "|")

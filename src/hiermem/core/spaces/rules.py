@@ -12,7 +12,6 @@ nothing is added.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -152,7 +151,6 @@ class Rules:
     """The rules of a space. ``files`` are in the order in which the rules name them."""
 
     text: str
-    hash: str
     files: tuple[RuleFile, ...]
 
     @property
@@ -188,8 +186,7 @@ def _read_once(text: str) -> Rules:
                 f"the rules name {other!r} and {name!r}, which are one file on some systems; "
                 "write the name in one way"
             )
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return Rules(text, f"sha256:{digest}", tuple(_defined(text, names)))
+    return Rules(text, tuple(_defined(text, names)))
 
 
 #: One line of the rules: its depth, None for plain text, and its words.

@@ -16,15 +16,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from hiermem.config import BankPolicy
 from hiermem.core import arguments
+from hiermem.core.check import Finding
 from hiermem.core.spaces import change, objects
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces import sources as source_links
+from hiermem.core.spaces.check import KINDS, faults
 from hiermem.core.spaces.files import diff
 from hiermem.core.spaces.folder import ExchangedBank
 from hiermem.core.spaces.objects import BankUrl
-from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.record import BankState, subject_of
 from hiermem.core.spaces.rules import Rules, check_file_name
 from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
@@ -37,6 +40,8 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
 
 _ALL: Final = 2**31 - 1
+#: How often a space is read again where it was written to while it was checked.
+_AGAIN: Final = 4
 #: How often adding a note is tried; a try fails where another note arrived first.
 _TRIES: Final = 1_000
 #: Tries without a pause, and then the seconds between them.
@@ -54,6 +59,33 @@ async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
     found = await handle.store.records(bank_record.SPACE, scope=bank_record.SPACE_SCOPE, limit=_ALL)
     return [record.key for record in found]
+
+
+async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
+    """Check each space; return their subjects, the findings, and what could not be compared.
+
+    Nothing is written. Of a space that is being written, only what was read in one state of it is
+    reported.
+    """
+    subjects: list[str] = []
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    for name in await spaces(handle):
+        subjects.append(subject_of(name))
+        space = SpaceContext(handle, name, None, BankPolicy())
+        header = await space.current_header()
+        if header is None:
+            continue
+        found = None
+        for _ in range(_AGAIN):
+            if (found := await space.settled(KINDS)) is not None:
+                break
+        if found is None:
+            skipped.append(f"space {name!r} was written to all the time: it was not compared")
+            continue
+        wrong = await asyncio.to_thread(list, faults(name, header, found))
+        findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
+    return subjects, findings, skipped
 
 
 # ---------------------------------------------------------------------------------------------
