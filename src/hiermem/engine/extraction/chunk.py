@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -293,7 +293,15 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
     """Return the request for a chunk; None where it holds nothing to read."""
-    messages = [stored async for stored in _messages_of(run, chunk)]
+    # In pages; those of other threads in between are skipped.
+    messages: list[StoredMessage] = []
+    within, place = chunk.spans, 0
+    for start in range(chunk.span.start, chunk.span.stop, _PAGE):
+        for stored in await run.messages(start, min(start + _PAGE, chunk.span.stop)):
+            while stored.index >= within[place].stop:
+                place += 1
+            if stored.index >= within[place].start:
+                messages.append(stored)
 
     def build() -> LLMRequest | None:
         inputs = chunking.sources(messages, chunk)
@@ -313,16 +321,3 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         )
 
     return await asyncio.to_thread(build)
-
-
-async def _messages_of(run: ExtractionRun, chunk: Chunk) -> AsyncIterator[StoredMessage]:
-    """Read the messages of a chunk, in pages; those of other threads in between are skipped."""
-    within = [(span.start, span.stop) for span in chunk.spans]
-    place = 0
-    for start in range(chunk.span.start, chunk.span.stop, _PAGE):
-        stop = min(start + _PAGE, chunk.span.stop)
-        for stored in await run.messages(start, stop):
-            while stored.index >= within[place][1]:
-                place += 1
-            if stored.index >= within[place][0]:
-                yield stored
