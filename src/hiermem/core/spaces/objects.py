@@ -165,11 +165,6 @@ class ObjectManifest:
     generation: int = 0
     objects: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def hashes(self) -> dict[str, str]:
-        """The hash of each file's content."""
-        return {name: key.partition("/")[2] for name, key in self.objects.items()}
-
 
 def content_hash(data: bytes) -> str:
     """Return the hash under which content is stored: of its very bytes, unlike ``text_hash``."""
@@ -349,11 +344,10 @@ def _check_owner(
             f"{place} holds the bank of a space of the same name in another store, or of one that "
             "was erased; give another prefix, or overwrite=True to replace it"
         )
-    theirs = {
-        name: each for name, each in held.hashes.items() if name not in folder_plan.COMPANIONS
-    }
-    ours = {name: each for name, each in hashes.items() if name not in folder_plan.COMPANIONS}
-    if held.copies.revision == bank.revision and theirs != ours:
+    # The files beside the bank's do not count: both sides have the same of them.
+    beside = dict.fromkeys(folder_plan.COMPANIONS, "")
+    theirs = {name: _digest(key) for name, key in held.objects.items()}
+    if held.copies.revision == bank.revision and theirs | beside != {**hashes, **beside}:
         raise UsageError(
             f"{place} holds another revision {bank.revision} of this bank, as after the store was "
             "restored from a backup; load it, give another prefix, or overwrite=True to replace it"
