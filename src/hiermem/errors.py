@@ -426,7 +426,7 @@ class InvalidVectorError(PermanentModelError):
     """
 
 
-AnswerError: TypeAlias = Literal[
+AnswerProblem: TypeAlias = Literal[
     "empty",
     "too_large",
     "too_deep",
@@ -446,7 +446,7 @@ class InvalidAnswerError(ModelError):
     consists of field names and positions, and of nothing that the model wrote.
     """
 
-    def __init__(self, message: str, *, problem: AnswerError, where: str = "") -> None:
+    def __init__(self, message: str, *, problem: AnswerProblem, where: str = "") -> None:
         super().__init__(message, charged=True)
         self.problem = problem
         self.where = where
