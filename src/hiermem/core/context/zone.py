@@ -26,7 +26,7 @@ VIEW_TOKENS = 300
 FRAME = 70
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
-_LINES = salience.Weights(lead=0.35)
+_LINES = salience.Weights(lead=0.35, bare_headings=False)
 
 
 @dataclass(slots=True)
