@@ -258,18 +258,23 @@ def _digest(block: str) -> str:
 def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     """Return the text that is written before ``unit``.
 
-    It is ``gap`` where something was left out after ``before``, a line end, the date where
-    ``shown`` is another date, and the speaker. Where the unit continues the message of ``before``,
-    a space is all that follows the gap.
+    It is a line end, the date where ``shown`` is another date, and the speaker; or a space, where
+    the unit continues the message of ``before``. ``gap`` stands where something was left out: at
+    the end of the line before, or, where the beginning of the unit's own message is left out, after
+    the speaker.
     """
-    line = "\n" if before else ""
-    if gap and before and _parted(before, unit):
-        line = f"{gap}\n"
-    if unit.date and unit.date != shown:
-        line += f"[{unit.date}]\n"
-    elif before and (continues(before, unit) or (gap and _in_later_slice(before, unit))):
-        return f"{line[:-1]} "
-    return f"{line}{unit.speaker}: " if unit.speaker else line
+    parted = before is not None and gap != "" and _parted(before, unit)
+    new_date = bool(unit.date) and unit.date != shown
+    if before and not new_date:
+        if continues(before, unit) or (gap and _in_later_slice(before, unit)):
+            return f"{gap if parted else ''} "
+    begun = gap != "" and unit.index is not None and unit.ordinal > 0
+    lead = "" if before is None else f"{gap}\n" if parted and not begun else "\n"
+    if new_date:
+        lead += f"[{unit.date}]\n"
+    if unit.speaker:
+        lead += f"{unit.speaker}: "
+    return f"{lead}{gap.lstrip()} " if begun else lead
 
 
 def _parted(before: Unit, unit: Unit) -> bool:
