@@ -10,6 +10,7 @@ LISTS = (
     "denial_words",
     "endings",
     "entity_words",
+    "figure_words",
     "function_words",
     "instruction_words",
     "language_words",
@@ -18,6 +19,7 @@ LISTS = (
     "offline_words",
     "query_words",
     "stop_words",
+    "suffixes",
     "transcript_words",
 )
 

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from hiermem import Memory
 from hiermem.cli.app import app
-from hiermem.cli.comparison import DETAILS
-from hiermem.cli.demo import bundled
+from hiermem.cli.demo import DETAILS, bundled
 
 runner = CliRunner()
 

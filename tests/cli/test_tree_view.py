@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hiermem.cli.tree_view import GUTTER, Bar, Glyphs, Strip, level_style
+from hiermem.cli.show import GUTTER, Bar, Glyphs, Strip, level_style
 
 BLOCKS = Glyphs("▁▂▃▄▅▆▇█", "█", "░")
 

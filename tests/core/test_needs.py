@@ -32,7 +32,9 @@ def run(asking):
 @given(st.lists(st.integers(0, 5), max_size=6))
 def test_each_reading_gets_its_own_answers_and_rounds_are_those_of_the_longest(lengths):
     """Broken, a reading is sent what another one asked for, or rounds are asked one by one."""
-    alone = [run(inside("s", reading(n, length)))[0] for n, length in enumerate(lengths)]
+    alone = [[NeedMessages(n, at) for at in range(length)] for n, length in enumerate(lengths)]
+    for n, length in enumerate(lengths):
+        assert run(inside("s", reading(n, length))) == (alone[n], [1] * length)
     found, rounds = run(together("s", [reading(n, length) for n, length in enumerate(lengths)]))
     assert found == alone
     assert len(rounds) == max(lengths, default=0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.inputs import from_messages
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
+from hiermem.engine.log.fork import replay_of
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -42,6 +44,22 @@ def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main
         yield role(text(n, words), created_at=at, thread=thread)
 
 
+async def replayed(handle, session_id):
+    """Replay the whole log of a session and give its tree, as the log explains it."""
+    record, events = await handle.record(session_id), await handle.store.events(session_id)
+    return await replay_of(handle, record, events, partial(handle.messages, session_id))
+
+
+class _SameClock:
+    """The clock of a store that goes by the clock of its handle."""
+
+    def __init__(self, now):
+        self.now = now
+
+    async def compare(self, *, lease):
+        """Find no difference."""
+
+
 class SessionFixture:
     """One tenant's store with what an update needs; every setting can be changed for one call."""
 
@@ -69,19 +87,25 @@ class SessionFixture:
     async def say(self, given, session="s"):
         return await append(self.handle, About(session, title="A title"), [list(given)])
 
-    async def update(self, llm=None, session="s", **settings):
+    def handle_of(self, tenant=None, *, counter=COUNTER, config=None, policy=None, now=None):
+        """Give a handle as a process of its own has one, whose clock is the store's."""
+        handle = Handle(
+            tenant or self.tenant, counter, config or self.config, policy or self.policy,
+            clock=now or (lambda: self.now), configured=False,
+        )  # fmt: skip
+        handle.store_clock = _SameClock(handle.clock)
+        return handle
+
+    async def update(self, llm=None, session="s", *, handle=None, **settings):
         stand_in = ExtractiveLLM()
-        settings = {
-            "fallback": stand_in,
-            "counter": COUNTER,
-            "config": self.config,
-            "policy": self.policy,
-            "now": lambda: self.now,
-            "sleep": self.sleep,
-        } | settings
-        return await update(
-            settings.pop("tenant", self.tenant), session, llm=llm or stand_in, **settings
-        )
+        own = {name: settings.pop(name, None) for name in ("tenant", "policy", "now")}
+        settings = {"fallback": stand_in, "config": self.config, "sleep": self.sleep} | settings
+        counter = settings.pop("counter", None)
+        if counter is not None:  # counts as the session's counter does
+            settings["record"] = await self.tenant.session(session)
+        counter = counter or COUNTER
+        handle = handle or self.handle_of(config=settings["config"], counter=counter, **own)
+        return await update(handle, session, llm=llm or stand_in, **settings)
 
     async def nodes(self, session="s"):
         found, tree = [], self.tenant.tree(session)

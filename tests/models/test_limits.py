@@ -20,7 +20,6 @@ from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
-from hiermem.tokens import default_counter
 
 FAST = 60.0
 
@@ -59,14 +58,11 @@ async def test_no_minute_of_the_server_holds_more_than_was_stated(kind, faults):
             reports = await asyncio.gather(
                 *(
                     update(
-                        handle.store,
+                        handle,
                         name,
                         llm=model,
                         fallback=ExtractiveLLM(),
-                        counter=default_counter(),
-                        config=handle.config,
                         policy=policy,
-                        now=handle.clock,
                         sleep=nap,
                         shared=Shared(clock=quick),
                     )

@@ -196,7 +196,7 @@ def test_a_session_that_moves_stays_what_it_was(steps, source_kind, target_kind)
 DYING = """
 import asyncio, json, os, signal, sys
 from hiermem.stores import receive
-from hiermem.stores.sqlite import SQLiteStore, restores
+from hiermem.stores.sqlite import SQLiteStore, dump
 
 rows, path, moment = json.load(open(sys.argv[1])), sys.argv[2], sys.argv[3]
 
@@ -212,9 +212,9 @@ async def pages():
 async def main():
     receive.BATCH = 100  # some batches of it are committed when it dies
     if moment == "showing":  # the row of the session is in the last transaction
-        restores.held_items = die
+        dump.held_items = die
     if moment == "beginning":
-        restores._reserved = die
+        dump._reserved = die
     store = await SQLiteStore.open(path)
     await store.tenant("default").restore(pages())
 

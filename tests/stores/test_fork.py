@@ -223,8 +223,8 @@ def test_a_file_that_was_read_during_the_fork_is_refused_in_the_child(run: Run) 
     """An open read cannot be closed for the fork, and SQLite is unsafe in the child then."""
     run(
         """
-        from hiermem.stores.sqlite import SQLiteStore, connections
-        connections.PATIENCE = 0.2
+        from hiermem.stores.sqlite import SQLiteStore, workers
+        workers.PATIENCE = 0.2
         async def main():
             store = await SQLiteStore.open(path)
             began, go = threading.Event(), threading.Event()

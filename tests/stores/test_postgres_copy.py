@@ -140,17 +140,17 @@ COPYING = """
 import asyncio, sys
 from hiermem import AsyncMemory
 from hiermem.stores import dump, receive
-from hiermem.stores.postgres import PostgresStore, restores
+from hiermem.stores.postgres import PostgresStore, dump
 from hiermem.stores.sqlite import SQLiteStore
 
 dump._PAGE = receive.BATCH = 25
-add = restores.PostgresReceiver.add
+add = dump.PostgresReceiver.add
 
 async def told(*given):
     await add(*given)
     print("kept", flush=True)
 
-restores.PostgresReceiver.add = told
+dump.PostgresReceiver.add = told
 
 async def main():
     target = await PostgresStore.open(sys.argv[2], schema=sys.argv[3])

@@ -6,6 +6,7 @@ import pytest
 
 from hiermem import AsyncMemory
 from hiermem.stores.sqlite import SQLiteStore, files, reads, trees
+from hiermem.stores.sqlite.heads import Part
 from hiermem.testing.samples import node, stored, write
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Rewrite
@@ -42,17 +43,17 @@ async def long_session(path, count):
 
 def list_of(connection, **how):
     how = {"after": None, "limit": 3, "metadata": {}, "order_by": "created", **how}
-    return reads.sessions(connection, "t", **how)
+    return reads.sessions(Part(connection, "t"), **how)
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda c: trees.covering(c, ("t", "s", None), "main", 15),
-        lambda c: trees.covering(c, ("t", "s", None), "main", 985),
-        lambda c: trees.unfinished(c, ("t", "s", None), 1, after=-1, limit=9),
-        lambda c: trees.backlog(c, "t", after=None, limit=9),
-        lambda c: reads.forks(c, "t", "s"),
+        lambda c: trees.covering(Part(c, ("t", "s", None)), "main", 15),
+        lambda c: trees.covering(Part(c, ("t", "s", None)), "main", 985),
+        lambda c: trees.unfinished(Part(c, ("t", "s", None)), 1, after=-1, limit=9),
+        lambda c: trees.backlog(Part(c, "t"), after=None, limit=9),
+        lambda c: reads.forks(Part(c, "t"), "s"),
         list_of,
         lambda c: list_of(c, after="other-3"),
         lambda c: list_of(c, order_by="last_activity"),
@@ -60,10 +61,10 @@ def list_of(connection, **how):
         lambda c: list_of(c, metadata={"all": "all"}, after="other-3"),
         lambda c: list_of(c, metadata={"all": "all", "few": "few"}),
         lambda c: list_of(c, metadata={"few": "few"}, order_by="last_activity"),
-        lambda c: reads.count_sessions(c, "t", metadata={"few": "few"}),
-        lambda c: reads.count_sessions(c, "t", metadata={"all": "all", "few": "few"}),
-        lambda c: reads.versions(c, "t", "s", 5),
-        lambda c: reads.flagged(c, "t", "s", "none", limit=5),
+        lambda c: reads.count_sessions(Part(c, "t"), metadata={"few": "few"}),
+        lambda c: reads.count_sessions(Part(c, "t"), metadata={"all": "all", "few": "few"}),
+        lambda c: reads.versions(Part(c, "t"), "s", 5),
+        lambda c: reads.flagged(Part(c, "t"), "s", "none", limit=5),
     ],
     ids=[
         "covering",
@@ -106,7 +107,7 @@ async def test_a_backlog_costs_what_it_returns_among_many(tmp_path, share):
         found = await store.tenant("t").backlog(limit=5)
         assert found == [f"s{n}" for n in range(5)]
         await store.close()
-        counts.append(steps_of(path, lambda c: trees.backlog(c, "t", after="s2", limit=5)))
+        counts.append(steps_of(path, lambda c: trees.backlog(Part(c, "t"), after="s2", limit=5)))
     assert counts[1] <= 1.5 * counts[0] + 2
 
 

@@ -72,9 +72,23 @@ def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate 
     Raises ConfigError as ``named_prompts`` does, and for a style without a prompt: found by an
     update, that would be an error after hours.
     """
-    found = named_prompts(given)
-    _check_styles(config, found)
-    return found
+    prompts = named_prompts(given)
+    entries = len(config.levels)
+    for number in range(1, max(_LEVELS, entries) + 1):
+        style = config.level(number).style
+        try:
+            load(number, style, prompts)
+        except ConfigError as error:
+            hint = ""
+            if number > entries:
+                hint = (
+                    f"; levels has no entry for level {number}, so that its last one (for level "
+                    f"{entries}) serves it too: add an entry for level {number}"
+                )
+            raise ConfigError(
+                f"level {number} has the style {style!r}, but {error}{hint}"
+            ) from None
+    return prompts
 
 
 def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
@@ -99,25 +113,6 @@ def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
     return found
 
 
-def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | str]) -> None:
-    """Refuse a style without a prompt. Raises ConfigError, naming the level, style and prompt."""
-    given = len(config.levels)
-    for number in range(1, max(_LEVELS, given) + 1):
-        style = config.level(number).style
-        try:
-            load(number, style, prompts)
-        except ConfigError as error:
-            hint = ""
-            if number > given:
-                hint = (
-                    f"; levels has no entry for level {number}, so that its last one (for level "
-                    f"{given}) serves it too: add an entry for level {number}"
-                )
-            raise ConfigError(
-                f"level {number} has the style {style!r}, but {error}{hint}"
-            ) from None
-
-
 async def store_at(
     path: str | PathLike[str],
     *,
@@ -138,8 +133,17 @@ async def store_at(
     place = os.fspath(path)
     if not isinstance(place, str) or not place or "\0" in place:
         raise UsageError('path must be the place of a file, ":memory:" or a postgresql:// URL')
-    if (wrong := _not_a_place(place)) is not None:
-        raise UsageError(wrong)
+    # It may be meant for a database, and hold a password; so it is not repeated.
+    scheme = _SCHEME.match(place)
+    if scheme is not None and not place.startswith(_POSTGRES):
+        raise UsageError(
+            f"path is a URL of {scheme[1]}; it must be the place of a file, "
+            '":memory:" or a postgresql:// URL'
+        )
+    if _KEYWORD.match(place):
+        raise UsageError(
+            "path is a connection string of keywords; give it as postgresql://user@host/database"
+        )
     if place.startswith(_POSTGRES):
         require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
         from hiermem.stores.postgres import PostgresStore
@@ -148,22 +152,6 @@ async def store_at(
     from hiermem.stores.sqlite import SQLiteStore
 
     return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)
-
-
-def _not_a_place(place: str) -> str | None:
-    """Return what is wrong with what is meant for a database, and would be taken for a file.
-
-    It may hold a password, so it is not repeated.
-    """
-    scheme = _SCHEME.match(place)
-    if scheme is not None and not place.startswith(_POSTGRES):
-        return (
-            f"path is a URL of {scheme[1]}; it must be the place of a file, "
-            '":memory:" or a postgresql:// URL'
-        )
-    if _KEYWORD.match(place):
-        return "path is a connection string of keywords; give it as postgresql://user@host/database"
-    return None
 
 
 @asynccontextmanager

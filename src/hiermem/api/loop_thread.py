@@ -45,11 +45,6 @@ class _Call(Generic[T]):
         if self.task is not None:
             asyncio.get_running_loop().call_soon(self.task.cancel)
 
-    def wait_until_over(self) -> None:
-        """Wait up to ``_CLEAN_UP`` seconds until a cancelled call has cleaned up."""
-        if not self.over:
-            self.done.acquire(timeout=_CLEAN_UP)
-
     async def _run(self) -> None:
         # The task itself releases the waiting thread. A done callback would cost one more turn of
         # the loop, and so would asyncio.run_coroutine_threadsafe.
@@ -134,7 +129,8 @@ class LoopThread:
             call.done.acquire()
         except BaseException:
             self._loop.call_soon_threadsafe(call.cancel)
-            call.wait_until_over()
+            if not call.over:
+                call.done.acquire(timeout=_CLEAN_UP)
             raise
         if call.error is None:
             return call.result

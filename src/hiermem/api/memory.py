@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import suppress
 from datetime import datetime
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from hiermem.api.extractor import ModelLike
@@ -45,9 +44,8 @@ from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.handle import Handle, every_session, utc_now
-from hiermem.engine.log import change
+from hiermem.engine.log import change, read
 from hiermem.engine.log import copies as copying
-from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.due import sweep
@@ -61,7 +59,7 @@ from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:
-    from hiermem.engine.search.tenant_search import TenantQuestion
+    from hiermem.engine.search.search import Question
 
 
 class AsyncMemory:
@@ -328,14 +326,14 @@ class AsyncMemory:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this tenant, newest first."""
-        return await journal.runs(self._resources.opened(), limit)
+        return await read.runs(self._resources.opened(), limit)
 
     async def run(self, run_id: str) -> RunReport:
         """Return one run with the state of each summary or chunk that it called a model for.
 
         Raises NotFoundError for an unknown id.
         """
-        return await journal.one(self._resources.opened(), run_id)
+        return await read.run(self._resources.opened(), run_id)
 
     @overload
     async def update_all(
@@ -527,9 +525,8 @@ class AsyncMemory:
         """
         from hiermem.engine.search import tenant_search
 
-        return await tenant_search.search(
-            self._resources.opened(), _tenant_question(query, metadata, filters), limit
-        )
+        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        return await tenant_search.search(handle, question, limit)
 
     async def recall(
         self,
@@ -548,12 +545,8 @@ class AsyncMemory:
         """
         from hiermem.engine.search import tenant_search
 
-        return await tenant_search.recall(
-            self._resources.opened(),
-            _tenant_question(query, metadata, filters),
-            max_tokens,
-            neighbours=neighbours,
-        )
+        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        return await tenant_search.recall(handle, question, max_tokens, neighbours=neighbours)
 
     async def rebuild_index(self) -> IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
@@ -685,12 +678,7 @@ class AsyncMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         with suppress(ForkedProcessError):  # a forked process has nothing to close
             await self.close()
 
@@ -704,16 +692,13 @@ class AsyncMemory:
         return self._resources.parent is not None
 
 
-def _tenant_question(
+def _question(
     query: str, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
-) -> TenantQuestion:
-    from hiermem.engine.search.tenant_search import TenantQuestion
+) -> Question:
+    from hiermem.engine.search.search import Question
 
-    return TenantQuestion(
-        query,
-        read_filters(filters, known=TenantFilters),
-        {} if metadata is None else arguments.metadata(metadata),
-    )
+    chosen = {} if metadata is None else arguments.metadata(metadata)
+    return Question("", query, read_filters(filters, known=TenantFilters), chosen)
 
 
 class _Opening:
@@ -730,11 +715,6 @@ class _Opening:
         self._memory = await self._opened()
         return self._memory
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._memory is not None:
-            await self._memory.__aexit__(kind, error, trace)
+            await self._memory.__aexit__(*error)

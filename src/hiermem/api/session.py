@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack, cast, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.api.resources import Resources
-from hiermem.config import ExtractionOptions, HierarchyConfig, UpdatePolicy, replaced
+from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
@@ -36,23 +36,20 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.engine import metrics as measuring
 from hiermem.engine.context import select
+from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change, feedback, read
+from hiermem.engine.log import change, read
 from hiermem.engine.log import fork as forking
-from hiermem.engine.log import instructions as standing
-from hiermem.engine.log import metadata as labels
-from hiermem.engine.log import runs as journal
 from hiermem.engine.log import sync as syncing
-from hiermem.engine.log.append import About, LastState, Messages
+from hiermem.engine.log.append import About, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
-from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.search.ahead import share_index, with_index
 from hiermem.engine.summaries import recompress as remake
-from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
@@ -138,20 +135,20 @@ class AsyncSession:
 
     async def flush(self) -> None:
         """Seal each thread's open window at its last whole point: where no tool call is open."""
-        await ingest.flush(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "flush")
 
     async def tick(self, now: datetime) -> None:
         """Apply the time rules as if a message had arrived at ``now`` (timezone-aware)."""
-        arguments.moment(now, "now")
-        await ingest.tick(self._handle, self.id, now)
+        at = arguments.moment(now, "now").isoformat()
+        await ingest.happen(self._handle, self.id, "tick", at)
 
     async def close(self) -> None:
         """Seal all messages, group the summaries up to one root, and refuse further appends."""
-        await ingest.close(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "close")
 
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
-        await ingest.reopen(self._handle, self.id)
+        await ingest.happen(self._handle, self.id, "reopen")
 
     async def get_metadata(self) -> dict[str, str]:
         """Return the session's metadata: labels of the application that it can be listed by."""
@@ -164,7 +161,7 @@ class AsyncSession:
         At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
         """
         given = arguments.metadata(metadata)
-        await labels.describe(self._handle, self.id, metadata=given)
+        await change.describe(self._handle, self.id, lambda one: replace(one, metadata=given))
 
     async def set_title(self, title: str | None) -> None:
         """Replace the session's title, of at most 512 characters; None removes it.
@@ -173,7 +170,7 @@ class AsyncSession:
         """
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=self._about.on_bad_text)
-        await labels.describe(self._handle, self.id, title=title)
+        await change.describe(self._handle, self.id, lambda one: replace(one, title=title))
         self._about = replace(self._about, title=title)
 
     # -- Summarising
@@ -294,36 +291,15 @@ class AsyncSession:
         await run()
         self._resources.embed_behind(self.id)
 
-    async def _run(
-        self,
-        handle: Handle,
-        level: int | None,
-        *,
-        strategy: UpdateStrategy,
-        policy: UpdatePolicy,
-        config: HierarchyConfig | None,
-        **settings: Any,
-    ) -> Any:
+    async def _run(self, handle: Handle, level: int | None, **settings: Any) -> Any:
         resources = self._resources
-        record = await handle.record(self.id)
         updating = run_update(
-            handle.store,
+            handle,
             self.id,
             llm=resources.llm,
             fallback=resources.fallback,
-            counter=handle.counter,
-            config=config or await handle.config_for(record, repack=strategy == "full"),
-            policy=policy,
             prompts=resources.prompts,
-            now=handle.store_now,
             level=level,
-            strategy=strategy,
-            record=record,
-            shared=Shared(
-                journal_budget=handle.journal_budget,
-                in_flight=handle.in_flight,
-                compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
-            ),
             **settings,
         )
         if settings.get("dry_run"):
@@ -372,7 +348,7 @@ class AsyncSession:
         Raises NotFoundError where the session has no such summary or message, and for a summary of
         a tree that a re-pack has replaced, because its id means another summary now.
         """
-        await feedback.give(self._handle, self.id, target, score=score, note=note)
+        await measuring.give_feedback(self._handle, self.id, target, score=score, note=note)
 
     # -- Contexts and search
 
@@ -417,7 +393,8 @@ class AsyncSession:
             system=system,
             tools=arguments.tool_schemas(tools),
         )
-        request = select.Request(
+        return await ContextWindowManager.over(self._handle).select_optimal_context(
+            self.id,
             budget,
             strategy=strategy,
             view=view,
@@ -428,9 +405,6 @@ class AsyncSession:
             recall_tokens=recall_tokens,
             profile=profile,
         )
-        from hiermem.engine.context import zoom  # the search behind it takes long to import
-
-        return await zoom.context(self._handle, self.id, request)
 
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]
@@ -604,7 +578,7 @@ class AsyncSession:
         One that a newer one repeats or contradicts names it in ``superseded_by``. Contexts show the
         others within ``ContextPolicy.instructions`` of the budget.
         """
-        return await standing.instructions(self._handle, self.id)
+        return await read.instructions(self._handle, self.id)
 
     async def drop_instruction(self, instruction_id: str) -> Instruction:
         """Withdraw a standing instruction, and what said the same before; return it.
@@ -614,7 +588,7 @@ class AsyncSession:
 
         Raises NotFoundError where ``instructions()`` has no such id. Nothing was written then.
         """
-        return await standing.drop(self._handle, self.id, instruction_id)
+        return await change.drop_instruction(self._handle, self.id, instruction_id)
 
     async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.
@@ -635,7 +609,7 @@ class AsyncSession:
 
         Raises NotFoundError where there is no such message. Nothing was written then.
         """
-        return await change.quarantine(self._handle, self.id, indices, forks=forks)
+        return await change.erase(self._handle, self.id, indices, forks=forks, kind="quarantine")
 
     async def fork(
         self, new_id: str, *, at: int | None = None, title: str | None = None
@@ -646,13 +620,10 @@ class AsyncSession:
 
         Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
         """
-        about = replace(
-            self._about,
-            id=check_name(new_id, what="new_id"),
-            title=None if title is None else check(title, what="title", cap=MAX_NAME),
-            participants=(),
-            seen=LastState(),
-        )
+        about = self._about.of_fork(check_name(new_id, what="new_id"))
+        if title is not None:
+            title = check(title, what="title", cap=MAX_NAME)
+        about = replace(about, title=title, participants=())
         source = await self._handle.record(self.id)
         await forking.fork(self._handle, self.id, about.id, at=at, title=about.title)
         await share_index(self._handle, source, about.id)
@@ -690,11 +661,11 @@ class AsyncSession:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this session, newest first."""
-        return await journal.runs(self._handle, limit, subject=self.id)
+        return await read.runs(self._handle, limit, subject=self.id)
 
     async def metrics(self, prices: Prices | None = None) -> Metrics:
         """Return how far the session is compressed, what that cost and what was kept.
 
         With ``prices`` the result also states savings and costs in money.
         """
-        return await measure(self._handle, self.id, prices)
+        return await measuring.metrics(self._handle, self.id, prices)

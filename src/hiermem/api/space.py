@@ -15,7 +15,7 @@ from hiermem.api.resources import Resources
 from hiermem.core import arguments
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
-from hiermem.engine.log import runs as journal
+from hiermem.engine.log import read
 from hiermem.engine.spaces import notes as note_engine
 from hiermem.engine.spaces import space as space_engine
 from hiermem.engine.spaces.records import SpaceContext
@@ -216,4 +216,4 @@ class AsyncSpace:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this space, newest first."""
-        return await journal.runs(self._resources.opened(), limit, subject=subject_of(self._name))
+        return await read.runs(self._resources.opened(), limit, subject=subject_of(self._name))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
-from types import FunctionType, MethodType, TracebackType
+from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
 
 from hiermem.api.extractor import ModelLike
@@ -267,12 +267,7 @@ class Worker(BlockingFacade[AsyncWorker]):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self.stop()
         except (MemoryClosedError, ForkedProcessError):
@@ -415,11 +410,6 @@ class Memory(BlockingFacade[AsyncMemory]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(ForkedProcessError):  # a forked process has nothing to close
             self.close()

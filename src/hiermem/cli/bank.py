@@ -20,8 +20,8 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem.cli.options import Caps, Model, Place, Yes
-from hiermem.cli.output import Code, confirm, echo, hint, print_json, result, wants_json
-from hiermem.cli.screen import clean, one_line, out, plural, table
+from hiermem.cli.output import Code, confirm, echo, result
+from hiermem.cli.screen import clean, one_line, plural, say, table
 from hiermem.cli.tables import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -176,22 +176,19 @@ def history(
     """List the revisions of a bank."""
     with place.opened() as space:
         found = space.history(limit=limit)
-        if wants_json():
-            print_json({"space": space.name, "revisions": found})
-        elif not found:
-            hint("no revision yet")
-        else:
-            rows = (
-                {
-                    "revision": str(each.number),
-                    "when": f"{each.at:%Y-%m-%d %H:%M}",
-                    "what": f"rollback to {each.to}" if each.kind == "rollback" else each.kind,
-                    "notes": str(len(each.notes)),
-                    "files": ", ".join(f"{name} {how}" for name, how in sorted(each.files.items())),
-                }
-                for each in found
-            )
-            out(whole=True).print(table(rows, boxed=True))
+        rows = (
+            {
+                "revision": str(each.number),
+                "when": f"{each.at:%Y-%m-%d %H:%M}",
+                "what": f"rollback to {each.to}" if each.kind == "rollback" else each.kind,
+                "notes": str(len(each.notes)),
+                "files": ", ".join(f"{name} {how}" for name, how in sorted(each.files.items())),
+            }
+            for each in found
+        )
+        shown = table(rows, boxed=True) if found else ""
+        data = {"space": space.name, "revisions": found}
+        result(data, shown, whole=True, empty="no revision yet")
 
 
 def diff(
@@ -311,32 +308,26 @@ def _storage_options(given: list[str] | None) -> dict[str, str] | None:
 
 def _print_result(done: hiermem.ConsolidationResult) -> None:
     """Print what a consolidation did, and the diff of a dry run."""
-    console = out()
-    console.print(f"{clean(done.space)} ({done.status}): {clean(done.message)}.", soft_wrap=True)
+    say(f"{clean(done.space)} ({done.status}): {clean(done.message)}.")
     for what, names in (
         ("created", done.files_created),
         ("updated", done.files_updated),
         ("unchanged", done.files_unchanged),
     ):
         if names:
-            console.print(f"  {what}: {', '.join(map(clean, names))}", soft_wrap=True)
+            say(f"  {what}: {', '.join(map(clean, names))}")
     if done.lines_removed:
-        console.print(f"  {plural(done.lines_removed, 'line')} removed")
+        say(f"  {plural(done.lines_removed, 'line')} removed")
     for dropped in done.dropped:
-        console.print(
-            f"  dropped: note {_by(dropped.note, dropped.agent)}: "
-            f"{one_line(dropped.reason, _WIDTH)}",
-            soft_wrap=True,
-        )
+        why = one_line(dropped.reason, _WIDTH)
+        say(f"  dropped: note {_by(dropped.note, dropped.agent)}: {why}")
     if done.unplaced:
         more = len(done.unplaced) - _SHOWN
         keys = ", ".join(done.unplaced[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-        console.print(f"  left out by the model, still live: {keys}", soft_wrap=True)
+        say(f"  left out by the model, still live: {keys}")
     for blocked in done.blocked:
         why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
-        console.print(
-            f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})", soft_wrap=True
-        )
+        say(f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})")
     if done.dry_run and done.diff:
         echo(clean(done.diff))
 
@@ -348,9 +339,6 @@ def _by(key: str, agent: str) -> str:
 
 def _print_notes(data: dict[str, Any], notes: list[hiermem.Note], *, dropped: bool) -> None:
     """Print live notes, or those that a model dropped, with its reasons."""
-    if not (notes or wants_json()):
-        hint("no note was dropped" if dropped else "no live notes")
-        return
     rows: list[dict[str, str | int | Text]] = []
     for each in notes:
         when, said = f"{each.timestamp:%Y-%m-%d %H:%M}", one_line(each.text, _WIDTH)
@@ -362,7 +350,8 @@ def _print_notes(data: dict[str, Any], notes: list[hiermem.Note], *, dropped: bo
             aside = "(set aside) " if each.state == "blocked" else ""
             what = {"category": each.category, "note": aside + said}
             rows.append({"when": when, "agent": each.agent, **what})
-    result(data, table(rows, boxed=True), whole=True)
+    empty = "no note was dropped" if dropped else "no live notes"
+    result(data, table(rows, boxed=True) if rows else "", whole=True, empty=empty)
 
 
 def _print_text(data: dict[str, Any], text: str) -> None:

@@ -1,8 +1,9 @@
 """The command ``demo``: appends a conversation, summarises it, selects a context, and searches.
 
 Every printed figure was measured in the same run. The comparison with other ways of filling a
-prompt counts the same messages with the same counter. On a terminal the demo is an animation,
-elsewhere plain lines with the same content.
+prompt counts the same messages, tokens and words; what hiermem lost is printed as clearly as what a
+sliding window lost. On a terminal the demo is an animation, elsewhere plain lines with the same
+content.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from typing import Annotated, Any
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 from typer import Option
 
 import hiermem
-from hiermem.cli import comparison
 from hiermem.cli.options import shown
-from hiermem.cli.output import result, wants_json
-from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
+from hiermem.cli.output import picked, result, wants_json
+from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
 from hiermem.cli.search_cmd import print_hit, shown_data
-from hiermem.cli.show import strip_for
-from hiermem.cli.tree_view import GUTTER, Bar, Strip, bars_of, representation
+from hiermem.cli.show import GUTTER, Bar, Strip, bars_of, representation, strip_for
 from hiermem.importers import read_chats
 
 _SESSION = "demo"
@@ -41,6 +41,26 @@ _LATEST = 4
 #: The question, the number of hits shown, and the token budget for recalling each detail.
 _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
+#: One detail of each day, as (words that the conversation uses, their description).
+DETAILS = (
+    ("1.030", "kilograms a litre, by the statutes"),
+    ("0.9985", "the factor in the hidden sheet"),
+    ("0.5 %", "the limit for tickets against weighbridge"),
+    ("46.94", "January's price for farm 08"),
+    ("589.20", "almost deducted from farm 22 by mistake"),
+    ("104.87", "overpaid to farm 26"),
+    ("0.21 s", "to print one statement with Typst"),
+    ("consent", "what a statement by e-mail needs"),
+    ("35,655", "kilograms booked twice"),
+    ("P-117", "the parameter that must stay off"),
+    ("1,400 kg", "break-even of the stop price"),
+    ("47.0", "the base price after the correction"),
+    ("Thursday 14:00", "when the bank must have the file"),
+    ("6 minutes 40", "the restore, rehearsed"),
+    ("26 March", "the board's next meeting"),
+)
+#: The number of lines printed of the context's oldest part.
+_EXCERPT = 7
 
 
 def bundled() -> list[hiermem.Message]:
@@ -63,7 +83,7 @@ def demo(
     console.quiet = wants_json()
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
-    paced = _animates(console) and not fast
+    paced = _live(console) is not None and not fast
     with hiermem.Memory.open(db if db is not None else ":memory:") as memory:
         if memory.session(_SESSION).count():
             name = shown(db or "")
@@ -102,29 +122,29 @@ def demo(
 
 def _figures(stage: _DemoState, context: hiermem.ContextSelection, recalled: int) -> dict[str, Any]:
     """Return what is printed as JSON: the context, and how many details it and others hold."""
-    held = comparison.held(stage.script, context, comparison.window_of(stage.tokens, context))
+    found = held(stage, context)
     return {
         "messages": context.messages,
         "tokens": stage.total,
         "summaries": len(stage.bars),
         "context": {
-            "max_tokens": context.max_tokens,
-            "total_tokens": context.total_tokens,
-            "coverage": context.coverage,
+            **picked(context, "max_tokens", "total_tokens", "coverage"),
             "shown": shown_data(context),
         },
         "details": {
-            "asked": len(comparison.DETAILS),
-            "context": sum(ours for ours, _ in held),
-            "sliding_window": sum(theirs for _, theirs in held),
+            "asked": len(DETAILS),
+            "context": sum(ours for ours, _ in found),
+            "sliding_window": sum(theirs for _, theirs in found),
             "recall": recalled,
         },
     }
 
 
-def _animates(console: Console) -> bool:
-    """Return whether a frame can overwrite the previous one."""
-    return console.is_terminal and not (console.is_dumb_terminal or console.quiet)
+def _live(console: Console) -> Live | None:
+    """Return what is drawn on, where a frame can overwrite the previous one; otherwise None."""
+    if not console.is_terminal or console.is_dumb_terminal or console.quiet:
+        return None
+    return Live(console=console, auto_refresh=False, transient=True)
 
 
 @dataclass
@@ -188,7 +208,7 @@ class _DemoState:
     def _line(self, message: hiermem.Message) -> Text:
         when = f"{message.created_at:%d %b %H:%M}" if message.created_at else ""
         speaker = message.name or message.role
-        said = message.content if isinstance(message.content, str) else ""
+        said = _said(message)
         if message.tool_calls and not said:
             said = ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
         line = Text(f"{when}  ", style="bright_black", no_wrap=True, overflow="ellipsis")
@@ -202,7 +222,7 @@ def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> floa
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
     known: dict[int, int] = {}
-    live = Live(console=console, auto_refresh=False, transient=True) if _animates(console) else None
+    live = _live(console)
     with live or nullcontext():
         for number, message in enumerate(stage.script[:-_LATER]):
             started = time.perf_counter()
@@ -238,7 +258,7 @@ def _update(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> None
     console = stage.console
     plan = session.update(dry_run=True)
     pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
-    live = Live(console=console, auto_refresh=False, transient=True) if _animates(console) else None
+    live = _live(console)
     # A run makes each level in the order of time, so the first bars are made first.
     waiting: dict[int, list[str]] = {}
     for bar in sorted(stage.bars, key=lambda one: one.start):
@@ -285,12 +305,120 @@ def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
     console.print(Text(" " * GUTTER + "   ".join(key), style="bright_black"))
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
-    console.print(comparison.excerpt(context, width=console.width))
-    window = comparison.window_of(stage.tokens, context)
-    console.print(comparison.compare(stage.script, stage.tokens, context, window))
+    console.print(excerpt(context, width=console.width))
+    console.print(compare(stage, context))
     console.print()
-    console.print(comparison.savings(stage.script, stage.tokens, context))
-    console.print(comparison.details(stage.script, context, window))
+    console.print(savings(stage, context))
+    console.print(details(stage, context))
+
+
+def excerpt(context: hiermem.ContextSelection, *, width: int) -> Group:
+    """Show the oldest part of the context as a model reads it."""
+    oldest = next((block.text for block in context.blocks if block.text), "")
+    lines = clean(oldest).splitlines()
+    shown = [Text("The oldest part of it, as a model reads it:", style="bold")]
+    shown += [
+        Text(f"  {one_line(line, width - 4)}", style="bright_black") for line in lines[:_EXCERPT]
+    ]
+    if len(lines) > _EXCERPT:
+        more = plural(len(lines) - _EXCERPT, "more line")
+        shown.append(Text(f"  … {more}", style="bright_black"))
+    return Group(*shown, Text()) if lines else Group()
+
+
+def savings(stage: _DemoState, context: hiermem.ContextSelection) -> str:
+    """Describe what the context saves in this call, and its budget over all replies."""
+    total = stage.total
+    saved = total - context.total_tokens
+    replies = [n for n in range(len(stage.tokens)) if stage.script[n].role == "assistant"]
+    prompts = [sum(stage.tokens[:n]) for n in replies]
+    capped = sum(min(each, context.max_tokens) for each in prompts)
+    return (
+        f"Saved against sending everything: {saved:,} of {total:,} tokens in this one call "
+        f"({share(saved, total)}).\nOver the {len(replies)} replies of this conversation: "
+        f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
+    )
+
+
+def window_of(stage: _DemoState, context: hiermem.ContextSelection) -> int:
+    """Return the index at which a sliding window of the same budget begins."""
+    left, begin = context.max_tokens, len(stage.tokens)
+    while begin and stage.tokens[begin - 1] <= left:
+        begin -= 1
+        left -= stage.tokens[begin]
+    return begin
+
+
+def held(stage: _DemoState, context: hiermem.ContextSelection) -> list[tuple[bool, bool]]:
+    """Return of each detail whether the context and the window hold it word for word."""
+    shown = context.to_text()
+    window = stage.script[window_of(stage, context) : context.messages]
+    recent = "\n".join(map(_said, window))
+    return [(words in shown, words in recent) for words, _ in DETAILS]
+
+
+def compare(stage: _DemoState, context: hiermem.ContextSelection) -> Table:
+    """Compare three ways of filling a prompt."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
+    table.add_column("", no_wrap=True)
+    for name in ("tokens", "messages represented", "", "a line or more of", "reaching back to"):
+        table.add_column(name, justify="right")
+    count, window = len(stage.tokens), window_of(stage, context)
+    covered = round(context.coverage * context.messages)
+    shown = len(context.shown.messages)
+    levels = representation(context)
+    earliest = next((n for n, level in enumerate(levels) if level is not None), 0)
+    rows = (
+        ("everything", stage.total, count, count, 0),
+        ("sliding window", sum(stage.tokens[window:]), count - window, count - window, window),
+        ("hiermem", context.total_tokens, covered, shown, earliest),
+    )
+    for name, cost, messages, with_line, first in rows:
+        table.add_row(
+            name,
+            f"{cost:,}",
+            f"{messages:,}",
+            share(messages, count),
+            f"{with_line:,}",
+            day(stage.script[first].created_at),
+            style="bold" if name == "hiermem" else "",
+        )
+    return table
+
+
+def details(stage: _DemoState, context: hiermem.ContextSelection) -> Table:
+    """Look for one detail of each day, word for word, in the context and in the window."""
+    said = [_said(each) for each in stage.script]
+    found = held(stage, context)
+    table = Table(
+        title="One detail of each day: is it still there?",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 3, 0, 0),
+        header_style="bright_black",
+    )
+    table.add_column("said on", justify="right")
+    table.add_column("detail")
+    table.add_column("hiermem", justify="center")
+    table.add_column("sliding window", justify="center")
+    for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True):
+        first = next(n for n, text in enumerate(said) if words in text)
+        when = day(stage.script[first].created_at)
+        detail = Text.assemble((words, "bold"), f", {what}")
+        table.add_row(when, detail, _mark(there=ours), _mark(there=theirs))
+    ours, theirs = (sum(each) for each in zip(*found, strict=True))
+    table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
+    return table
+
+
+def _said(message: hiermem.Message) -> str:
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _mark(*, there: bool) -> Text:
+    return Text("yes", style="green") if there else Text("no", style="red")
 
 
 def _search(stage: _DemoState, session: hiermem.Session) -> int:
@@ -309,11 +437,10 @@ def _search(stage: _DemoState, session: hiermem.Session) -> int:
     console.print()
     for hit in () if console.quiet else hits:
         print_hit(hit, _QUESTION)
-    wanted = comparison.DETAILS
-    found = sum(words in session.recall(what, _RECALLED).text for words, what in wanted)
+    found = sum(words in session.recall(what, _RECALLED).text for words, what in DETAILS)
     console.print(
         f"\nAsked for each detail above by its description alone, recall returns {found} of "
-        f"{len(wanted)} word for word, in {_RECALLED} tokens each."
+        f"{len(DETAILS)} word for word, in {_RECALLED} tokens each."
     )
     return found
 

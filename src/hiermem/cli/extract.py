@@ -18,8 +18,8 @@ from typer import Option
 
 import hiermem
 from hiermem.cli.options import Caps, Model, OneSession
-from hiermem.cli.output import Code, echo, progress, result, wants_json
-from hiermem.cli.screen import clean, one_line, out, plural, table
+from hiermem.cli.output import Code, echo, picked, progress, result, wants_json
+from hiermem.cli.screen import clean, one_line, out, plural, say, table
 
 #: The number of failures listed one by one.
 _FAILURES: Final = 20
@@ -110,50 +110,31 @@ def extract(
 
 def print_failures(report: hiermem.ExtractionReport) -> None:
     """Print on standard error which chunks failed and why, and what ended the run."""
-    console = out(error=True)
     for failure in report.failures[:_FAILURES]:
         why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
-        console.print(
-            f"failed: {clean(failure.id)}: {failure.reason} after "
-            f"{plural(failure.attempts, 'call')}{why}",
-            style="red",
-            soft_wrap=True,
-        )
+        said = f"failed: {clean(failure.id)}: {failure.reason} after "
+        said += f"{plural(failure.attempts, 'call')}{why}"
+        say(said, error=True, style="red")
     if (more := len(report.failures) - _FAILURES) > 0:
-        console.print(
-            f"failed: {more:,} more; --json lists all of them", style="red", soft_wrap=True
-        )
+        say(f"failed: {more:,} more; --json lists all of them", error=True, style="red")
     if report.tri_vector is not None and not report.kept:
-        console.print(
-            "not kept: there is a better result, or one that covers more messages",
-            soft_wrap=True,
-        )
+        say("not kept: there is a better result, or one that covers more messages", error=True)
     if report.cost is not None:
-        console.print(f"cost {report.cost:,.4f}", soft_wrap=True)
+        say(f"cost {report.cost:,.4f}", error=True)
     if report.retry_after is not None:
         again = f"{report.retry_after:.0f} s"
-        console.print(f"the model's provider keeps failing; try again in {again}", soft_wrap=True)
+        say(f"the model's provider keeps failing; try again in {again}", error=True)
     elif report.stopped:
-        console.print(f"stopped by {report.stopped}; extract again to continue", soft_wrap=True)
+        say(f"stopped by {report.stopped}; extract again to continue", error=True)
 
 
 def report_data(report: hiermem.ExtractionReport) -> dict[str, Any]:
     """Return the complete report and result."""
     vector = report.tri_vector
-    value: dict[str, Any] = {
-        each.name: getattr(report, each.name)
-        for each in fields(report)
-        if each.name not in ("chunks", "failures", "map", "reduce", "tri_vector")
-    }
-    return value | {
-        "calls": report.calls,
-        "tokens_in": report.tokens_in,
-        "tokens_out": report.tokens_out,
-        "reused": report.reused,
-        "map": report.map,
-        "reduce": report.reduce,
-        "chunks": report.chunks,
-        "failures": report.failures,
+    last = ("map", "reduce", "chunks", "failures")
+    names = [each.name for each in fields(report) if each.name not in (*last, "tri_vector")]
+    return {
+        **picked(report, *names, "calls", "tokens_in", "tokens_out", "reused", *last),
         "tri_vector": vector.model_dump(mode="json") if vector else None,
     }
 

@@ -20,7 +20,7 @@ from typer import Argument, Option
 from hiermem import ImportReport, Memory, UsageError
 from hiermem.cli.options import Place, shown
 from hiermem.cli.output import hint, progress, result, wants_json
-from hiermem.cli.screen import clean, date_range, out, plural
+from hiermem.cli.screen import clean, date_range, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 #: The speakers that are named.
@@ -188,18 +188,18 @@ def _print_survey(found: Survey) -> None:
     branches = ""
     if found.branches:
         branches = f" and {plural(found.branches, 'further branch', 'further branches')}"
-    _line(
+    say(
         f"{', '.join(found.formats)}: {plural(found.conversations, 'conversation')}{branches}, "
         f"{plural(found.messages, 'message')}, {_span(found.since, found.until)}."
     )
     named = [f"{clean(name)} {count:,}" for name, count in found.speakers.items()]
     more = f" and {len(named) - _SPEAKERS:,} more" if len(named) > _SPEAKERS else ""
-    _line(f"Speakers: {', '.join(named[:_SPEAKERS])}{more}.")
+    say(f"Speakers: {', '.join(named[:_SPEAKERS])}{more}.")
     if found.undated:
         what = plural(found.undated, "conversation")
-        _line(f"No times in {what}; such messages get the time of their import.")
+        say(f"No times in {what}; such messages get the time of their import.")
     for what, count in found.notes.items():
-        _line(f"Note: {clean(what)}: {count:,}.")
+        say(f"Note: {clean(what)}: {count:,}.")
 
 
 def _span(since: datetime | None, until: datetime | None) -> str:
@@ -208,12 +208,12 @@ def _span(since: datetime | None, until: datetime | None) -> str:
 
 def _print_report(report: ImportReport) -> None:
     forks = f", {plural(report.forks, 'new fork')}" if report.forks else ""
-    _line(
+    say(
         f"Imported {plural(report.new, 'new message')} into "
         f"{plural(len(report.sessions), 'session')}{forks}; {report.held:,} were there already."
     )
     for text in _differences(report):
-        _line(text)
+        say(text)
 
 
 def _differences(report: ImportReport) -> Iterator[str]:
@@ -230,7 +230,3 @@ def _differences(report: ImportReport) -> Iterator[str]:
             f"Note: session {clean(name)!r} held messages before, none of which are in the file; "
             "the new ones follow them."
         )
-
-
-def _line(text: str) -> None:
-    out().print(text, soft_wrap=True)

@@ -16,7 +16,7 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem.cli import options, tables
-from hiermem.cli.output import Code, confirm, hint, progress, result, wants_json
+from hiermem.cli.output import Code, confirm, progress, result
 from hiermem.cli.screen import clean, out, plural
 
 #: Messages on the command line: 3, or 5-9 with both ends.
@@ -46,10 +46,8 @@ def runs(
             result(report, tables.one_run(report), whole=True)
             return
         found = _runs_of(memory, session, limit)
-        if found or wants_json():
-            result({"runs": found}, tables.all_runs(found), whole=True)
-        else:
-            hint("no runs yet")
+        shown = tables.all_runs(found) if found else ""
+        result({"runs": found}, shown, whole=True, empty="no runs yet")
 
 
 def _runs_of(memory: hiermem.Memory, session: str | None, limit: int) -> list[hiermem.RunRecord]:

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from typer.core import TyperGroup
 
 import hiermem
-from hiermem.cli.screen import clean, out, silence
+from hiermem.cli.screen import clean, out, say, silence
 
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
@@ -95,13 +95,22 @@ class Commands(TyperGroup):
 # Results and hints
 
 
-def result(data: object, text: RenderableType | Callable[[], None], *, whole: bool = False) -> None:
+def result(
+    data: object,
+    text: RenderableType | Callable[[], None],
+    *,
+    whole: bool = False,
+    empty: str = "",
+) -> None:
     """Print the result of a command: ``data`` as JSON with --json, and ``text`` otherwise.
 
-    ``text`` may be a function that prints. With ``whole``, no line of a table is wrapped in a file.
+    ``text`` may be a function that prints; where it is "", ``empty`` is a hint. With ``whole``, no
+    line of a table is wrapped in a file.
     """
     if _Written.json:
         print_json(data)
+    elif empty and text == "":
+        hint(empty)
     elif callable(text):
         text()
     else:
@@ -143,10 +152,15 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else asdict(value)
 
 
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a value by their names, for JSON."""
+    return {name: getattr(value, name) for name in names}
+
+
 def hint(text: str) -> None:
     """Print a line on standard error that is no part of the result; nothing with --json."""
     if not _Written.json:
-        out(error=True).print(text, soft_wrap=True)
+        say(text, error=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -203,7 +217,7 @@ def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowPr
             echo(to_json({"progress": state}) + "\n", error=True)
         else:
             of = f" of {sum(totals):,}" if totals else ""
-            console.print(f"{clean(subject)}: {done:,}{of} {unit}{note}", soft_wrap=True)
+            say(f"{clean(subject)}: {done:,}{of} {unit}{note}", error=True)
 
     with bars:
         yield show
@@ -282,7 +296,7 @@ def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoRetu
         error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
         echo(to_json({"error": error}) + "\n", error=True)
     elif code > Code.INCOMPLETE:
-        out(error=True).print(flat, style="yellow", soft_wrap=True)
+        say(flat, error=True, style="yellow")
     else:
-        out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)
+        say(f"error: {flat}", error=True, style="red")
     raise typer.Exit(code) from None

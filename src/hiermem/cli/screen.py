@@ -56,9 +56,9 @@ def one_line(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 
 
-def day(when: datetime, *, year: bool = False) -> str:
-    """Format a day as ``2 Feb`` or ``2 Feb 2026``."""
-    return f"{when.day} {when:%b}" + (f" {when.year}" if year else "")
+def day(when: datetime | None, *, year: bool = False) -> str:
+    """Format a day as ``2 Feb`` or ``2 Feb 2026``; no day as nothing."""
+    return "" if when is None else f"{when.day} {when:%b}" + (f" {when.year}" if year else "")
 
 
 def date_range(first: datetime, last: datetime, *, year: bool = True) -> str:
@@ -119,6 +119,11 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
         emoji=False,
         soft_wrap=False,
     )
+
+
+def say(text: str | Text, *, error: bool = False, style: str | None = None) -> None:
+    """Print a text without breaks of lines, so that it can be copied and parsed."""
+    out(error=error).print(text, style=style, soft_wrap=True)
 
 
 def print_indented(console: Console, text: Text, indent: int) -> None:

@@ -17,9 +17,9 @@ from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
 from hiermem.cli.options import OneSession, session_of
-from hiermem.cli.output import echo, hint, print_json, wants_json
+from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented
-from hiermem.cli.tree_view import level_style
+from hiermem.cli.show import level_style
 
 _MATCH = "bold reverse"
 #: The number of characters of a hit that are shown, and how many of them precede the first match.
@@ -101,19 +101,14 @@ def context(
 def _context_data(selection: ContextSelection) -> dict[str, Any]:
     """Return what is printed of a context as JSON beside the prompt: its figures and its blocks."""
     return {
-        "session_id": selection.session_id,
-        "max_tokens": selection.max_tokens,
-        "total_tokens": selection.total_tokens,
-        "shared_prefix_tokens": selection.shared_prefix_tokens,
-        "messages": selection.messages,
-        "coverage": selection.coverage,
+        **picked(selection, "session_id", "max_tokens", "total_tokens", "shared_prefix_tokens"),
+        **picked(selection, "messages", "coverage"),
         "shown": shown_data(selection),
         "omitted": [[each.span.start, each.span.stop] for each in selection.omitted],
         "trimmed": list(selection.trimmed),
         "blocks": [
             {
-                "kind": each.kind,
-                "level": each.level,
+                **picked(each, "kind", "level"),
                 "span": [each.span.start, each.span.stop],
                 "tokens": each.tokens,
             }
@@ -265,17 +260,12 @@ def _styled(text: str, query: str) -> Text:
 
 def _as_data(hit: Hit, query: str) -> dict[str, Any]:
     return {
-        "session_id": hit.session_id,
-        "id": hit.id,
-        "kind": hit.kind,
-        "level": hit.level,
+        **picked(hit, "session_id", "id", "kind", "level"),
         "score": round(hit.score, 4),
         "span": [hit.span.start, hit.span.stop, hit.span.start_char, hit.span.stop_char],
-        "thread": hit.thread,
-        "role": hit.role,
+        **picked(hit, "thread", "role"),
         "from": hit.time_range[0].isoformat(),
         "to": hit.time_range[1].isoformat(),
-        "found": list(hit.found),
-        "text": hit.text,
+        **picked(hit, "found", "text"),
         "matched": [list(mark) for mark in matched(hit.text, query)],
     }

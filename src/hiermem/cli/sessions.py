@@ -20,17 +20,22 @@ from hiermem.cli.output import (
     confirm,
     echo,
     hint,
+    picked,
     print_json,
     progress,
     result,
     to_json,
     wants_json,
 )
-from hiermem.cli.screen import clean, date_range, out, plural
+from hiermem.cli.screen import clean, date_range, plural, say
 from hiermem.cli.tables import print_receipt
 
 #: The number of messages that are read at once.
 _PAGE = 1_000
+
+#: What is printed of a session as JSON.
+_FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
+           "forked_from", "metadata")  # fmt: skip
 
 SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
@@ -54,7 +59,7 @@ def sessions(
     with place.open() as memory:
         found = islice(sessions_of(memory, metadata=labels or None, order_by=order), limit)
         if wants_json():
-            print_json({"sessions": [_data(record) for record in found]})
+            print_json({"sessions": [picked(record, *_FIELDS) for record in found]})
             return
         empty = True
         for record in found:
@@ -63,11 +68,8 @@ def sessions(
             days = f", {date_range(*_times(memory, record))}" if record.messages else ""
             forked = f", a fork of {clean(record.forked_from)}" if record.forked_from else ""
             state = ", closed" if record.closed else ""
-            out().print(
-                f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{days}"
-                f"{forked}{state}",
-                soft_wrap=True,
-            )
+            count = plural(record.messages, "message")
+            say(f"{clean(record.id)}: {count}{about}{days}{forked}{state}")
         if empty:
             hint("no session is labelled so" if labels else "no sessions yet")
 
@@ -89,21 +91,6 @@ def _labels(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _data(record: hiermem.SessionRecord) -> dict[str, Any]:
-    """Return what is printed of a session as JSON."""
-    return {
-        "id": record.id,
-        "title": record.title,
-        "participants": list(record.participants),
-        "messages": record.messages,
-        "created_at": record.created_at,
-        "last_activity": record.last_activity,
-        "closed": record.closed,
-        "forked_from": record.forked_from,
-        "metadata": record.metadata,
-    }
-
-
 def instructions(
     one: OneSession,
     *,
@@ -118,10 +105,7 @@ def instructions(
         f"{clean(each.text)}{f' (now {each.superseded_by})' if each.superseded_by else ''}{gone}"
         for each in found
     ]
-    if wants_json() or lines:
-        result({"instructions": found}, "\n".join(lines))
-    else:
-        hint("no standing instructions")
+    result({"instructions": found}, "\n".join(lines), empty="no standing instructions")
 
 
 def rename(

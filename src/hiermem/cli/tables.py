@@ -5,17 +5,18 @@ Text from a user, a model or a file is cleaned before it is printed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 import hiermem
-from hiermem.cli.output import Code, result
-from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, share, table
+from hiermem.cli.output import Code, picked, result
+from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, say, share, table
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -185,14 +186,8 @@ def one_run(report: hiermem.RunReport) -> RenderableType:
 
 def metrics_data(found: hiermem.Metrics) -> dict[str, Any]:
     """Return the fields, and the figures computed from them."""
-    return {
-        **asdict(found),
-        "nodes": found.nodes,
-        "queue": found.queue,
-        "dirty_share": found.dirty_share,
-        "prefix_reuse": found.prefix_reuse,
-        "feedback_mean": found.feedback.mean,
-    }
+    more = picked(found, "nodes", "queue", "dirty_share", "prefix_reuse")
+    return {**asdict(found), **more, "feedback_mean": found.feedback.mean}
 
 
 def metrics_table(found: hiermem.Metrics) -> RenderableType:
@@ -316,7 +311,6 @@ def print_scrubbed(found: hiermem.Scrubbed) -> None:
 
 def print_copy(report: hiermem.CopyReport) -> None:
     """Print what a copy did, and what is wrong at the target."""
-    console = out()
     what = (
         (report.copied, "copied"),
         (report.replaced, "copied anew"),
@@ -325,29 +319,21 @@ def print_copy(report: hiermem.CopyReport) -> None:
     )
     counts = ", ".join(f"{count:,} {how}" for count, how in what if count) or "nothing to copy"
     of = f" of {plural(report.tenants, 'tenant')}" if report.tenants else ""
-    console.print(
-        f"{plural(report.sessions, 'session')}{of} at {clean(report.place)}: {counts}",
-        soft_wrap=True,
-    )
+    say(f"{plural(report.sessions, 'session')}{of} at {clean(report.place)}: {counts}")
     for name in report.changing:
         said = f"session {clean(name)!r} was written to all the time; copy again for the rest"
-        console.print(Text(said, style="yellow"), soft_wrap=True)
-    _print_findings(console, report.findings)
+        say(Text(said, style="yellow"))
+    _print_findings(report.findings)
 
 
 def print_check(report: hiermem.CheckReport) -> None:
     """Print each promise with its state, then the findings."""
     console = out()
-    console.print(
-        f"{plural(report.sessions, 'session')}, {plural(report.messages, 'message')}, "
-        f"{plural(report.nodes, 'summary', 'summaries')} read",
-        soft_wrap=True,
-    )
-    broken: dict[str, int] = {}
-    for finding in report.findings:
-        broken[finding.promise] = broken.get(finding.promise, 0) + 1
+    read = f"{plural(report.sessions, 'session')}, {plural(report.messages, 'message')}, "
+    say(f"{read}{plural(report.nodes, 'summary', 'summaries')} read")
+    broken = Counter(finding.promise for finding in report.findings)
     for promise, what in report.checked.items():
-        count = broken.get(promise, 0)
+        count = broken[promise]
         state = Text("kept    ", style="green") if not count else Text("BROKEN  ", style="bold red")
         found = f": {count:,} found" if count else ""
         console.print(state.append(f"{_promise(promise)}{found}", "default not bold"))
@@ -357,17 +343,16 @@ def print_check(report: hiermem.CheckReport) -> None:
         unseen = f"Stored data cannot show these; the library's tests prove them: {names}."
         console.print(Text(unseen, style="yellow"))
     for skipped in report.skipped:
-        console.print(Text(clean(skipped), style="yellow"), soft_wrap=True)
-    _print_findings(console, report.findings)
+        say(Text(clean(skipped), style="yellow"))
+    _print_findings(report.findings)
 
 
-def _print_findings(console: Console, findings: Sequence[hiermem.Finding]) -> None:
+def _print_findings(findings: Sequence[hiermem.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
         said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
-        console.print(Text(clean(f"{said}: {finding.what}"), style="red"), soft_wrap=True)
+        say(Text(clean(f"{said}: {finding.what}"), style="red"))
     if len(findings) > _FINDINGS:
-        more = len(findings) - _FINDINGS
-        console.print(f"and {more:,} more; --json gives all", soft_wrap=True)
+        say(f"and {len(findings) - _FINDINGS:,} more; --json gives all")
 
 
 def _promise(name: str) -> str:

@@ -19,7 +19,7 @@ from typer import Option
 import hiermem
 from hiermem.cli.options import DB, Caps, Db, Model, Place, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
-from hiermem.cli.screen import RETRIED, clean, duration, out, plural
+from hiermem.cli.screen import RETRIED, clean, duration, plural, say
 
 Strategy: TypeAlias = Literal["incremental", "full"]
 #: The errors that are printed of an update of many sessions.
@@ -100,13 +100,10 @@ def _updated(
         def draw(now: hiermem.UpdateProgress) -> None:
             show({f"L{number}": part for number, part in sorted(now.by_level.items())})
 
-        return session.update(
-            level,
-            strategy=strategy,
-            on_progress=draw,
-            max_calls=caps.max_calls,
-            max_tokens=caps.max_tokens,
+        report: hiermem.UpdateReport = session.update(
+            level, strategy=strategy, on_progress=draw, **vars(caps)
         )
+        return report
 
 
 def _updated_all(
@@ -122,12 +119,7 @@ def _updated_all(
                 made[now.session_id] = now.nodes.done
             show({"sessions": (now.done, now.total)}, f", {sum(made.values()):,} summaries")
 
-        report = memory.update_all(
-            strategy=strategy,
-            on_progress=draw,
-            max_calls=caps.max_calls,
-            max_tokens=caps.max_tokens,
-        )
+        report = memory.update_all(strategy=strategy, on_progress=draw, **vars(caps))
     return report, list(made)
 
 
@@ -153,7 +145,7 @@ def _update_tenants(
         reports.append({"tenant": tenant, **asdict(report), "errors": errors})
         code = max(code, exit_code(report))
         if not wants_json():
-            out().print(_made(f"tenant {tenant}", report), soft_wrap=True)
+            say(_made(f"tenant {tenant}", report))
         _hint_errors(errors)
         if report.stopped is not None:
             begin = f" --after {shlex.quote(clean(after))}" if after is not None else ""

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from hiermem.convert.parts import read_parts
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
     Content,
@@ -24,7 +23,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_of
+from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
 
 __all__ = ["context_to_anthropic", "from_anthropic", "to_anthropic"]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hiermem.convert.anthropic import from_anthropic
 from hiermem.convert.responses import from_responses
 from hiermem.types import Message
-from hiermem.types.openai_format import fields_from_openai
+from hiermem.types.message import fields_from_openai
 from hiermem.types.reading import as_list, as_mapping
 
 Shape = Literal["anthropic", "openai", "responses"]

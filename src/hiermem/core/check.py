@@ -97,7 +97,8 @@ class CheckReport:
 
 
 #: What is wrong: (promise, where, what).
-Faults: TypeAlias = Iterator[tuple[str, str, str]]
+Fault: TypeAlias = tuple[str, str, str]
+Faults: TypeAlias = Iterator[Fault]
 
 
 # ---------------------------------------------------------------------------------------------

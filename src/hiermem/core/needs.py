@@ -10,15 +10,8 @@ from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
-from hiermem.types import Node, Revision, StoredMessage
-from hiermem.types.transaction import (
-    Asking,
-    Need,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedRevisions,
-)
+from hiermem.types import Node, Revision, StoredMessage, transaction
+from hiermem.types.transaction import Asking, Need
 
 T = TypeVar("T")
 
@@ -32,7 +25,7 @@ def messages(start: int, stop: int) -> Reading[list[StoredMessage]]:
     """Read messages by index; nothing is asked for an empty range."""
     if stop <= start:
         return []
-    found: list[StoredMessage] = yield NeedMessages(start, stop)
+    found: list[StoredMessage] = yield transaction.NeedMessages(start, stop)
     return found
 
 
@@ -40,7 +33,9 @@ def stretches(ranges: Sequence[tuple[int, int]]) -> Reading[list[list[StoredMess
     """Read the messages of several ranges at once; nothing is asked for none."""
     if not ranges:
         return []
-    found: Sequence[list[StoredMessage]] = yield tuple(NeedMessages(*one) for one in ranges)
+    found: Sequence[list[StoredMessage]] = yield tuple(
+        transaction.NeedMessages(*one) for one in ranges
+    )
     return list(found)
 
 
@@ -48,7 +43,7 @@ def nodes(ids: Sequence[str]) -> Reading[list[Node]]:
     """Read nodes by id; nothing is asked for none."""
     if not ids:
         return []
-    found: list[Node] = yield NeedNodes(tuple(ids))
+    found: list[Node] = yield transaction.NeedNodes(tuple(ids))
     return found
 
 
@@ -56,7 +51,7 @@ def level(number: int, start: int, stop: int) -> Reading[list[Node]]:
     """Read sealed nodes of a level by ordinal; nothing is asked for an empty range."""
     if stop <= start:
         return []
-    found: list[Node] = yield NeedLevel(number, start, stop)
+    found: list[Node] = yield transaction.NeedLevel(number, start, stop)
     return found
 
 
@@ -69,23 +64,14 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
     """Read revisions; nothing is asked for none."""
     if not wanted:
         return []
-    found: list[Revision] = yield NeedRevisions(tuple(wanted))
+    found: list[Revision] = yield transaction.NeedRevisions(tuple(wanted))
     return found
 
 
 def inside(session_id: str, reading: Reading[T]) -> Asking[T]:
     """Run ``reading`` as part of a decision about several sessions; its needs concern this one."""
-    reply: Any = None
-    while True:
-        try:
-            need = reading.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        if isinstance(need, tuple):
-            reply = yield tuple((session_id, one) for one in need)
-        else:
-            reply = yield session_id, need
+    (result,) = yield from together(session_id, (reading,))
+    return result
 
 
 def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]:

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from hiermem.core import check as checking
-from hiermem.core.check import CheckReport, Faults, Finding
+from hiermem.core.check import CheckReport, Fault, Finding
 from hiermem.core.context.view import SEEN
-from hiermem.core.log.repack import Build
-from hiermem.core.log.size_changes import LoggedChanges
-from hiermem.core.summaries.inputs import (
-    OVERLAP_REACH,
-    Inputs,
-    from_children,
-    from_messages,
-    overlap_before,
-    shown_size,
-)
+from hiermem.core.log.erase import edits_of
+from hiermem.core.log.trees import Build
+from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
@@ -67,7 +60,7 @@ async def check(handle: Handle) -> CheckReport:
         for found in await _check_several(handle, several):
             findings += found.findings
             skipped += found.skipped
-            messages += found.messages
+            messages += found.record.messages
             nodes += found.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
     findings += [*wrong, *await _orphans(handle, subjects)]
@@ -107,9 +100,7 @@ class _Reads:
     views: Sequence[ViewRecord]
 
 
-async def _check_several(
-    handle: Handle, records: Sequence[SessionRecord]
-) -> list[_SessionFindings]:
+async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> list[_SessionCheck]:
     """Check sessions; of small ones, which are many, most is read at once."""
     reads: dict[str, _Reads] = {}
     if records[0].messages <= _SMALL:
@@ -132,43 +123,26 @@ async def _check_several(
     return [each for each in found if each is not None]
 
 
-@dataclass(slots=True)
-class _SessionFindings:
-    """The findings of one reading of a session.
-
-    ``whole`` are findings for which several reads had to match; they mean nothing where the session
-    ``moved`` meanwhile. Each other finding depends on one row alone, or on a row and earlier
-    messages, which no write takes back.
-    """
-
-    findings: list[Finding] = field(default_factory=list[Finding])
-    whole: list[Finding] = field(default_factory=list[Finding])
-    moved: bool = False
-    skipped: list[str] = field(default_factory=list[str])
-    messages: int = 0
-    nodes: int = 0
-
-
 async def _check_settled(
     handle: Handle, session_id: str, reads: _Reads | None = None
-) -> _SessionFindings | None:
+) -> _SessionCheck | None:
     """Check a session; report what several readings agree on. None where it is gone.
 
     ``reads`` is what was read of it for the first reading.
     """
-    attempts: list[_SessionFindings] = []
+    attempts: list[_SessionCheck] = []
     while len(attempts) <= _TRIES:
         record = reads.record if reads else await handle.store.session(session_id)
         if record is None:
             return None
-        reading = _SessionCheck(handle, record, reads)
+        found = _SessionCheck(handle, record, reads)
         reads = None
         try:
-            await reading.run()
+            await found.run()
         except StoreCorruptError as error:
             # The error names what is damaged and never quotes it.
-            reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
-        found = reading.found
+            found.add([("P1", "the session", f"it cannot be read: {error}")])
+        found.forget()
         if not found.findings and not found.whole:
             return found
         found.moved = await handle.store.session(session_id) != record
@@ -195,46 +169,58 @@ def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
 
 
 class _SessionCheck:
-    """One reading of one session, from its messages up to its views."""
+    """One reading of one session, from its messages up to its views, with what it found.
+
+    ``whole`` are findings for which several readings had to match; they mean nothing where the
+    session ``moved`` meanwhile. Each of the other ``findings`` depends on one row alone, or on a
+    row and earlier messages, which no write takes back.
+    """
 
     def __init__(self, handle: Handle, record: SessionRecord, reads: _Reads | None) -> None:
-        self._handle, self._store, self._record = handle, handle.store, record
-        self._reads = reads
+        self.record = record
+        self.findings: list[Finding] = []
+        self.whole: list[Finding] = []
+        self.skipped: list[str] = []
+        self.moved = False
+        self.nodes = 0
+        self._handle, self._store, self._reads = handle, handle.store, reads
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
         self._nodes: dict[str, Node] = {}
         self._events: list[LogEvent] = []
-        self._edited: set[int] = set()
-        self.found = _SessionFindings(messages=record.messages)
+        self._edited: Collection[int] = ()
         if not self._counts:
-            self.found.skipped.append(
+            self.skipped.append(
                 f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
             )
 
-    def add(self, faults: Faults, *, whole: bool = False) -> None:
+    def add(self, faults: Iterable[Fault], *, whole: bool = False) -> None:
         """Add the faults of one check, up to a bound."""
-        findings = self.found.whole if whole else self.found.findings
-        name = self._record.id
+        findings = self.whole if whole else self.findings
         findings += (
-            Finding(promise, name, where, what)
+            Finding(promise, self.record.id, where, what)
             for promise, where, what in islice(faults, max(_MOST - len(findings), 0))
         )
 
+    def forget(self) -> None:
+        """Let go of what was read: the findings of several readings are held at once."""
+        self._reads, self._threads, self._nodes, self._events = None, {}, {}, []
+
     async def run(self) -> None:
         """Read and check everything of the session."""
-        record = self._record
+        record = self.record
         state = state_from(record.state)
         Build.from_json(record.build)
         if state.closed != record.closed:
             what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
-            self.add(iter([("P1", "the session", what)]), whole=True)
+            self.add([("P1", "the session", what)], whole=True)
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
-            self.add(iter([("P1", "the session", what)]), whole=True)
+            self.add([("P1", "the session", what)], whole=True)
         reads = self._reads
         self._events = list(reads.events if reads else await self._store.events(record.id))
-        self._edited = {index for event in self._events for index in _edited(event)}
+        self._edited = edits_of(self._events)
         await self._messages()
         await self._shape(state)
         await self._log(state)
@@ -244,7 +230,7 @@ class _SessionCheck:
     # -- messages
 
     async def _messages(self) -> None:
-        record = self._record
+        record = self.record
         # One more than there should be: a message after the end is as wrong as a missing one.
         for start in range(0, record.messages + 1, _PAGE):
             stop = min(start + _PAGE, record.messages + 1)
@@ -253,7 +239,7 @@ class _SessionCheck:
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
-                self.add(iter([("P1", where, what)]), whole=True)
+                self.add([("P1", where, what)], whole=True)
             counted = await beside(partial(self._counted, page), page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked one by one.
@@ -266,7 +252,7 @@ class _SessionCheck:
 
     async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
         if self._reads is None:
-            return await self._store.messages(self._record.id, start, stop)
+            return await self._store.messages(self.record.id, start, stop)
         return [stored for stored in self._reads.messages if start <= stored.index < stop]
 
     def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
@@ -285,27 +271,27 @@ class _SessionCheck:
         def ask(snapshot: Snapshot) -> Changes[dict[str, KeyEntry]]:
             return Changes(dict(snapshot.keys))
 
-        entries = await self._store.mutate(self._record.id, ask, keys=keys) if keys else {}
+        entries = await self._store.mutate(self.record.id, ask, keys=keys) if keys else {}
         for stored in page:
             entry = entries.get(stored.key) if stored.key is not None else None
             was_edited = stored.index in self._edited
             faults = list(checking.of_key(stored, entry, ()))
             if faults or was_edited or stored.state == "erased":
-                earlier = await self._store.versions(self._record.id, stored.index)
+                earlier = await self._store.versions(self.record.id, stored.index)
                 faults = list(checking.of_key(stored, entry, earlier))
                 if was_edited:
                     faults += checking.of_versions(stored, earlier)
-            self.add(iter(faults))
+            self.add(faults)
 
     # -- shape
 
     async def _shape(self, state: SessionState) -> None:
-        levels = await self._store.tree(self._record.id).levels()
+        levels = await self._store.tree(self.record.id).levels()
         windows: list[Node] = []
         for level in range(1, 1 + max(len(state.ordinals), max(levels, default=0))):
             nodes: list[Node] = []
             for start in range(0, max(levels.get(level, 0), state.next_ordinal(level)), _PAGE):
-                nodes += await self._store.tree(self._record.id).level(level, start, start + _PAGE)
+                nodes += await self._store.tree(self.record.id).level(level, start, start + _PAGE)
             known = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
@@ -313,19 +299,19 @@ class _SessionCheck:
             self.add(faults, whole=True)
             self._nodes |= known
             windows = windows or nodes
-        self.found.nodes = len(self._nodes)
+        self.nodes = len(self._nodes)
         self.add(checking.of_threads(windows, self._threads, state), whole=True)
         self.add(checking.of_parents(self._nodes), whole=True)
         self.add(checking.of_roots(self._nodes, state), whole=True)
         if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
             what = "it has summaries to be made and is not among the sessions that have"
-            self.add(iter([("P12", "the session", what)]), whole=True)
+            self.add([("P12", "the session", what)], whole=True)
 
     async def _is_behind(self) -> bool:
         """Return whether the store lists the session among those with something to make."""
         after: str | None = None
         while page := await self._store.backlog(after=after, limit=_PAGE):
-            if self._record.id in page:
+            if self.record.id in page:
                 return True
             after = page[-1]
         return False
@@ -335,11 +321,11 @@ class _SessionCheck:
         if not self._counts:
             return
         try:
-            replay = await replay_of(self._handle, self._record, self._events, self._page)
+            replay = await replay_of(self._handle, self.record, self._events, self._page)
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A damaged log may raise any of these: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
-            self.add(iter([("P5", "the log", what)]), whole=True)
+            self.add([("P5", "the log", what)], whole=True)
             return
         same = replay.state.to_json() == state.to_json()
         self.add(checking.of_log(self._nodes, replay.nodes, same=same), whole=True)
@@ -353,7 +339,7 @@ class _SessionCheck:
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
             wanted = [(node.id, node.revision) for node in page if node.revision]
-            read = await self._store.tree(self._record.id).revisions(wanted)
+            read = await self._store.tree(self.record.id).revisions(wanted)
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)
@@ -364,13 +350,13 @@ class _SessionCheck:
                 self.add(faults)
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
-                    self.add(iter([("P12", node.id, what)]), whole=True)
-                inputs = await self._inputs(node, said, shown_size(revision))
-                if inputs is not None:
+                    self.add([("P12", node.id, what)], whole=True)
+                made_from = await self._inputs(node, said, inputs.shown_size(revision))
+                if made_from is not None:
                     taken = not node.children and any(
                         index in self._gone for index in range(node.span.start, node.span.stop)
                     )
-                    self.add(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
+                    self.add(checking.of_inputs(node, revision, made_from, taken=taken), whole=True)
                 # The levels above need only its hash and size, and whether it is empty.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
@@ -378,26 +364,28 @@ class _SessionCheck:
 
     async def _inputs(
         self, node: Node, said: dict[str, Revision], overlap: int
-    ) -> list[Inputs] | None:
+    ) -> list[inputs.Inputs] | None:
         """Read what a node is made from; ``overlap`` is how much preceding text it was shown."""
         if node.children:
             if not all(child in said and child in self._nodes for child in node.children):
                 return None
-            return [from_children([(self._nodes[each], said[each]) for each in node.children])]
+            return [
+                inputs.from_children([(self._nodes[each], said[each]) for each in node.children])
+            ]
         if not self._counts:
             return None
         span, count = node.span, self._handle.counter.count
         read = await self._said(span.start, span.stop, node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
-            start = max(0, span.start - OVERLAP_REACH)
+            start = max(0, span.start - inputs.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
-        overlap_text = overlap_before(node, before, overlap)
-        return [from_messages(node, read, count=count, overlap=overlap_text)]
+        overlap_text = inputs.overlap_before(node, before, overlap)
+        return [inputs.from_messages(node, read, count=count, overlap=overlap_text)]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
         if self._reads is None:
-            return await self._store.messages(self._record.id, start, stop, thread=thread)
+            return await self._store.messages(self.record.id, start, stop, thread=thread)
         return [stored for stored in await self._page(start, stop) if stored.thread == thread]
 
     # -- views
@@ -405,7 +393,7 @@ class _SessionCheck:
     async def _views(self, state: SessionState) -> None:
         key, windows = await self._handle.key(), state.next_ordinal(1)
         if self._reads is None:
-            (views,) = await self._store.read([(self._record.id, transaction.NeedViews())])
+            (views,) = await self._store.read([(self.record.id, transaction.NeedViews())])
         else:
             views = self._reads.views
         for view in views:
@@ -416,12 +404,6 @@ class _SessionCheck:
 
 def _waits(node: Node) -> bool:
     return node.status != "active" or node.degraded or node.dirty
-
-
-def _edited(event: LogEvent) -> Iterator[int]:
-    """Yield the indices of the messages that an event of the log edited."""
-    if event.kind == "edit":
-        yield from (shift.index for shift in LoggedChanges.from_json(event.detail).shifts)
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:

@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from hiermem import errors
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
@@ -26,12 +27,6 @@ from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.engine.index_cache import IndexCache
-from hiermem.errors import (
-    CounterMismatchError,
-    NotFoundError,
-    SessionChangedError,
-    StoreCorruptError,
-)
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
@@ -148,7 +143,7 @@ class Handle:
         """
         found = await self.store.session(session_id)
         if found is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"session {session_id!r} does not exist; the first append() creates it"
             )
         self.check(found)
@@ -205,7 +200,7 @@ class Handle:
     def check_counter(self, record: SessionRecord) -> None:
         """Refuse to mix counters. Raises CounterMismatchError."""
         if record.counter != self.counter.name:
-            raise CounterMismatchError(
+            raise errors.CounterMismatchError(
                 f"session {record.id!r} is counted by {record.counter!r}, this memory by "
                 f"{self.counter.name!r}; open it with the counter it began with"
             )
@@ -234,8 +229,7 @@ class Handle:
         A node is read once, though a decision asks for it by its level, as a child and then as a
         parent; those ``ahead`` were read just before.
         """
-        known = _Nodes()
-        known.add(ahead)
+        known = {node.id: node for node in ahead}
         reply: Any = None
         while True:
             try:
@@ -259,39 +253,24 @@ class Handle:
                 found[place] = await self.messages(session_id, need.start, need.stop)
         return tuple(found)
 
-    async def _supply(self, session_id: str, need: Need, known: _Nodes) -> Any:
+    async def _supply(self, session_id: str, need: Need, known: dict[str, Node]) -> Any:
         if isinstance(need, NeedMessages):
             return await self.messages(session_id, need.start, need.stop)
         tree = self.store.tree(session_id)
         if isinstance(need, NeedNodes):
-            missing = [id_ for id_ in need.ids if id_ not in known.by_id]
-            known.add(await tree.nodes(missing) if missing else ())
-            return [known.by_id[id_] for id_ in need.ids if id_ in known.by_id]
+            missing = [id_ for id_ in need.ids if id_ not in known]
+            known |= {node.id: node for node in (await tree.nodes(missing) if missing else ())}
+            return [known[id_] for id_ in need.ids if id_ in known]
         if isinstance(need, NeedLevel):
-            places = [(need.level, ordinal) for ordinal in range(need.start, need.stop)]
-            if all(place in known.by_place for place in places):
-                return [known.by_place[place] for place in places]
+            ids = [f"L{need.level}.{ordinal}" for ordinal in range(need.start, need.stop)]
+            if all(id_ in known for id_ in ids):
+                return [known[id_] for id_ in ids]
             found = await tree.level(need.level, need.start, need.stop)
-            known.add(found)
+            known |= {node.id: node for node in found}
             return found
         if isinstance(need, NeedRevisions):
             return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes that a decision was given: by id, and the sealed ones by level and ordinal."""
-
-    by_id: dict[str, Node] = field(default_factory=dict[str, Node])
-    by_place: dict[tuple[int, int], Node] = field(default_factory=dict[tuple[int, int], Node])
-
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Remember these nodes."""
-        for node in nodes:
-            self.by_id[node.id] = node
-            if node.sealed:
-                self.by_place[node.level, node.ordinal] = node
 
 
 class Handles(Mapping[str, Handle]):
@@ -339,8 +318,8 @@ async def read_messages(
     if len(found) != stop - start:
         now = await store.session(session_id)
         if now is None or now.messages < stop:
-            raise SessionChangedError(session_id)
-        raise StoreCorruptError(
+            raise errors.SessionChangedError(session_id)
+        raise errors.StoreCorruptError(
             f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
             f"{start} to {stop - 1}; the store is damaged"
         )

@@ -50,16 +50,25 @@ async def copy(
     """
     if source is target or _same_place(source, place_of(source), place_of(target)):
         raise errors.UsageError("the target is the store itself; name another place")
-    run = _Run(source, target, CopyReport(shown(target)), on_progress)
-    names = every_tenant(source) if all_tenants else _only(handle.store.tenant)
-    async for name in names:
-        await run.tenant(name, session)
+    report, checked = CopyReport(shown(target)), set[str]()
+    async for name in every_tenant(source) if all_tenants else _only(handle.store.tenant):
+        of = _TenantCopy(source.tenant(name), target.tenant(name), report, on_progress)
+        # Of a store over several databases, the tenant's is the one that a receipt names.
+        here, there = place_of(of.source), place_of(of.target)
+        if _same_place(source, here, there):
+            raise errors.UsageError(f"the target is the store itself for tenant {name!r}")
+        if session is None and not await of.holds_anything():
+            continue
+        checked.add(name)
+        await of.run(session, here or shown(source), there or report.place)
+        report = of.report
+    # The tenants that have something at the target now.
     async for name in every_tenant(target):
-        if name in run.checked:
+        if name in checked:
             found = await check(handle.for_tenant(target.tenant(name)))
-            of = tuple(one for one in found.findings if session in (None, one.session_id))
-            run.report = replace(run.report, findings=run.report.findings + of)
-    return run.report
+            wrong = tuple(one for one in found.findings if session in (None, one.session_id))
+            report = replace(report, findings=report.findings + wrong)
+    return report
 
 
 async def _only(name: str) -> AsyncIterator[str]:
@@ -88,69 +97,47 @@ class _TakenError(errors.UsageError):
     """Something that belongs to no session has a name that is taken at the target."""
 
 
-class _Run:
-    """A copy that is under way."""
+class _TenantCopy:
+    """The copy of one tenant, with the report of the whole copy as far as it is."""
 
     def __init__(
         self,
-        source: Store,
-        target: Store,
+        source: TenantStore,
+        target: TenantStore,
         report: CopyReport,
         on_progress: Callable[[CopyReport], object] | None,
     ) -> None:
-        self._source = source
-        self._target = target
+        self.source, self.target, self.report = source, target, report
         self._on_progress = on_progress
-        self.report = report
-        #: The tenants that have something at the target now, and are to be checked.
-        self.checked: set[str] = set()
+        self._rewritten = False
 
-    async def tenant(self, name: str, session: str | None) -> None:
-        """Copy a tenant, or one of its sessions."""
-        of = _Tenant(self, self._source.tenant(name), self._target.tenant(name))
-        # Of a store over several databases, the tenant's is the one that a receipt names.
-        source, target = place_of(of.source), place_of(of.target)
-        if _same_place(self._source, source, target):
-            raise errors.UsageError(f"the target is the store itself for tenant {name!r}")
-        if session is None and not await of.holds_anything():
-            return
-        self.checked.add(name)
-        self.count(tenants=1)
-        now = await of.source.now()
-        # Before anything is copied: no erasure may miss it.
-        there = StoreCopy(target or self.report.place, now)
-        here = StoreCopy(source or shown(self._source), now)
-        if session is not None and await of.source.session(session) is None:
+    async def run(self, session: str | None, here: str, there: str) -> None:
+        """Copy the tenant, or one of its sessions, from the place ``here`` to ``there``."""
+        self._count(tenants=1)
+        now = await self.source.now()
+        if session is not None and await self.source.session(session) is None:
             raise errors.NotFoundError(f"session {session!r} does not exist in the source")
-        await of.source.put_records([copies.record(there)])
+        # Before anything is copied: no erasure may miss it.
+        await self.source.put_records([copies.record(StoreCopy(there, now))])
         if session is None:
-            await of.everything()
+            await self.everything()
         else:
-            await of.refuse_erased(session)
-            await of.one(session)
-        known = {one.place: one for one in await copies_of(of.source)} | {here.place: here}
-        known.pop(there.place, None)
-        await of.target.put_records([copies.record(one) for one in known.values()])
+            await self.refuse_erased(session)
+            await self.one(session)
+        known = {one.place: one for one in await copies_of(self.source)}
+        known[here] = StoreCopy(here, now)
+        known.pop(there, None)
+        await self.target.put_records([copies.record(one) for one in known.values()])
 
-    def count(self, **more: int) -> None:
+    def _count(self, **more: int) -> None:
         """Add to the counts of the report."""
         sums = {name: getattr(self.report, name) + number for name, number in more.items()}
         self.report = replace(self.report, **sums)
 
-    def tell(self) -> None:
+    def _tell(self) -> None:
         """Report how far the copy is."""
         if self._on_progress is not None:
             self._on_progress(self.report)
-
-
-class _Tenant:
-    """The copy of one tenant."""
-
-    def __init__(self, run: _Run, source: TenantStore, target: TenantStore) -> None:
-        self._run = run
-        self.source = source
-        self.target = target
-        self._rewritten = False
 
     async def holds_anything(self) -> bool:
         """Return whether the source has anything of the tenant, or the target something unseen."""
@@ -194,7 +181,7 @@ class _Tenant:
             if not arrived or arrived[0].digest != await _digest(self.target, record.id):
                 raise errors.SessionDiffersError(record.id)
             await self._delete(record.id)
-            self._run.count(removed=1)
+            self._count(removed=1)
 
     async def _delete(self, session_id: str) -> None:
         self._rewritten = True
@@ -227,12 +214,12 @@ class _Tenant:
             if not session_id or await self._state(session_id) == state:
                 break
         else:
-            report = self._run.report
-            self._run.report = replace(report, changing=(*report.changing, session_id))
+            changing = (*self.report.changing, session_id)
+            self.report = replace(self.report, changing=changing)
         if session_id:
             counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
-            self._run.count(**{"sessions": 1, counts[done]: 1})
-        self._run.tell()
+            self._count(**{"sessions": 1, counts[done]: 1})
+        self._tell()
 
     async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
         """Return what is done with a session, and the version of the one that it replaces."""
@@ -270,16 +257,16 @@ class _Tenant:
                 for row in page:
                     if row["kind"] == "session":
                         state = row["value"]["version"], row["value"]["epoch"]
-                self._run.count(messages=sum(row["kind"] == "message" for row in page))
+                self._count(messages=sum(row["kind"] == "message" for row in page))
                 yield page
-                self._run.tell()
+                self._tell()
 
-        before = self._run.report.messages
+        before = self.report.messages
         try:
             async with aclosing(carried()) as rows:
                 await self.target.restore(rows, replaces=replaces)
         except BaseException as error:
-            self._run.count(messages=before - self._run.report.messages)
+            self._count(messages=before - self.report.messages)
             if type(error) is errors.UsageError and not session_id:
                 raise _TakenError(str(error)) from error
             raise

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, title_of
-from hiermem.importers.files import Export, Head, values_of
+from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, objects
+from hiermem.importers.files import Export, Head, objects_of
 from hiermem.importers.tree import branches_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.conversation import Conversation
@@ -32,14 +32,13 @@ _TEXTS = ("text", "result", "summary", "content", "title")
 
 def recognise(head: Head) -> bool:
     """Return whether a file's first value is a conversation of this export."""
-    return bool(head.values) and isinstance(head.values[0], dict) and "mapping" in head.values[0]
+    return "mapping" in head.first
 
 
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield each conversation, its current path first, then its other branches."""
-    for file in export.files:
-        for place, value in values_of(file):
-            yield from _conversation(as_mapping(value, where=place), place, options)
+    for place, value in objects_of(*export.files):
+        yield from _conversation(value, place, options)
 
 
 def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterator[Conversation]:
@@ -63,7 +62,7 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
         current=_text(given.get("current_node")),
         about=Conversation(
             id_of(own, f"chatgpt-{next(iter(nodes), place)}"),
-            title_of(given.get("title")),
+            name_of(given.get("title")),
             (),
             format="chatgpt",
         ),
@@ -168,9 +167,8 @@ def _as_shown(text: str, meta: Mapping[str, Any]) -> str:
     """Return a text with links in the place of marks that only the application can read."""
     if "\ue200" not in text:
         return text
-    references = meta.get("content_references")
-    for reference in references if isinstance(references, list) else []:
-        matched = reference.get("matched_text") if isinstance(reference, dict) else None
+    for reference in objects(meta.get("content_references")):
+        matched = reference.get("matched_text")
         if isinstance(matched, str) and "\ue200" in matched:
             shown = reference.get("alt")
             text = text.replace(matched, shown if isinstance(shown, str) else "")
@@ -196,14 +194,12 @@ def _part(draft: Draft, part: object) -> str:
 
 
 def _attachments(meta: Mapping[str, Any]) -> list[str]:
-    found = meta.get("attachments")
-    items = found if isinstance(found, list) else []
     return [
         item["name"]
-        for item in items
-        if isinstance(item, dict) and isinstance(item.get("name"), str)
+        for item in objects(meta.get("attachments"))
+        if isinstance(item.get("name"), str)
         and not str(item.get("mime_type", "")).startswith("image/")
-    ]  # fmt: skip
+    ]
 
 
 def _text(value: object) -> str | None:

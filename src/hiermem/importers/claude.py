@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, title_of
-from hiermem.importers.files import Export, Head, values_of
+from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, objects
+from hiermem.importers.files import Export, Head, objects_of
 from hiermem.importers.tree import branches_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.conversation import Conversation
@@ -19,15 +19,13 @@ _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 
 def recognise(head: Head) -> bool:
     """Return whether a file's first value is a conversation of this export."""
-    first = head.values[0] if head.values else None
-    return isinstance(first, dict) and "chat_messages" in first
+    return "chat_messages" in head.first
 
 
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield each conversation, its current path first, then its other branches."""
-    for file in export.files:
-        for place, value in values_of(file):
-            yield from _conversation(as_mapping(value, where=place), place, options)
+    for place, value in objects_of(*export.files):
+        yield from _conversation(value, place, options)
 
 
 def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterator[Conversation]:
@@ -48,7 +46,7 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
         current=current if isinstance(current, str) else None,
         about=Conversation(
             id_of(given.get("uuid"), f"claude-{next(iter(messages), place)}"),
-            title_of(given.get("name")),
+            name_of(given.get("name")),
             (),
             format="claude",
         ),
@@ -150,14 +148,12 @@ def _attached(message: dict[str, Any]) -> list[str]:
     """Return the texts of attachments, and names for files that the export does not hold."""
     found: list[str] = []
     for field in ("attachments", "files"):
-        items = message.get(field)
-        for item in items if isinstance(items, list) else []:
-            if isinstance(item, dict):
-                name = item.get("file_name") or item.get("file_uuid") or "?"
-                text = item.get("extracted_content")
-                found.append(f"[file: {name}]")
-                if isinstance(text, str) and text.strip():
-                    found.append(text)
+        for item in objects(message.get(field)):
+            name = item.get("file_name") or item.get("file_uuid") or "?"
+            text = item.get("extracted_content")
+            found.append(f"[file: {name}]")
+            if isinstance(text, str) and text.strip():
+                found.append(text)
     return found
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_anthropic
-from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, title_of
-from hiermem.importers.files import Export, Head, values_of
-from hiermem.importers.results import beside_their_calls
-from hiermem.types import Message
+from hiermem.importers.draft import Draft, Keyed, Options, id_of, kind_name, moment, name_of
+from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
 
@@ -38,8 +37,7 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
     session: object = None
     titles: dict[str, Any] = {}
     lines: list[tuple[dict[str, Any], str]] = []
-    for place, value in values_of(file):
-        line = as_mapping(value, where=place)
+    for place, line in objects_of(file):
         kind = line.get("type")
         session = session or line.get("sessionId")
         if isinstance(kind, str) and kind in _TITLES:
@@ -55,14 +53,9 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
         elif not isinstance(kind, str) or kind not in _SILENT:
             draft.note(f"lines of the type {kind_name(kind)} not understood")
     messages = [each for line, place in lines for each in _messages(line, place, draft)]
-    for message, key in beside_their_calls(messages):
-        draft.add(message, key=key)
-    found = draft.take()
-    if found:
-        title = next((t for kind in _TITLES if (t := title_of(titles.get(kind)))), None)
-        yield Conversation(
-            id_of(session, export.stem), title, found, format="claude-code", notes=draft.notes
-        )
+    draft.add_log(messages)
+    title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
+    yield from draft.finished("claude-code", id_of(session, export.stem), title)
 
 
 def _left_out(line: dict[str, Any]) -> str | None:
@@ -75,9 +68,7 @@ def _left_out(line: dict[str, Any]) -> str | None:
     return None
 
 
-def _messages(
-    line: dict[str, Any], place: str, draft: Draft
-) -> Iterator[tuple[Message, str | None]]:
+def _messages(line: dict[str, Any], place: str, draft: Draft) -> Iterator[Keyed]:
     message = as_mapping(line.get("message"), where=f"{place}.message")
     content = message.get("content")
     if isinstance(content, list):
@@ -98,14 +89,4 @@ def _messages(
         fields["thread"] = f"agent-{id_of(agent, 'side')}"
     for number, each in enumerate(from_anthropic(given)):
         key = f"{uuid}/{number}" if number else uuid
-        yield (
-            Message(
-                each.role,
-                each.content,
-                tool_calls=each.tool_calls,
-                tool_call_id=each.tool_call_id,
-                metadata=each.metadata,
-                **fields,
-            ),
-            key if isinstance(uuid, str) else None,
-        )
+        yield replace(each, **fields), key if isinstance(uuid, str) else None

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_responses
-from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment
-from hiermem.importers.files import Export, Head, values_of
-from hiermem.importers.results import beside_their_calls
+from hiermem.importers.draft import Draft, Keyed, Options, id_of, kind_name, moment
+from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message, TextPart
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
@@ -22,9 +21,7 @@ _INSERTED = ("<environment_context>", "<user_instructions>", "<permissions", "<t
 
 def recognise(head: Head) -> bool:
     """Return whether the first line is the session's, in the present form or the earlier one."""
-    first = head.values[0] if head.kind == "lines" and head.values else None
-    if not isinstance(first, dict):
-        return False
+    first = head.first if head.kind == "lines" else {}
     if first.get("type") in _LINES and isinstance(first.get("payload"), dict):
         return True
     return {"id", "timestamp", "instructions"} <= first.keys() and "type" not in first
@@ -35,9 +32,8 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
     file = export.first
     draft = Draft(file.name)
     session: object = None
-    found: list[tuple[Message, str | None]] = []
-    for number, (place, value) in enumerate(values_of(file)):
-        line = as_mapping(value, where=place)
+    found: list[Keyed] = []
+    for number, (place, line) in enumerate(objects_of(file)):
         kind, payload = line.get("type"), line.get("payload")
         if number == 0 and kind not in _LINES:  # the earlier form: items without an envelope
             session = line.get("id")
@@ -51,18 +47,11 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
             draft.note("summaries of a compacted context left out")
         elif kind == "response_item":
             found.extend(_messages(item, line, draft))
-    for message, key in beside_their_calls(found):
-        draft.add(message, key=key)
-    messages = draft.take()
-    if messages:
-        yield Conversation(
-            id_of(session, export.stem), None, messages, format="codex", notes=draft.notes
-        )
+    draft.add_log(found)
+    yield from draft.finished("codex", id_of(session, export.stem))
 
 
-def _messages(
-    item: dict[str, Any], line: dict[str, Any], draft: Draft
-) -> Iterator[tuple[Message, str | None]]:
+def _messages(item: dict[str, Any], line: dict[str, Any], draft: Draft) -> Iterator[Keyed]:
     kind = item.get("type")
     if kind == "reasoning":
         draft.note("reasoning left out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,9 @@ from hiermem.core.text.measure import fingerprint
 from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError, UnreadableFileError
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
+from hiermem.types.conversation import Conversation
 
+Keyed: TypeAlias = tuple[Message, str | None]
 Branches: TypeAlias = Literal["forks", "skip"]
 DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 
@@ -79,6 +81,22 @@ class Draft:
         self._messages.append(kept)
         return kept.key
 
+    def add_log(self, messages: Sequence[Keyed]) -> None:
+        """Add the messages of a log, each with its key, and each call followed by its result.
+
+        A log of parallel calls has all calls first and then all results, each a line of its own.
+        Sent to a provider as they are, the first calls would lack their results. Only results
+        within such a run of calls and results are moved.
+        """
+        start = 0
+        while start < len(messages):
+            stop = start
+            while stop < len(messages) and _in_run(messages[stop][0]):
+                stop += 1
+            for message, key in (*_by_calls(messages[start:stop]), *messages[stop : stop + 1]):
+                self.add(message, key=key)
+            start = stop + 1
+
     def _hashed(self, message: Message, when: str) -> str:
         if not when and message.created_at is not None:
             when = message.created_at.isoformat()
@@ -117,6 +135,36 @@ class Draft:
                 last = message.created_at
         return tuple(messages)
 
+    def finished(
+        self,
+        format: str,  # noqa: A002 - the field of a conversation
+        session: str,
+        title: str | None = None,
+        otherwise: datetime | None = None,
+    ) -> Iterator[Conversation]:
+        """Yield what was read as a conversation; nothing where no message was added."""
+        if messages := self.take(otherwise):
+            yield Conversation(session, title, messages, format=format, notes=self.notes)
+
+
+def _in_run(message: Message) -> bool:
+    return bool(message.tool_calls) or message.tool_call_id is not None
+
+
+def _by_calls(run: Sequence[Keyed]) -> Iterator[Keyed]:
+    """Yield calls and results, each result after its call."""
+    called = {call.id for message, _ in run for call in message.tool_calls}
+    results: dict[str, list[Keyed]] = {}
+    for each in run:
+        if (call_id := each[0].tool_call_id) in called and call_id is not None:
+            results.setdefault(call_id, []).append(each)
+    for each in run:
+        message = each[0]
+        if message.tool_call_id not in called:
+            yield each
+        for call in message.tool_calls:
+            yield from results.pop(call.id, ())
+
 
 def _is_large(part: Part) -> bool:
     return isinstance(part, (ImagePart, FilePart)) and len(part.reference) > _MAX_REFERENCE
@@ -139,17 +187,12 @@ def id_of(value: object, otherwise: str) -> str:
     return text if len(text) <= _MAX_ID else f"{text[:80]}-{digest_of(text)}"
 
 
-def title_of(value: object) -> str | None:
-    """Return a title of the export, cut to what a session takes."""
+def name_of(value: object) -> str | None:
+    """Return a title, or a speaker's or a tool's name, cut to what is taken."""
     if not isinstance(value, str) or not value.strip():
         return None
     text = value.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
     return text[:MAX_NAME]
-
-
-def name_of(value: object) -> str | None:
-    """Return a speaker's or a tool's name, cut to what a message takes."""
-    return title_of(value)
 
 
 def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
@@ -214,9 +257,9 @@ def zone_note(draft: Draft, options: Options, value: object = "") -> None:
         draft.note(what)
 
 
-def folded(names: Collection[str]) -> frozenset[str]:
-    """Return names as they are compared."""
-    return frozenset(name.casefold() for name in names)
+def objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a list; none where the value is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def kind_name(value: Any) -> str:

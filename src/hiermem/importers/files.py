@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 from hiermem.errors import UnreadableFileError
+from hiermem.types.reading import as_mapping
 
 #: The characters of one line, or of one value of a JSON file.
 MAX_ITEM = 32 * 1024 * 1024
@@ -175,6 +176,12 @@ class Head:
     values: tuple[Any, ...] = ()
     lines: tuple[str, ...] = ()
 
+    @property
+    def first(self) -> dict[str, Any]:
+        """Return the first value if it is an object; an empty one otherwise."""
+        value = self.values[0] if self.values else None
+        return value if isinstance(value, dict) else {}
+
 
 def head_of(file: File) -> Head:
     """Read the beginning of a file. Raises UnreadableFileError where that is not text or JSON."""
@@ -235,6 +242,13 @@ def values_of(file: File, kind: str = "") -> Iterator[tuple[str, Any]]:
         if len(whole) > MAX_ITEM:
             raise UnreadableFileError(f"{file.name}: longer than {MAX_ITEM:,} characters")
         yield file.name, _parsed(whole, file.name)
+
+
+def objects_of(*files: File) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the values of JSON files, which must be objects, each with its place."""
+    for file in files:
+        for place, value in values_of(file):
+            yield place, as_mapping(value, where=place)
 
 
 def _parsed(text: str, place: str) -> Any:

@@ -25,7 +25,7 @@ from hiermem.importers import (
     transcript,
     whatsapp,
 )
-from hiermem.importers.draft import Branches, DateOrder, Options, folded
+from hiermem.importers.draft import Branches, DateOrder, Options
 from hiermem.importers.files import Export, File, Head, head_of, opened
 from hiermem.types.conversation import Conversation
 
@@ -96,8 +96,8 @@ def read_chats(
             raise UsageError(f"{what} must be a collection of names")
     options = Options(
         branches=branches,
-        assistants=folded(assistants),
-        speakers=folded(speakers),
+        assistants=frozenset(map(str.casefold, assistants)),
+        speakers=frozenset(map(str.casefold, speakers)),
         zone=_zone(timezone),
         zone_given=timezone is not None,
         dates=dates,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
-from typing import NamedTuple
 
 from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, sensible, zone_note
 from hiermem.importers.files import Export, Head, lines_of
@@ -37,13 +36,6 @@ _EVENT = re.compile(
 _IN_NAME = re.compile(r"(?P<year>(?:19|20)\d\d)-?(?P<month>[01]\d)-?(?P<day>[0-3]\d)")
 
 
-class _Spoken(NamedTuple):
-    """One message of a log."""
-
-    match: re.Match[str]
-    text: str
-
-
 def recognise(head: Head) -> bool:
     """Return whether most of the first lines are those of a log."""
     if head.kind != "text":
@@ -57,19 +49,20 @@ def _timed(line: str) -> bool:
     return _SAID.match(line) is not None or _TIMED.match(line) is not None
 
 
-def _said(line: str) -> _Spoken | None:
+def _said(line: str) -> tuple[re.Match[str], str] | None:
+    """Return the match of a line that someone said, and what was said."""
     if (found := _SAID.match(line)) is not None:
-        return _Spoken(found, found["text"])
+        return found, found["text"]
     if (found := _TABBED.match(line)) is not None:
         nick = found["nick"]
         if nick in ("", "-->", "<--", "--", "=!=", "*"):
             return None
-        return _Spoken(found, found["text"])
+        return found, found["text"]
     stamp = _TIMED.match(line)
     if stamp is not None and _EVENT.match(line[stamp.end() :]):
         return None
     if (found := _ACTED.match(line)) is not None:
-        return _Spoken(found, f"* {found['nick']} {found['text']}")
+        return found, f"* {found['nick']} {found['text']}"
     return None
 
 
@@ -137,21 +130,19 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             timed = _TIMED.match(line) is not None or _EVENT.match(line) is not None
             draft.note("system lines left out" if timed else "lines not understood")
             continue
-        at, when = clock.at(spoken.match)
-        nick = name_of(spoken.match["nick"]) or "?"
+        match, text = spoken
+        at, when = clock.at(match)
+        nick = name_of(match["nick"]) or "?"
         draft.add(
             Message(
                 role_of(nick, options),
-                spoken.text,
+                text,
                 name=nick,
                 created_at=None if at is None else at.replace(tzinfo=options.zone),
             ),
             when=when,
         )
-    messages = draft.take()
-    if messages:
-        if messages[0].created_at is not None:
+    for made in draft.finished("irc", id_of(export.stem, "irc")):
+        if made.messages[0].created_at is not None:
             zone_note(draft, options)
-        yield Conversation(
-            id_of(export.stem, "irc"), None, messages, format="irc", notes=draft.notes
-        )
+        yield made

@@ -21,10 +21,10 @@ from hiermem.importers.draft import (
     id_of,
     kind_name,
     moment,
-    title_of,
+    name_of,
     zone_note,
 )
-from hiermem.importers.files import Export, Head, values_of
+from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
@@ -39,10 +39,7 @@ _LISTS = ("messages", "input", "output")
 
 def recognise(head: Head) -> bool:
     """Return whether a file's first value is a message or item, or holds a list of them."""
-    first = head.values[0] if head.values else None
-    if not isinstance(first, dict):
-        return False
-    return _list_of(first) is not None or _is_message(first)
+    return _list_of(head.first) is not None or _is_message(head.first)
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
@@ -70,8 +67,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     one = Draft(file.name)
     ids: Counter[str] = Counter()
     single: bool | None = None
-    for place, value in values_of(file):
-        given = as_mapping(value, where=place)
+    for place, given in objects_of(file):
         items = _list_of(given)
         if single is None:
             single = items is None
@@ -93,16 +89,12 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         if messages:
             yield Conversation(
                 _named(given, export.stem, messages, ids),
-                title_of(given.get("title") or given.get("name")),
+                name_of(given.get("title") or given.get("name")),
                 messages,
                 format="messages",
                 notes=draft.notes,
             )
-    messages = one.take()
-    if messages:
-        yield Conversation(
-            id_of(export.stem, "messages"), None, messages, format="messages", notes=one.notes
-        )
+    yield from one.finished("messages", id_of(export.stem, "messages"))
 
 
 def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:

@@ -14,13 +14,12 @@ from hiermem.importers.draft import (
     kind_name,
     moment,
     name_of,
+    objects,
     role_of,
-    title_of,
 )
-from hiermem.importers.files import Export, File, Head, values_of
+from hiermem.importers.files import Export, File, Head, objects_of
 from hiermem.types import Message
 from hiermem.types.conversation import Conversation
-from hiermem.types.reading import as_mapping
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
 _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
@@ -32,11 +31,9 @@ _LINK = re.compile(r"<([^<>\n]{1,4000})>")
 
 def recognise(head: Head) -> bool:
     """Return whether a file is a list of messages of a channel."""
-    first = head.values[0] if head.values else None
-    return (
-        isinstance(first, dict)
-        and isinstance(first.get("ts"), str)
-        and ("user" in first or "bot_id" in first or first.get("type") == "message")
+    first = head.first
+    return isinstance(first.get("ts"), str) and (
+        "user" in first or "bot_id" in first or first.get("type") == "message"
     )
 
 
@@ -72,28 +69,18 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             for place, value in _sorted(file):
                 draft.where = place
                 _add(draft, value, people, options)
-        messages = draft.take()
-        if messages:
-            yield Conversation(
-                id_of(channel.get("id"), folder or export.stem),
-                _title(channel, folder, people),
-                messages,
-                format="slack",
-                notes=draft.notes,
-            )
+        name = id_of(channel.get("id"), folder or export.stem)
+        yield from draft.finished("slack", name, _title(channel, folder, people))
 
 
 def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield what the lists of an export hold."""
-    for file in export.files:
-        if file.parts[-1] in names:
-            for place, value in values_of(file):
-                yield as_mapping(value, where=place)
+    for _, value in objects_of(*(file for file in export.files if file.parts[-1] in names)):
+        yield value
 
 
 def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
-    found = [(place, as_mapping(value, where=place)) for place, value in values_of(file)]
-    return sorted(found, key=lambda each: _stamp(each[1].get("ts")))
+    return sorted(objects_of(file), key=lambda each: _stamp(each[1].get("ts")))
 
 
 def _stamp(value: object) -> float:
@@ -115,8 +102,8 @@ def _person(user: Mapping[str, Any]) -> str | None:
 def _title(channel: Mapping[str, Any], folder: str, people: Mapping[str, str]) -> str | None:
     members = channel.get("members")
     if "name" not in channel and isinstance(members, list) and members:
-        return title_of(", ".join(people.get(m, m) for m in members if isinstance(m, str)))
-    return title_of(f"#{folder}") if folder else None
+        return name_of(", ".join(people.get(m, m) for m in members if isinstance(m, str)))
+    return name_of(f"#{folder}") if folder else None
 
 
 def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options: Options) -> None:
@@ -167,18 +154,14 @@ def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
     if isinstance(text, str) and text.strip():
         pieces.append(_plain(text, people))
     else:
-        for attachment in _dicts(given.get("attachments")):
+        for attachment in objects(given.get("attachments")):
             found = attachment.get("text") or attachment.get("fallback")
             if isinstance(found, str):
                 pieces.append(_plain(found, people))
-    for file in _dicts(given.get("files")):
+    for file in objects(given.get("files")):
         name = file.get("name") or file.get("title") or file.get("id")
         pieces.append(f"[file: {name if isinstance(name, str) else '?'}]")
     return "\n".join(pieces)
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _plain(text: str, people: Mapping[str, str]) -> str:

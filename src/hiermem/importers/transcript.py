@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from hiermem.data import word_lists
 from hiermem.errors import UnreadableFileError
@@ -33,13 +33,6 @@ _WORDS = word_lists("transcript_words")
 _PARTICLES = _WORDS["particles"]
 #: What stands before a colon without being a speaker.
 _LABELS = _WORDS["labels"]
-
-
-class _Turn(NamedTuple):
-    """The front of a line that begins a message."""
-
-    name: str
-    at: str
 
 
 def recognise(head: Head) -> bool:
@@ -70,7 +63,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file = export.first
     draft = Draft(file.name)
     lower = True
-    turn: _Turn | None = None
+    turn: re.Match[str] | None = None
     texts: list[str] = []
     for number, line in lines_of(file):
         found = _SPOKEN.match(line)
@@ -79,7 +72,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 lower = found["name"][0].islower() and found["name"].casefold() not in _ROLES
             else:
                 _add(draft, turn, texts, options)
-            turn, texts = _Turn(found["name"], found["at"] or ""), [line[found.end() :]]
+            turn, texts = found, [line[found.end() :]]
         elif turn is not None:
             texts.append(line)
         elif line.strip():
@@ -89,10 +82,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             )
     if turn is not None:
         _add(draft, turn, texts, options)
-    messages = draft.take()
-    if messages:
-        yield Conversation(id_of(export.stem, "transcript"), None, messages, format="text",
-                           notes=draft.notes)  # fmt: skip
+    yield from draft.finished("text", id_of(export.stem, "transcript"))
 
 
 def _speaks(found: re.Match[str], options: Options, *, lower: bool) -> bool:
@@ -104,20 +94,21 @@ def _speaks(found: re.Match[str], options: Options, *, lower: bool) -> bool:
     return _is_name(found["name"], timed=bool(found["at"]), lower=lower)
 
 
-def _add(draft: Draft, turn: _Turn, texts: list[str], options: Options) -> None:
-    known = _ROLES.get(turn.name.casefold())
-    at = moment(turn.at, options.zone) if turn.at else None
-    if turn.at and at is None:
+def _add(draft: Draft, turn: re.Match[str], texts: list[str], options: Options) -> None:
+    name, when = turn["name"], turn["at"] or ""
+    known = _ROLES.get(name.casefold())
+    at = moment(when, options.zone) if when else None
+    if when and at is None:
         draft.note("times without a date or not understood")
-    elif turn.at:
-        zone_note(draft, options, turn.at)
-    role = role_of(turn.name, options) if known is None else known
+    elif when:
+        zone_note(draft, options, when)
+    role = role_of(name, options) if known is None else known
     draft.add(
         Message(
             cast("Any", role),
             "\n".join(texts).strip(),
-            name=name_of(turn.name) if known is None else None,
+            name=name_of(name) if known is None else None,
             created_at=at,
         ),
-        when=turn.at,
+        when=when,
     )

@@ -136,13 +136,9 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             draft.add(message, when=front.when)
     if unread:
         draft.note("times not understood", unread)
-    messages = draft.take()
-    if messages:
+    for made in draft.finished("whatsapp", id_of(export.stem.lstrip("_"), "whatsapp")):
         zone_note(draft, options)
-        name = export.stem.lstrip("_")
-        yield Conversation(
-            id_of(name, "whatsapp"), None, messages, format="whatsapp", notes=draft.notes
-        )
+        yield made
 
 
 def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[DateOrder, bool]:

@@ -10,12 +10,24 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import Hit, Note, RunItem, StoredMessage, Summary, TriVector
+from hiermem import Hit, Note, StoredMessage, Summary, TriVector
 
-#: The most characters of one text in a list.
+#: The most characters of one text in a list, the most items of a list, the most of a diff.
 SHORT = 4_000
+MOST_ITEMS = 500
+_MOST_IN_DIFF = 50_000
+
+
+def _cut(most: int) -> BeforeValidator:
+    """Take the first of a text or of a list alone."""
+    return BeforeValidator(lambda value: value[:most])
+
+
+Short = Annotated[str, _cut(SHORT)]
+Few = Annotated[list[str], _cut(MOST_ITEMS)]
+Count = Annotated[int, BeforeValidator(len)]
 
 
 class Result(BaseModel):
@@ -111,18 +123,12 @@ class Item(Result):
     id: str
     state: str
     attempts: int
-    reasons: list[str]
+    reasons: list[Short]  # a reason may be a provider's text
     tokens_in: int
     tokens_out: int
     seconds: float
     model: str
     cost: float | None
-
-    @classmethod
-    def of(cls, item: RunItem) -> Item:
-        """Return the item; a reason may be a provider's text, so each is cut."""
-        found = cls.model_validate(item)
-        return found.model_copy(update={"reasons": [each[:SHORT] for each in found.reasons]})
 
 
 class Logs(Result):
@@ -341,7 +347,7 @@ class Consolidated(Result):
     dry_run: bool
     run_id: str
     metrics: dict[str, float]
-    diff: str
+    diff: Annotated[str, _cut(_MOST_IN_DIFF)]
 
 
 class Extracted(Result):
@@ -410,14 +416,16 @@ class Erased(Result):
 
     kind: str
     session_id: str | None
-    indices: int
-    already: int
-    forks_reached: list[str]
-    kept_in: list[str]
+    indices: Count
+    already: Count
+    forks_reached: Few
+    kept_in: Few
     removed: dict[str, int]
-    to_remake: int
-    unproven: list[str]
-    copies: list[str]
+    to_remake: Annotated[int, BeforeValidator(lambda made: sum(map(len, made.values())))]
+    unproven: Few
+    copies: Annotated[
+        list[str], BeforeValidator(lambda made: [each.place for each in made[:MOST_ITEMS]])
+    ]
     scrubbed: bool
     scrub_reason: str
     run_id: str

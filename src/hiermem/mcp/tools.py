@@ -22,7 +22,6 @@ from hiermem import (
     HierarchyConfig,
     Message,
     NotFoundError,
-    Receipt,
     RunReport,
     ToolCall,
     UpdateProgress,
@@ -34,12 +33,9 @@ from hiermem.mcp import results
 from hiermem.mcp.jobs import Jobs, Report, progress_to
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: The most characters of all the texts of one append, of an expansion, and of a diff.
+#: The most characters of all the texts of one append, and of an expansion.
 MOST_IN_APPEND: Final = 3_000_000
 _MOST_IN_EXPANSION: Final = 400_000
-_MOST_IN_DIFF: Final = 50_000
-#: The most items of a run, of parts of a summary and of lines of a receipt.
-_MOST_ITEMS: Final = 500
 _MINUTE_MS: Final = 60_000
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
@@ -309,7 +305,7 @@ class Tools:
         found = await self._memory.session(session).expand(id, depth)
         parts: list[results.Part] = []
         room = max_chars
-        for each in found[:_MOST_ITEMS]:
+        for each in found[: results.MOST_ITEMS]:
             if room <= 0:
                 break
             parts.append(results.Part.of(each, room))
@@ -486,7 +482,7 @@ class Tools:
         return results.Logs(
             runs=[results.Run.model_validate(each.record) for each in reports],
             job=job,
-            items=[results.Item.of(each) for each in items[:limit]],
+            items=[results.Item.model_validate(each) for each in items[:limit]],
             items_omitted=max(0, len(items) - limit),
         )
 
@@ -592,8 +588,7 @@ class Tools:
         done = await self._memory.space(space).consolidate(
             dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens
         )
-        found = results.Consolidated.model_validate(done)
-        return found.model_copy(update={"diff": found.diff[:_MOST_IN_DIFF]})
+        return results.Consolidated.model_validate(done)
 
     # -- Knowledge
 
@@ -636,7 +631,7 @@ class Tools:
             cost=done.cost,
             stopped=done.stopped,
             model=done.model,
-            failures=[f"{each.id}: {each.reason}" for each in done.failures[:_MOST_ITEMS]],
+            failures=[f"{each.id}: {each.reason}" for each in done.failures[: results.MOST_ITEMS]],
             entities=len(graph.entities) if graph else 0,
             relations=len(graph.relations) if graph else 0,
             tri_vector=graph
@@ -660,7 +655,8 @@ class Tools:
 
         Ask the user first.
         """
-        return _erased(await self._memory.session(session).erase(messages, forks=forks))
+        receipt = await self._memory.session(session).erase(messages, forks=forks)
+        return results.Erased.model_validate(receipt)
 
     @tool("Erase a conversation", destroys=True)
     async def erase_session(
@@ -681,7 +677,8 @@ class Tools:
         """
         if confirm != session:
             raise UsageError("confirm must be the id of the conversation; nothing was erased")
-        return _erased(await self._memory.erase_session(session, forks=forks))
+        receipt = await self._memory.erase_session(session, forks=forks)
+        return results.Erased.model_validate(receipt)
 
 
 def hints_of(method: object) -> ToolAnnotations | None:
@@ -715,23 +712,3 @@ def _silent(_done: float, _total: float | None) -> None:
 
 def _filters(**given: Sequence[Any] | datetime | None) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _erased(receipt: Receipt) -> results.Erased:
-    lists = {
-        name: getattr(receipt, name)[:_MOST_ITEMS]
-        for name in ("forks_reached", "kept_in", "unproven")
-    }
-    return results.Erased(
-        kind=receipt.kind,
-        session_id=receipt.session_id,
-        indices=len(receipt.indices),
-        already=len(receipt.already),
-        removed=dict(receipt.removed),
-        to_remake=sum(map(len, receipt.to_remake.values())),
-        copies=[each.place for each in receipt.copies[:_MOST_ITEMS]],
-        scrubbed=receipt.scrubbed,
-        scrub_reason=receipt.scrub_reason,
-        run_id=receipt.run_id,
-        **lists,
-    )

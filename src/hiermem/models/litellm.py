@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
+from hiermem.remote.completions import joined_events, messages_of, read_answer
 from hiermem.remote.errors import MiscastError
 from hiermem.remote.optional import load, require
 from hiermem.remote.settings import key_of
@@ -79,13 +79,7 @@ class LiteLLMChat(RemoteChat):
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
         package = await asyncio.to_thread(load, "litellm")
-        fields = fields_of(
-            limit=(capabilities.limit, self._limit(request)),
-            temperature=self._temperature_of(request, capabilities),
-            schema=self._schema(request, capabilities),
-            usage=self._stream and capabilities.stream_options,
-            extra=self._extra,
-        )
+        fields = self._completion_fields(request, capabilities)
         if self._base_url is not None:
             fields["base_url"] = self._base_url
         if self._key:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hiermem.core import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
+from hiermem.remote.completions import joined_events, messages_of, read_answer
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
@@ -94,13 +94,7 @@ class OpenAIChat(RemoteChat):
 
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        fields = fields_of(
-            limit=(capabilities.limit, self._limit(request)),
-            temperature=self._temperature_of(request, capabilities),
-            schema=self._schema(request, capabilities),
-            usage=self._stream and capabilities.stream_options,
-            extra=self._extra,
-        )
+        fields = self._completion_fields(request, capabilities)
         answer = await self._server.ask(
             lambda client: client.chat.completions,
             content="choices",

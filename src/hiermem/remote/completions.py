@@ -37,32 +37,6 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     return [{"role": each.role, "content": each.content} for each in messages]
 
 
-def fields_of(
-    *,
-    limit: tuple[str, int],
-    temperature: float | None,
-    schema: Mapping[str, Any] | None,
-    usage: bool,
-    extra: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the fields of a request, without its model and messages.
-
-    ``limit`` is the field for the most tokens of the answer, and its value. ``usage`` asks for the
-    token counts at the end of a stream. ``extra`` overrides all others.
-    """
-    fields: dict[str, Any] = {limit[0]: limit[1]}
-    if usage:
-        fields["stream_options"] = {"include_usage": True}
-    if temperature is not None:
-        fields["temperature"] = temperature
-    if schema is not None:
-        fields["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": schema, "strict": True},
-        }
-    return {**fields, **extra}
-
-
 def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
     """Read a chat completion. ``asked`` is the model that was asked.
 

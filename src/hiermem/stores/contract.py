@@ -11,20 +11,15 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import update_wrapper
-from types import CoroutineType
-from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
+from types import CoroutineType, ModuleType
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    Need,
-    NodeWrite,
-    RecordWrite,
-    SessionNeed,
-)
+from hiermem.types import transaction as tx
+
+#: More records than a session can have.
+_ALL: Final = 1 << 62
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -60,7 +55,7 @@ def check_changes(
     session_id: str,
     before: SessionRecord | None,
     after: SessionRecord,
-    changes: Changes[Any],
+    changes: tx.Changes[Any],
     source: SessionRecord | None = None,
 ) -> None:
     """Check that ``changes`` may write the record ``after`` over ``before``.
@@ -90,7 +85,7 @@ def check_changes(
         raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
 
 
-def check_write(write: NodeWrite) -> None:
+def check_write(write: tx.NodeWrite) -> None:
     """Refuse a NodeWrite that does not agree with itself (version, revision number, node)."""
     node, revision = write.node, write.revision
     if node.version != write.expected + 1:
@@ -102,7 +97,7 @@ def check_write(write: NodeWrite) -> None:
         )
 
 
-def check_record_writes(writes: Sequence[RecordWrite]) -> None:
+def check_record_writes(writes: Sequence[tx.RecordWrite]) -> None:
     """Refuse two writes of one record, and a write that expects a version below 0."""
     if len({(write.kind, write.scope, write.key) for write in writes}) < len(writes):
         raise UsageError("two writes of one call are of the same record; join them")
@@ -114,25 +109,71 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
             )
 
 
-def _is_one(asked: SessionNeed | tuple[SessionNeed, ...]) -> TypeGuard[SessionNeed]:
+def answer_to(  # noqa: PLR0912 - one for each need
+    need: tx.Need,
+    reads: ModuleType,
+    trees: ModuleType,
+    of: tuple[Any, ...],
+    of_tree: Callable[[int | None], tuple[Any, ...]],
+) -> Any:
+    """Return what the store's function for a need returns; each is called as the method is.
+
+    ``reads`` and ``trees`` are the modules of these functions. What they name a session by is
+    ``of``, with its id at the end, and a tree by what ``of_tree`` returns for its number.
+    """
+    found: Any
+    match need:
+        case tx.NeedSession():
+            found = reads.session(*of)
+        case tx.NeedForks():
+            found = reads.forks(*of)
+        case tx.NeedMessages(start, stop, thread):
+            found = reads.messages(*of, start, stop, thread=thread)
+        case tx.NeedEchoes():
+            found = reads.echoing(*of)
+        case tx.NeedFlagged(flag, limit):
+            found = reads.flagged(*of, flag, limit=limit)
+        case tx.NeedEvents():
+            found = reads.events(*of)
+        case tx.NeedNodes(ids, tree):
+            found = trees.nodes(*of_tree(tree), ids)
+        case tx.NeedLevel(level, start, stop, tree):
+            found = trees.level(*of_tree(tree), level, start, stop)
+        case tx.NeedCovering(thread, index, tree, last):
+            found = trees.spanning(*of_tree(tree), thread, index, index if last is None else last)
+        case tx.NeedProvisional(tree):
+            found = trees.provisional(*of_tree(tree))
+        case tx.NeedRevisions(wanted, tree):
+            found = trees.revisions(*of_tree(tree), wanted)
+        case tx.NeedViews(names):
+            found = reads.views(*of, names=names)
+        case tx.NeedRecords(kind, everywhere):
+            scope = None if everywhere else of[-1]
+            found = reads.records(*of[:-1], kind, scope=scope, limit=_ALL)
+    return found
+
+
+def _is_one(asked: tx.SessionNeed | tuple[tx.SessionNeed, ...]) -> TypeGuard[tx.SessionNeed]:
     """Return whether a decision asked one need, and not a tuple of several."""
     return bool(asked) and isinstance(asked[0], str)
 
 
-def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need], Any]) -> Batch[T]:
+def run_decision(
+    decide: Callable[[], tx.Deciding[T]], answer: Callable[[str, tx.Need], Any]
+) -> tx.Batch[T]:
     """Run a decision to its end, answer its needs, and return the effects that it decides.
 
     An exception of ``answer`` ends the decision and is raised here.
     """
 
-    async def answers(needs: Sequence[SessionNeed]) -> list[Any]:
+    async def answers(needs: Sequence[tx.SessionNeed]) -> list[Any]:
         return [answer(*one) for one in needs]
 
     running = answer_decision(decide, answers)
     try:
         running.send(None)
     except StopIteration as done:
-        batch: Batch[T] = done.value
+        batch: tx.Batch[T] = done.value
         return batch
     finally:
         running.close()
@@ -140,9 +181,9 @@ def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need]
 
 
 async def answer_decision(
-    decide: Callable[[], Deciding[T]],
-    answers: Callable[[Sequence[SessionNeed]], Awaitable[Sequence[Any]]],
-) -> Batch[T]:
+    decide: Callable[[], tx.Deciding[T]],
+    answers: Callable[[Sequence[tx.SessionNeed]], Awaitable[Sequence[Any]]],
+) -> tx.Batch[T]:
     """Do the same where answering waits; ``answers`` gets the needs that are yielded together."""
     deciding = decide()
     reply: Any = None
@@ -151,11 +192,11 @@ async def answer_decision(
             try:
                 asked = deciding.send(reply)
             except StopIteration as done:
-                batch: Batch[T] = done.value
+                batch: tx.Batch[T] = done.value
                 return batch
             if _is_one(asked):
                 (reply,) = await answers((asked,))
             else:
-                reply = tuple(await answers(cast("tuple[SessionNeed, ...]", asked)))
+                reply = tuple(await answers(cast("tuple[tx.SessionNeed, ...]", asked)))
     finally:
         deciding.close()

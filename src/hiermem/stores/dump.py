@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -25,20 +25,10 @@ from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    KeyEntry,
-    LogEvent,
-    Record,
-    RunRecord,
-    StoredRow,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 __all__ = [
-    "Item", "Pages", "RowReader", "SessionDump", "check_secret", "held_items", "missing", "pages",
-    "read",
+    "Dump", "Item", "Pages", "RowReader", "check_secret", "held_items", "missing", "pages", "read",
 ]  # fmt: skip
 
 #: The number of this format; a later hiermem may write another one.
@@ -53,15 +43,15 @@ _KINDS: Final[Mapping[str, type]] = {
     "session": SessionRecord,
     "message": StoredMessage,
     "version": StoredMessage,
-    "key": KeyEntry,
-    "event": LogEvent,
+    "key": tx.KeyEntry,
+    "event": tx.LogEvent,
     "node": Node,
     "revision": Revision,
-    "view": ViewRecord,
-    "record": Record,
-    "run": RunRecord,
-    "attempt": Attempt,
-    "block": Block,
+    "view": tx.ViewRecord,
+    "record": tx.Record,
+    "run": tx.RunRecord,
+    "attempt": tx.Attempt,
+    "block": tx.Block,
 }
 _ORDER: Final = {kind: place for place, kind in enumerate(_KINDS)}
 #: The fields by which the values of a kind differ; each is stored once.
@@ -79,42 +69,16 @@ _NAME: Final[Mapping[str, tuple[str, ...]]] = {
 OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
 
 
-@dataclass(slots=True)
-class SessionDump:
-    """Everything that a store keeps of one session, in the order in which it was written.
-
-    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
-    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
-    trees, each with the number of its tree. ``digest`` is that of the content.
-    """
-
-    tenant: str
-    secret: bytes
-    record: SessionRecord | None
-    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    keys: list[tuple[str, KeyEntry]] = field(default_factory=list[tuple[str, KeyEntry]])
-    events: list[LogEvent] = field(default_factory=list[LogEvent])
-    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
-    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
-    views: list[ViewRecord] = field(default_factory=list[ViewRecord])
-    records: list[Record] = field(default_factory=list[Record])
-    runs: list[RunRecord] = field(default_factory=list[RunRecord])
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
-    blocks: list[Block] = field(default_factory=list[Block])
-    digest: str = ""
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session, "" where it is of what belongs to none."""
-        return NO_SESSION if self.record is None else self.record.id
+#: What was read of a dump: the reader, which knows the session; the values of each kind, some with
+#: the key or the number of the tree before them; and the digest of the content.
+Dump: TypeAlias = "tuple[RowReader, dict[str, list[Any]], str]"
 
 
 # ---------------------------------------------------------------------------------------------
 # Writing
 
 
-def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[StoredRow]]:
+def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[tx.StoredRow]]:
     """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
     filling = Pages(tenant=tenant, secret=secret)
     for item in items:
@@ -127,12 +91,12 @@ class Pages:
     """Fills the pages of a dump, for a store that reads items as they arrive."""
 
     def __init__(self, *, tenant: str, secret: bytes) -> None:
-        self._page: list[StoredRow] = [
+        self._page: list[tx.StoredRow] = [
             {"kind": "dump", "format": _FORMAT, "tenant": tenant, "secret": _encoded(secret)}
         ]
         self._count = 0
 
-    def add(self, item: Item) -> list[StoredRow] | None:
+    def add(self, item: Item) -> list[tx.StoredRow] | None:
         """Add an item; return the page if it is full."""
         kind, at, value = item
         free = _without_lease(value)
@@ -145,7 +109,7 @@ class Pages:
         page, self._page = self._page, []
         return page
 
-    def end(self) -> list[StoredRow]:
+    def end(self) -> list[tx.StoredRow]:
         """Return the last page."""
         return [*self._page, {"kind": "end", "rows": self._count}]
 
@@ -155,7 +119,7 @@ def _without_lease(value: Any) -> Any:
     if isinstance(value, Node) and (value.status == "generating" or value.lease_owner is not None):
         status = "pending" if value.status == "generating" else value.status
         return replace(value, status=status, lease_owner=None, lease_until=None)
-    if isinstance(value, Record) and read_claim(value.body) is not None:
+    if isinstance(value, tx.Record) and read_claim(value.body) is not None:
         return None
     return value
 
@@ -186,13 +150,13 @@ def _encoded(data: bytes) -> str:
 # Reading
 
 
-async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> SessionDump:
+async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> Dump:
     """Read all pages of a dump of ``tenant``.
 
     Raises UsageError if they are no complete dump of this format, or are of another tenant.
     """
     reader, digest = RowReader(tenant), RowDigest()
-    dump: SessionDump | None = None
+    values: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     seen: set[tuple[Any, ...]] = set()
     async for page in rows:
         for row in page:
@@ -201,19 +165,14 @@ async def read(rows: AsyncIterable[Sequence[StoredRow]], *, tenant: str) -> Sess
                 continue
             digest.add(row)
             kind, at, value = item
-            if dump is None:
-                dump = SessionDump(tenant, reader.secret, reader.record)
             if kind in _NAME:
                 name = (kind, at, *_named(kind, value, whole=reader.record is None))
                 if name in seen:
                     raise _refused("a row comes twice")
                 seen.add(name)
-            if kind != "session":
-                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
+            values[kind].append((at, value) if kind in _PLACED else value)
     reader.end()
-    found = dump or SessionDump(tenant, reader.secret, None)
-    found.digest = digest.text
-    return found
+    return reader, values, digest.text
 
 
 def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
@@ -325,7 +284,7 @@ class RowReader:
         return _PLACED[kind](at) if kind in _PLACED else ""
 
 
-def held_items(rows: Iterable[StoredRow]) -> Iterator[Item]:
+def held_items(rows: Iterable[tx.StoredRow]) -> Iterator[Item]:
     """Yield the items of rows that a RowReader has taken before."""
     for row in rows:
         kind = row["kind"]
@@ -337,7 +296,7 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
-def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.

@@ -14,47 +14,18 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, get_args
 
+from hiermem import types
 from hiermem.stores import codec
 from hiermem.stores.codec import Format, Shape, check, shape
-from hiermem.types import (
-    Content,
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Message,
-    MessageState,
-    Node,
-    Part,
-    Revision,
-    SessionRecord,
-    SizeUnit,
-    Span,
-    Status,
-    StoredMessage,
-    TextPart,
-    ToolCall,
-    Trust,
-)
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    KeyEntry,
-    LogEvent,
-    NodeTally,
-    PlacedBlock,
-    Record,
-    RunRecord,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
 _INDEX_MASK = (1 << INDEX_BITS) - 1
-_STATES: tuple[MessageState, ...] = get_args(MessageState)
-_STATUSES: tuple[Status, ...] = get_args(Status)
-_UNITS: tuple[SizeUnit, ...] = get_args(SizeUnit)
-_TRUSTS: tuple[Trust, ...] = get_args(Trust)
+_STATES: tuple[types.MessageState, ...] = get_args(types.MessageState)
+_STATUSES: tuple[types.Status, ...] = get_args(types.Status)
+_UNITS: tuple[types.SizeUnit, ...] = get_args(types.SizeUnit)
+_TRUSTS: tuple[types.Trust, ...] = get_args(types.Trust)
 
 
 def prefixed(letter: str, columns: str) -> str:
@@ -65,7 +36,7 @@ def prefixed(letter: str, columns: str) -> str:
 # -- sessions
 
 
-def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
+def _make_session(*columns: Any) -> tuple[int, types.SessionRecord]:
     number, id_, title, participants, config, counter, created_at, *more = columns
     (
         forked_from, forked_at, messages, closed, version, state, epoch, tree, build, last_activity,
@@ -73,7 +44,7 @@ def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
     ) = more  # fmt: skip
     if not all(type(value) is str for value in metadata.values()):
         raise TypeError
-    return number, SessionRecord(
+    return number, types.SessionRecord(
         id_, title, participants, config, counter, created_at, last_activity, messages, state,
         closed, version, epoch, tree, build, forked_from, forked_at, metadata,
     )  # fmt: skip
@@ -81,18 +52,18 @@ def _make_session(*columns: Any) -> tuple[int, SessionRecord]:
 
 #: The fields of a record that every append rewrites, and those, but metadata, that it leaves. They
 #: are written apart, and read together as SESSIONS.
-HEADS: Final[Format[SessionRecord]] = Format(
+HEADS: Final[Format[types.SessionRecord]] = Format(
     "heads",
     "messages, closed, version, state, epoch, tree, build, last_activity",
     "ioisiist",
-    SessionRecord,
+    types.SessionRecord,
     owner="session",
 )
-FIXED: Final[Format[SessionRecord]] = Format(
+FIXED: Final[Format[types.SessionRecord]] = Format(
     "sessions",
     "title, participants, config, counter, created_at, forked_from, forked_at",
     "SlsstSi",
-    SessionRecord,
+    types.SessionRecord,
 )
 #: (The session's number, its record), of SESSION and its metadata.
 SESSIONS: Final = Format(
@@ -103,7 +74,7 @@ _NAMED: Final = shape("is")
 _all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
 
 
-def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
+def same_fixed(one: types.SessionRecord, other: types.SessionRecord) -> bool:
     """Return whether two records agree in all fields that an append leaves as they are."""
     return bool(_all_fixed(one) == _all_fixed(other))
 
@@ -111,7 +82,7 @@ def same_fixed(one: SessionRecord, other: SessionRecord) -> bool:
 # -- messages
 
 
-def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
+def message_row(session: int, stored: types.StoredMessage) -> tuple[Any, ...]:
     """Return the columns of MESSAGES for a message of the session with the number ``session``."""
     message = stored.message
     content = message.content
@@ -145,7 +116,7 @@ def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
     )
 
 
-def _rest(stored: StoredMessage) -> dict[str, Any]:
+def _rest(stored: types.StoredMessage) -> dict[str, Any]:
     """Return the values that few messages have, under the names of their fields."""
     message = stored.message
     rest: dict[str, Any] = {}
@@ -166,35 +137,35 @@ def _rest(stored: StoredMessage) -> dict[str, Any]:
     return rest
 
 
-def _part(part: Part) -> list[Any]:
+def _part(part: types.Part) -> list[Any]:
     match part:
-        case TextPart(text):
+        case types.TextPart(text):
             return ["text", text]
-        case ImagePart(reference, detail):
+        case types.ImagePart(reference, detail):
             return ["image", reference, detail]
-        case FilePart(reference, name, media_type):
+        case types.FilePart(reference, name, media_type):
             return ["file", reference, name, media_type]
-        case JsonPart(data):
+        case types.JsonPart(data):
             return ["json", data]
 
 
-_PARTS: dict[str, tuple[Callable[..., Part], Shape]] = {
-    "text": (TextPart, shape("s")),
-    "image": (ImagePart, shape("sS")),
-    "file": (FilePart, shape("sSS")),
-    "json": (JsonPart, Shape(((dict,),))),
+_PARTS: dict[str, tuple[Callable[..., types.Part], Shape]] = {
+    "text": (types.TextPart, shape("s")),
+    "image": (types.ImagePart, shape("sS")),
+    "file": (types.FilePart, shape("sSS")),
+    "json": (types.JsonPart, Shape(((dict,),))),
 }
 
 
-def _read_part(packed: Sequence[Any]) -> Part:
+def _read_part(packed: Sequence[Any]) -> types.Part:
     make, shape = _PARTS[packed[0]]
     check(packed[1:], shape)
     return make(*packed[1:])
 
 
-def _read_call(packed: Sequence[Any]) -> ToolCall:
+def _read_call(packed: Sequence[Any]) -> types.ToolCall:
     check(packed, shape("ssss"))
-    return ToolCall(*packed)
+    return types.ToolCall(*packed)
 
 
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
@@ -203,7 +174,7 @@ def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
     return row[0] & _INDEX_MASK, bool(codec.mapping(row[1]).get("echoes"))
 
 
-def _make_message(*columns: Any) -> StoredMessage:
+def _make_message(*columns: Any) -> types.StoredMessage:
     (
         number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest,
     ) = columns  # fmt: skip
@@ -215,10 +186,12 @@ def _make_message(*columns: Any) -> StoredMessage:
     if rest is None:
         if content is None:
             raise ValueError
-        message = Message(role, content, key=key, name=name, thread=thread, created_at=created_at)
-        return StoredMessage(index, message, tokens, size, hash_, state, marks)
+        message = types.Message(
+            role, content, key=key, name=name, thread=thread, created_at=created_at
+        )
+        return types.StoredMessage(index, message, tokens, size, hash_, state, marks)
     held = codec.mapping(rest)
-    parts: Content = content if content is not None else tuple(map(_read_part, held["parts"]))
+    parts: types.Content = content if content is not None else tuple(map(_read_part, held["parts"]))
     call_id = held.get("tool_call_id")
     slices = tuple(held.get("slices", ()))
     echoes = tuple((begin, end) for begin, end in held.get("echoes", ()))
@@ -229,7 +202,7 @@ def _make_message(*columns: Any) -> StoredMessage:
         or not all(type(char) is int for char in chain(slices, *echoes))
     ):
         raise TypeError
-    message = Message(
+    message = types.Message(
         role,
         parts,
         key=key,
@@ -240,7 +213,7 @@ def _make_message(*columns: Any) -> StoredMessage:
         tool_call_id=call_id,
         metadata=metadata,
     )
-    return StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
+    return types.StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)
 
 
 # -- nodes and revisions
@@ -261,14 +234,14 @@ _NODE_REST: Final = (
 _node_rest = attrgetter(*_NODE_REST.split(", "))
 
 
-def _node_columns(node: Node) -> list[Any]:
+def _node_columns(node: types.Node) -> list[Any]:
     return [*_NODE_BEGIN(node), *node.windows, *_node_rest(node)]
 
 
-def _make_node(*columns: Any) -> Node:
+def _make_node(*columns: Any) -> types.Node:
     id_, level, ordinal, thread, start, stop, start_char, stop_char, first, end, *more = columns
-    span = Span(start, stop, start_char, stop_char)
-    node = Node(id_, level, ordinal, thread, span, (first, end), *more)
+    span = types.Span(start, stop, start_char, stop_char)
+    node = types.Node(id_, level, ordinal, thread, span, (first, end), *more)
     if node.status not in _STATUSES or node.unit not in _UNITS:
         raise ValueError
     # A child on its own or a higher level is refused, because a walk over it might never end. An
@@ -283,8 +256,8 @@ def _make_node(*columns: Any) -> Node:
     return node
 
 
-def _make_revision(*columns: Any) -> Revision:
-    revision = Revision(*columns)
+def _make_revision(*columns: Any) -> types.Revision:
+    revision = types.Revision(*columns)
     if revision.trust not in _TRUSTS:
         raise ValueError
     return revision
@@ -311,13 +284,13 @@ KEYS: Final = Format(
     "keys",
     "key, message_index, fingerprint",
     "siS",
-    lambda key, index, fingerprint: (key, KeyEntry(index, fingerprint)),
+    lambda key, index, fingerprint: (key, tx.KeyEntry(index, fingerprint)),
     lambda pair: (pair[0], *_KEY_OF(pair[1])),
     owner="session",
     order="key",
 )
 EVENTS: Final = Format(
-    "events", "kind, at, happened_at, detail", "sits", LogEvent,
+    "events", "kind, at, happened_at, detail", "sits", tx.LogEvent,
     attrgetter("kind", "at", "when", "detail"), owner="session", order="event",
 )  # fmt: skip
 NODES: Final = Format(
@@ -341,13 +314,13 @@ REVISIONS: Final = Format(
     order="written",
 )
 VIEWS: Final = Format(
-    "views", "session_id, name, state", "sss", ViewRecord, named="session_id", order="name"
+    "views", "session_id, name, state", "sss", tx.ViewRecord, named="session_id", order="name"
 )
 RECORDS: Final = Format(
-    "records", "kind, scope, key, body, version", "ssssi", Record, named="scope", order="record"
+    "records", "kind, scope, key, body, version", "ssssi", tx.Record, named="scope", order="record"
 )
 RUNS: Final = Format(
-    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", RunRecord,
+    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", tx.RunRecord,
     named="subject", order="run",
 )  # fmt: skip
 ATTEMPTS: Final = Format(
@@ -355,12 +328,12 @@ ATTEMPTS: Final = Format(
     "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
     "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost",
     "ssssistssiiTiiF",
-    Attempt,
+    tx.Attempt,
     named="session_id",
     order="attempt",
 )
 BLOCKS: Final = Format(
-    "blocks", "kind, start, stop, data", "siib", Block, owner="session", order="block"
+    "blocks", "kind, start, stop, data", "siib", tx.Block, owner="session", order="block"
 )
 #: The kinds in the order of a dump, but for the session itself.
 KINDS: Final[Mapping[str, Format[Any]]] = {
@@ -382,7 +355,7 @@ BY_NAME: Final = ((VIEWS.table, VIEWS.named), *JOURNAL, (RECORDS.table, RECORDS.
 # -- totals, and blocks with their places
 
 _SPENT: Final = shape("iiiiiiF")
-TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", NodeTally, lambda _: ())
+TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", tx.NodeTally, lambda _: ())
 _PLACED: Final = shape("ii")
 
 
@@ -398,16 +371,16 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
         yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
 
 
-def read_spent(row: Sequence[Any]) -> Spent:
+def read_spent(row: Sequence[Any]) -> tx.Spent:
     """Return the totals of attempts, in the order of the fields."""
     check(row, _SPENT)
-    return Spent(*row)
+    return tx.Spent(*row)
 
 
-def read_placed(row: Sequence[Any]) -> PlacedBlock:
+def read_placed(row: Sequence[Any]) -> tx.PlacedBlock:
     """Return a block from its segment, its place there, BLOCKS, and SESSIONS."""
     check(row[:2], _PLACED)
-    return PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
+    return tx.PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
 
 def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:

@@ -36,40 +36,15 @@ from hiermem.testing.samples import (
     writing,
 )
 from hiermem.types import JsonPart, Message, SessionRecord, StoredMessage, ToolCall
-from hiermem.types.transaction import (
-    Batch,
-    Block,
-    Changes,
-    Copy,
-    Deciding,
-    KeyEntry,
-    LogEvent,
-    Need,
-    NeedCovering,
-    NeedEchoes,
-    NeedEvents,
-    NeedFlagged,
-    NeedForks,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedProvisional,
-    NeedRecords,
-    NeedRevisions,
-    NeedSession,
-    NeedViews,
-    SessionNeed,
-    Snapshot,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 
 async def _echoing(tenant: TenantStore, session: str) -> list[int]:
     """Return the indices with echoes, as a decision about the session sees them."""
 
-    def decide() -> Deciding[list[int]]:
-        found: list[int] = yield session, NeedEchoes()
-        return Batch(found)
+    def decide() -> tx.Deciding[list[int]]:
+        found: list[int] = yield session, tx.NeedEchoes()
+        return tx.Batch(found)
 
     return await tenant.transact(decide)
 
@@ -88,8 +63,10 @@ class ChangeConditions(Conditions):
                 await write(tenant, "st"[number % 2], [Message.user(str(number))])
 
         growing = asyncio.create_task(grow())
-        asked: list[SessionNeed] = [
-            (name, need) for need in (NeedSession(), NeedMessages(0, 99)) for name in ("s", "t")
+        asked: list[tx.SessionNeed] = [
+            (name, need)
+            for need in (tx.NeedSession(), tx.NeedMessages(0, 99))
+            for name in ("s", "t")
         ]
         while not growing.done():
             one, other, messages, others = await tenant.read(asked)
@@ -105,43 +82,43 @@ class ChangeConditions(Conditions):
         loose = replace(node(9), id="open/L1/main", sealed=False)
         nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")), loose)
         await write(
-            tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(LogEvent("flush", 1, NOW),)
+            tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(tx.LogEvent("flush", 1, NOW),)
         )
         await write(tenant, "s", nodes=(node(7),), tree=1)
         await write(tenant, "s", flags=((0, "a"), (2, "a")))
-        await write(tenant, "f", copy=Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
+        await write(tenant, "f", copy=tx.Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
         await tenant.tree("s").write_nodes([remade(node(0))])
         await derive(tenant, "s")
-        views = [ViewRecord("s", "v", "state"), ViewRecord("s", "w", "state")]
+        views = [tx.ViewRecord("s", "v", "state"), tx.ViewRecord("s", "w", "state")]
         wanted = (("L1.0", 1), ("L1.9", 1))
-        needs: list[tuple[Need, Any]] = [
-            (NeedSession(), await tenant.session("s")),
-            (NeedForks(), await tenant.forks("s")),
-            (NeedMessages(1, 9), await tenant.messages("s", 1, 9)),
-            (NeedMessages(0, 9, "side"), []),
-            (NeedEvents(), await tenant.events("s")),
-            (NeedEchoes(), []),
-            (NeedNodes(("L1.1", "L2.0")), await tenant.tree("s").nodes(["L1.1", "L2.0"])),
-            (NeedNodes(("L1.7",), 1), await tenant.tree("s", 1).nodes(["L1.7"])),
-            (NeedLevel(1, 0, 1), await tenant.tree("s").level(1, 0, 1)),
-            (NeedLevel(1, 0, 9, 1), await tenant.tree("s", 1).level(1, 0, 9)),
-            (NeedCovering("main", 12), await tenant.tree("s").covering("main", 12)),
-            (NeedCovering("main", 72, 1), await tenant.tree("s", 1).covering("main", 72)),
-            (NeedCovering("main", 0, None, 9), await tenant.tree("s").covering("main", 0)),
-            (NeedCovering("main", 0, None, 12), await tenant.tree("s").level(1, 0)),
-            (NeedCovering("main", 10, None, 90), await tenant.tree("s").level(1, 1)),
-            (NeedProvisional(), await tenant.tree("s").provisional()),
-            (NeedProvisional(1), []),
-            (NeedRevisions(wanted), await tenant.tree("s").revisions(wanted)),
-            (NeedRevisions(wanted, 1), []),
-            (NeedViews(), views),
-            (NeedViews(("w", "none", "w")), views[1:]),
-            (NeedFlagged("a", 1), await tenant.flagged("s", "a", limit=1)),
-            (NeedRecords("k"), await tenant.records("k", scope="s")),
+        needs: list[tuple[tx.Need, Any]] = [
+            (tx.NeedSession(), await tenant.session("s")),
+            (tx.NeedForks(), await tenant.forks("s")),
+            (tx.NeedMessages(1, 9), await tenant.messages("s", 1, 9)),
+            (tx.NeedMessages(0, 9, "side"), []),
+            (tx.NeedEvents(), await tenant.events("s")),
+            (tx.NeedEchoes(), []),
+            (tx.NeedNodes(("L1.1", "L2.0")), await tenant.tree("s").nodes(["L1.1", "L2.0"])),
+            (tx.NeedNodes(("L1.7",), 1), await tenant.tree("s", 1).nodes(["L1.7"])),
+            (tx.NeedLevel(1, 0, 1), await tenant.tree("s").level(1, 0, 1)),
+            (tx.NeedLevel(1, 0, 9, 1), await tenant.tree("s", 1).level(1, 0, 9)),
+            (tx.NeedCovering("main", 12), await tenant.tree("s").covering("main", 12)),
+            (tx.NeedCovering("main", 72, 1), await tenant.tree("s", 1).covering("main", 72)),
+            (tx.NeedCovering("main", 0, None, 9), await tenant.tree("s").covering("main", 0)),
+            (tx.NeedCovering("main", 0, None, 12), await tenant.tree("s").level(1, 0)),
+            (tx.NeedCovering("main", 10, None, 90), await tenant.tree("s").level(1, 1)),
+            (tx.NeedProvisional(), await tenant.tree("s").provisional()),
+            (tx.NeedProvisional(1), []),
+            (tx.NeedRevisions(wanted), await tenant.tree("s").revisions(wanted)),
+            (tx.NeedRevisions(wanted, 1), []),
+            (tx.NeedViews(), views),
+            (tx.NeedViews(("w", "none", "w")), views[1:]),
+            (tx.NeedFlagged("a", 1), await tenant.flagged("s", "a", limit=1)),
+            (tx.NeedRecords("k"), await tenant.records("k", scope="s")),
         ]
         assert all(expected for need, expected in needs if expected != [])
 
-        def decide() -> Deciding[list[Any]]:
+        def decide() -> tx.Deciding[list[Any]]:
             answers: list[Any] = []
             for need, _ in needs:
                 answers.append((yield "s", need))
@@ -150,7 +127,7 @@ class ChangeConditions(Conditions):
             both: tuple[Any, ...] = yield tuple(
                 (name, need) for name in ("s", "none") for need, _ in needs
             )
-            return Batch([answers, list(both)])
+            return tx.Batch([answers, list(both)])
 
         alone = [(name, need) for name in ("s", "none") for need, _ in needs]
         for found in (*await tenant.transact(decide), await tenant.read(alone)):
@@ -162,16 +139,17 @@ class ChangeConditions(Conditions):
         """A tuple of needs is sent the tuple of their answers, in the order of the needs."""
         await write(tenant, "s", keyed("a", "b", "c"))
         await write(tenant, "t", keyed("d"))
-        one, two = [NeedMessages(at, at + 1) for at in (0, 2)]
+        one, two = [tx.NeedMessages(at, at + 1) for at in (0, 2)]
+        none = ("none", tx.NeedSession())
 
-        def decide() -> Deciding[list[Any]]:
+        def decide() -> tx.Deciding[list[Any]]:
             answers: list[Any] = [
-                (yield (("t", one), ("s", two), ("s", one), ("s", two), ("none", NeedSession()))),
+                (yield (("t", one), *[("s", need) for need in (two, one, two)], none)),
                 (yield (("s", one),)),
                 (yield "s", one),
                 (yield ()),
             ]
-            return Batch(answers)
+            return tx.Batch(answers)
 
         several, single, bare, nothing = await tenant.transact(decide)
         assert isinstance(several, tuple)
@@ -187,15 +165,15 @@ class ChangeConditions(Conditions):
     async def test_no_write_comes_into_a_transaction(self, tenant: TenantStore) -> None:
         """Of fifty at once, each decides on what the one before it left."""
 
-        def counted() -> Deciding[int]:
-            one = yield "s", NeedSession()
-            two = yield "t", NeedSession()
+        def counted() -> tx.Deciding[int]:
+            one = yield "s", tx.NeedSession()
+            two = yield "t", tx.NeedSession()
             count: int = one.messages if one else 0
             assert count == (two.messages if two else 0)
             steps = [("s", writing("s", [Message.user(f"{count}")]))]
             steps += [("t", writing("t", [Message.user(f"{count}")]))]
             batch = yield from deciding(*steps)()
-            return Batch(count, batch.sessions)
+            return tx.Batch(count, batch.sessions)
 
         counts, _ = await asyncio.gather(
             asyncio.gather(*(tenant.transact(counted) for _ in range(40))),
@@ -211,21 +189,21 @@ class ChangeConditions(Conditions):
         await write(tenant, "s", keyed("a"))
         await write(tenant, "f", keyed("a"), record={"forked_from": "s"})
 
-        def torn(name: str, need: Need) -> Deciding[int]:
+        def torn(name: str, need: tx.Need) -> tx.Deciding[int]:
             answer: Any = yield "s", need
             record: SessionRecord = answer[0] if isinstance(answer, list) else answer
             for _ in range(50):  # a store that lets others write meanwhile does so here
-                yield "other", NeedSession()
-            found: list[StoredMessage] = yield name, NeedMessages(0, 99)
+                yield "other", tx.NeedSession()
+            found: list[StoredMessage] = yield name, tx.NeedMessages(0, 99)
             if len(found) != record.messages:
                 raise DecisionError("the run saw two states")
-            step: Callable[[Snapshot], Changes[Any]] = writing(
+            step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
                 name, [Message.user(f"after {len(found)}")]
             )
-            changes = replace(step(Snapshot(record, {})), result=None)
-            return Batch(len(found), ((name, changes),))
+            changes = replace(step(tx.Snapshot(record, {})), result=None)
+            return tx.Batch(len(found), ((name, changes),))
 
-        needs: tuple[tuple[str, Need], ...] = (("s", NeedSession()), ("f", NeedForks()))
+        needs: tuple[tuple[str, tx.Need], ...] = (("s", tx.NeedSession()), ("f", tx.NeedForks()))
         for name, need in needs:
             first, _, second = await asyncio.gather(
                 tenant.transact(partial(torn, name, need)),
@@ -241,14 +219,14 @@ class ChangeConditions(Conditions):
         """What the last run decides is returned and written, once."""
         runs: list[SessionRecord | None] = []
 
-        def decide() -> Deciding[int]:
-            record: SessionRecord | None = yield "s", NeedSession()
+        def decide() -> tx.Deciding[int]:
+            record: SessionRecord | None = yield "s", tx.NeedSession()
             runs.append(record)
-            step: Callable[[Snapshot], Changes[Any]] = writing(
+            step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
                 "s", [Message.user(f"run {len(runs)}")]
             )
-            changes = replace(step(Snapshot(record, {})), result=None)
-            return Batch(len(runs), (("s", changes),))
+            changes = replace(step(tx.Snapshot(record, {})), result=None)
+            return tx.Batch(len(runs), (("s", changes),))
 
         assert await tenant.transact(decide) == len(runs) > 0
         assert await said(tenant, "s") == [f"run {len(runs)}"]
@@ -260,11 +238,11 @@ class ChangeConditions(Conditions):
         before = await contents(tenant)
         error = DecisionError("no")
 
-        def early() -> Deciding[None]:
+        def early() -> tx.Deciding[None]:
             raise error
 
-        def late() -> Deciding[None]:
-            assert (yield "s", NeedSession()) is not None
+        def late() -> tx.Deciding[None]:
+            assert (yield "s", tx.NeedSession()) is not None
             raise error
 
         for decide in (early, late):
@@ -273,9 +251,9 @@ class ChangeConditions(Conditions):
             assert caught.value is error
         assert await tenant.transact(deciding()) == "decided"
 
-        def fine() -> Deciding[str]:
-            assert (yield "s", NeedSession()) is not None
-            return Batch("fine")
+        def fine() -> tx.Deciding[str]:
+            assert (yield "s", tx.NeedSession()) is not None
+            return tx.Batch("fine")
 
         assert await tenant.transact(fine) == "fine"
         assert await contents(tenant) == before
@@ -288,12 +266,12 @@ class ChangeConditions(Conditions):
         before = await contents(tenant)
         good = writing("s", [Message.user("more")], nodes=(node(0),))
         fresh = writing("fresh", keyed("new"))
-        bad: list[Callable[..., Changes[Any]]] = [
+        bad: list[Callable[..., tx.Changes[Any]]] = [
             writing("t", keyed("x"), flags=((9, "lost"),)),
             writing("t", keyed("x"), record={"id": "other"}),
             writing("t", keyed("x"), rewrites=rewriting(1, "lost", "edit")),
             writing("t", keyed("x"), parents=(("L1.0", "L2.0"),)),
-            writing("t", copy=Copy("none", 0)),
+            writing("t", copy=tx.Copy("none", 0)),
         ]
         for wrong in bad:
             steps = (("s", good), ("fresh", fresh), ("t", wrong))
@@ -340,7 +318,7 @@ class ChangeConditions(Conditions):
         assert [await was(tenant, index) for index in (0, 2, 3, -1)] == [["a"], [], [], []]
         assert await tenant.versions("t", 1) == []
         seen = await write(tenant, "s", keys=["key-1"])
-        assert dict(seen.keys) == {"key-1": KeyEntry(1, "print-1")}
+        assert dict(seen.keys) == {"key-1": tx.KeyEntry(1, "print-1")}
         (shown,) = await tenant.messages("s", 1, 2)
         assert plain(shown) == plain(to(1, "beta"))
 
@@ -357,7 +335,10 @@ class ChangeConditions(Conditions):
         assert [one.state for one in await tenant.messages("s", 0, 9)] == ["erased", "live"]
         assert [await was(tenant, index) for index in (0, 1)] == [[], ["b"]]
         seen = await write(tenant, "s", keys=["key-0", "key-1"])
-        assert dict(seen.keys) == {"key-0": KeyEntry(0, None), "key-1": KeyEntry(1, "print-1")}
+        assert dict(seen.keys) == {
+            "key-0": tx.KeyEntry(0, None),
+            "key-1": tx.KeyEntry(1, "print-1"),
+        }
         # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
@@ -390,7 +371,7 @@ class ChangeConditions(Conditions):
         await write(tenant, "s", rewrites=rewrites)
         assert await _echoing(tenant, "s") == [0, 1, 3, 4]
         await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
-        await write(tenant, "f", [echoing], copy=Copy("s", 2), record={"forked_from": "s"})
+        await write(tenant, "f", [echoing], copy=tx.Copy("s", 2), record={"forked_from": "s"})
         assert await _echoing(tenant, "f") == [0, 1, 2]
         await tenant.transact(deciding(delete=["f"]))
         found = [await _echoing(tenant, name) for name in ("s", "t", "u", "f", "S")]
@@ -416,8 +397,8 @@ class ChangeConditions(Conditions):
     @condition
     async def test_a_rewrite_drops_the_blocks_over_it(self, tenant: TenantStore) -> None:
         """Blocks of any kind over the index go; neighbouring ones and other sessions' stay."""
-        blocks = [Block("index", n, n + 3, b"x") for n in range(0, 12, 3)]
-        blocks += [Block("other", 0, 12, b"y"), Block("other", 12, 20, b"z")]
+        blocks = [tx.Block("index", n, n + 3, b"x") for n in range(0, 12, 3)]
+        blocks += [tx.Block("other", 0, 12, b"y"), tx.Block("other", 12, 20, b"z")]
         for kind in ("edit", "erase", "mark"):
             for name in ("s", "t"):
                 if await tenant.session(name) is None:

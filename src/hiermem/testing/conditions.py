@@ -43,7 +43,7 @@ class Conditions:
             await store.close()
 
 
-def store_condition(
+def path_condition(
     body: Callable[[Any, Path], Awaitable[None]],
 ) -> Callable[[Conditions, Path], None]:
     """Make a test of ``body``, which receives a path and opens the store itself."""
@@ -59,13 +59,24 @@ def store_condition(
     return test
 
 
+def store_condition(
+    body: Callable[[Any, Store], Awaitable[None]],
+) -> Callable[[Conditions, Path], None]:
+    """Make a test of ``body``, which receives a fresh store."""
+
+    async def with_store(self: Conditions, path: Path) -> None:
+        async with self.opened(path) as store:
+            await body(self, store)
+
+    return path_condition(update_wrapper(with_store, body))
+
+
 def condition(
     body: Callable[[Any, TenantStore], Awaitable[None]],
 ) -> Callable[[Conditions, Path], None]:
     """Make a test of ``body``, which receives the handle of one tenant of a fresh store."""
 
-    async def with_tenant(self: Conditions, path: Path) -> None:
-        async with self.opened(path) as store:
-            await body(self, store.tenant("tenant"))
+    async def with_tenant(self: Conditions, store: Store) -> None:
+        await body(self, store.tenant("tenant"))
 
     return store_condition(update_wrapper(with_tenant, body))

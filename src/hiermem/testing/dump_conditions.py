@@ -26,16 +26,23 @@ from hiermem.errors import (
 )
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.conditions import Conditions, store_condition
-from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, stored, write
+from hiermem.testing.conditions import Conditions, path_condition, store_condition
+from hiermem.testing.samples import (
+    NOW,
+    attempt,
+    contents,
+    deciding,
+    node,
+    remade,
+    run,
+    stored,
+    write,
+)
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, StoredMessage, TextPart, ToolCall
 from hiermem.types.transaction import (
-    Batch,
     Block,
-    Deciding,
     LogEvent,
-    NeedSession,
     RecordWrite,
     RestoreState,
     Rewrite,
@@ -108,10 +115,24 @@ async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -
     await tenant.put_blocks(session, [Block("index", 0, 2, bytes(range(256)))], epoch=3)
 
 
+async def _filled(messages: int = 3) -> tuple[MemoryStore, list[StoredRow]]:
+    """Return a reference with such a session, and its dump."""
+    reference = MemoryStore()
+    await _fill(reference.tenant("t"), messages=messages)
+    return reference, await _dumped(reference.tenant("t"))
+
+
+async def _restored(rows: Sequence[StoredRow]) -> MemoryStore:
+    """Return a reference that holds what was dumped."""
+    reference = MemoryStore()
+    await reference.tenant("t").restore(_in_pages(rows))
+    return reference
+
+
 class DumpConditions(Conditions):
     """Dumping a session and restoring it, in this store and in the reference."""
 
-    @store_condition
+    @path_condition
     async def test_a_dumped_session_is_restored_as_it_was(self, path: Path) -> None:
         """From this store to the reference and back, every read returns the same."""
         async with self.opened(path) as source:
@@ -119,8 +140,7 @@ class DumpConditions(Conditions):
             before = await _read(source)
             rows = await _dumped(source.tenant("t"))
             secret = await source.tenant("t").secret()
-        reference = MemoryStore()
-        await reference.tenant("t").restore(_in_pages(rows))
+        reference = await _restored(rows)
         assert await _read(reference) == before
         again = await _dumped(reference.tenant("t"))
         async with self.opened(path.with_name("other")) as target:
@@ -138,17 +158,16 @@ class DumpConditions(Conditions):
                 assert len(await target.tenant("t").messages("s", 0, 9_999)) == _MANY + 1
 
     @store_condition
-    async def test_a_dump_holds_its_session_alone(self, path: Path) -> None:
+    async def test_a_dump_holds_its_session_alone(self, source: Store) -> None:
         """Nothing of another session or tenant is in the rows, however similar the names."""
-        async with self.opened(path) as source:
-            await _fill(source.tenant("t"))
-            rows = await _dumped(source.tenant("t"))
-            for session in ("S", "s ", "s%"):
-                await _fill(source.tenant("t"), session)
-            await _fill(source.tenant("T"))
-            assert await _dumped(source.tenant("t")) == rows
+        await _fill(source.tenant("t"))
+        rows = await _dumped(source.tenant("t"))
+        for session in ("S", "s ", "s%"):
+            await _fill(source.tenant("t"), session)
+        await _fill(source.tenant("T"))
+        assert await _dumped(source.tenant("t")) == rows
 
-    @store_condition
+    @path_condition
     async def test_a_dump_is_of_one_state(self, path: Path) -> None:
         """What is written while the pages are read is in none of them, or in all."""
         async with self.opened(path) as source:
@@ -166,11 +185,10 @@ class DumpConditions(Conditions):
                 )
                 await tenant.put_view(ViewRecord("s", f"w-{number}", "meanwhile"))
                 await tenant.put_run(run(f"late-{number}", subject="s"))
-        reference = MemoryStore()
-        await reference.tenant("t").restore(_in_pages(rows))
+        reference = await _restored(rows)
         assert await _read(reference) == expected
 
-    @store_condition
+    @path_condition
     async def test_leases_stay_behind(self, path: Path) -> None:
         """A node that is being made is pending in the copy, and a claim is in no record of it."""
         async with self.opened(path) as source:
@@ -195,11 +213,9 @@ class DumpConditions(Conditions):
             assert await tenant.backlog() == ["s"]
 
     @store_condition
-    async def test_a_restore_is_whole_or_nothing(self, path: Path) -> None:
+    async def test_a_restore_is_whole_or_nothing(self, target: Store) -> None:
         """Rows that are cut off, doubled, altered or of another format leave no trace."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        rows = await _dumped(reference.tenant("t"))
+        reference, rows = await _filled()
         kinds = [row["kind"] for row in rows]
         assert set(kinds) == {
             "dump", "session", "message", "version", "key", "event", "node", "revision", "view",
@@ -235,25 +251,22 @@ class DumpConditions(Conditions):
         wrong.append([{**rows[0], "format": 2}, *rows[1:]])
         wrong.append([{**rows[0], "secret": "c2hvcnQ="}, *rows[1:]])
         wrong.append([{**rows[0], "tenant": "T"}, *rows[1:]])
-        async with self.opened(path) as target:
-            tenant = target.tenant("t")
-            secret = await tenant.secret()
-            for attempted in wrong:
-                with pytest.raises(UsageError):
-                    await tenant.restore(_in_pages(attempted))
-            with pytest.raises(ConnectionResetError):
-                await tenant.restore(broken())
-            assert await target.tenants() == []
-            assert await tenant.secret() == secret
-            await tenant.restore(_in_pages(rows))
-            assert await _read(target) == await _read(reference)
+        tenant = target.tenant("t")
+        secret = await tenant.secret()
+        for attempted in wrong:
+            with pytest.raises(UsageError):
+                await tenant.restore(_in_pages(attempted))
+        with pytest.raises(ConnectionResetError):
+            await tenant.restore(broken())
+        assert await target.tenants() == []
+        assert await tenant.secret() == secret
+        await tenant.restore(_in_pages(rows))
+        assert await _read(target) == await _read(reference)
 
-    @store_condition
+    @path_condition
     async def test_a_restore_overwrites_nothing(self, path: Path) -> None:
         """A session, run, call, view or record of the same name stays; the restore is refused."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        rows = await _dumped(reference.tenant("t"))
+        _, rows = await _filled()
         async with self.opened(path) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
@@ -282,7 +295,7 @@ class DumpConditions(Conditions):
                 assert await tenant.session("s") is None
                 assert await tenant.messages("s", 0, 9) == []
 
-    @store_condition
+    @path_condition
     async def test_a_secret_goes_with_a_copy_and_is_never_replaced(self, path: Path) -> None:
         """A store that holds data, of whichever tenant, takes no session of another secret."""
         first, second = MemoryStore(), MemoryStore()
@@ -305,7 +318,7 @@ class DumpConditions(Conditions):
             assert await target.tenant("t").secret() == secret
             assert await target.tenants() == ["another"]
 
-    @store_condition
+    @path_condition
     async def test_what_belongs_to_no_session_is_dumped_by_the_empty_id(self, path: Path) -> None:
         """Views, records, runs and calls of other names go over; those of sessions do not."""
         async with self.opened(path) as source:
@@ -334,42 +347,36 @@ class DumpConditions(Conditions):
             assert len(await tenant.records("store-copy")) == 1
 
     @store_condition
-    async def test_a_restore_replaces_the_version_that_it_names_alone(self, path: Path) -> None:
+    async def test_a_restore_replaces_the_version_that_it_names_alone(self, target: Store) -> None:
         """A session gives way to the rows that name its version, wholly, and to no others."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"))
-        first = await _dumped(reference.tenant("t"))
+        reference, first = await _filled()
         await write(reference.tenant("t"), "s", [Message.user("later")])
         later, wanted = await _dumped(reference.tenant("t")), await _read(reference)
-        async with self.opened(path) as target:
-            tenant = target.tenant("t")
-            await tenant.restore(_in_pages(first))
-            version = first[1]["value"]["version"]
-            before = await _read(target)
-            for wrong in (None, version - 1, version + 1):
-                with pytest.raises(SessionExistsError):
-                    await tenant.restore(_in_pages(later), replaces=wrong)
-            assert await _read(target) == before
-            assert await tenant.restores("s") == [RestoreState("s", _digest(first))]
-            await tenant.restore(_in_pages(later), replaces=version)
-            assert await _read(target) == wanted
-            assert await tenant.restores("s") == [RestoreState("s", _digest(later))]
-            # A session that is gone is no reason to refuse what would have replaced it.
-            await _delete(tenant)
-            assert await tenant.restores("s") == []
-            await tenant.restore(_in_pages(later), replaces=version)
-            assert await _read(target) == wanted
+        tenant = target.tenant("t")
+        await tenant.restore(_in_pages(first))
+        version = first[1]["value"]["version"]
+        before = await _read(target)
+        for wrong in (None, version - 1, version + 1):
+            with pytest.raises(SessionExistsError):
+                await tenant.restore(_in_pages(later), replaces=wrong)
+        assert await _read(target) == before
+        assert await tenant.restores("s") == [RestoreState("s", _digest(first))]
+        await tenant.restore(_in_pages(later), replaces=version)
+        assert await _read(target) == wanted
+        assert await tenant.restores("s") == [RestoreState("s", _digest(later))]
+        # A session that is gone is no reason to refuse what would have replaced it.
+        await tenant.transact(deciding(delete=["s"]))
+        assert await tenant.restores("s") == []
+        await tenant.restore(_in_pages(later), replaces=version)
+        assert await _read(target) == wanted
 
     @store_condition
     async def test_a_restore_that_is_cut_off_shows_nothing_and_is_gone_on_with(
-        self, path: Path
+        self, target: Store
     ) -> None:
         """However often it is cut off, and whatever rows come next, none is lost or mixed up."""
-        reference = MemoryStore()
-        await _fill(reference.tenant("t"), messages=_MANY)
-        rows, wanted = await _dumped(reference.tenant("t")), await _read(reference)
-        other = MemoryStore()
-        await other.tenant("t").restore(_in_pages(rows))
+        reference, rows = await _filled(messages=_MANY)
+        wanted, other = await _read(reference), await _restored(rows)
         await other.tenant("t").put_view(ViewRecord("s", "w", "another state"))
         same_record, also_wanted = await _dumped(other.tenant("t")), await _read(other)
 
@@ -378,37 +385,36 @@ class DumpConditions(Conditions):
                 yield page
             raise ConnectionResetError
 
-        async with self.opened(path) as target:
-            tenant = target.tenant("t")
-            empty = await _read(target)
-            for count in (700, 300, len(rows) - 1):
-                with pytest.raises(ConnectionResetError):
-                    await tenant.restore(cut(count))
-                assert await _read(target) == empty
-                assert await target.tenants() == []
-                assert await tenant.restores() in ([], [RestoreState("s", None, unfinished=True)])
-            await tenant.restore(_in_pages(rows))
-            assert await _read(target) == wanted
-            assert await tenant.restores() == []
-            # What came of an earlier version stays apart from the one that is seen.
+        tenant = target.tenant("t")
+        empty = await _read(target)
+        for count in (700, 300, len(rows) - 1):
             with pytest.raises(ConnectionResetError):
-                await tenant.restore(cut(900), replaces=rows[1]["value"]["version"])
-            assert await _read(target) == wanted
-            await _delete(tenant)
-            assert await tenant.restores() == []
+                await tenant.restore(cut(count))
             assert await _read(target) == empty
-            with pytest.raises(ConnectionResetError):
-                await tenant.restore(cut(len(rows) - 1))
-            with suppress(SessionChangedError):
-                await tenant.restore(_in_pages(same_record))
-            if await tenant.session("s") is None:
-                await tenant.restore(_in_pages(same_record))
-            assert await _read(target) == also_wanted
-            assert await target.tenant("t").erase_all() == 1
-            with pytest.raises(ConnectionResetError):
-                await tenant.restore(cut(900))
-            assert await tenant.erase_all() == 0
-            assert await tenant.restores() == []
+            assert await target.tenants() == []
+            assert await tenant.restores() in ([], [RestoreState("s", None, unfinished=True)])
+        await tenant.restore(_in_pages(rows))
+        assert await _read(target) == wanted
+        assert await tenant.restores() == []
+        # What came of an earlier version stays apart from the one that is seen.
+        with pytest.raises(ConnectionResetError):
+            await tenant.restore(cut(900), replaces=rows[1]["value"]["version"])
+        assert await _read(target) == wanted
+        await tenant.transact(deciding(delete=["s"]))
+        assert await tenant.restores() == []
+        assert await _read(target) == empty
+        with pytest.raises(ConnectionResetError):
+            await tenant.restore(cut(len(rows) - 1))
+        with suppress(SessionChangedError):
+            await tenant.restore(_in_pages(same_record))
+        if await tenant.session("s") is None:
+            await tenant.restore(_in_pages(same_record))
+        assert await _read(target) == also_wanted
+        assert await target.tenant("t").erase_all() == 1
+        with pytest.raises(ConnectionResetError):
+            await tenant.restore(cut(900))
+        assert await tenant.erase_all() == 0
+        assert await tenant.restores() == []
 
 
 async def _put_free(tenant: TenantStore) -> None:
@@ -428,14 +434,6 @@ async def _read_free(tenant: TenantStore) -> list[Any]:
         await tenant.runs(subject="gone"),
         await tenant.attempts(session_id="gone"),
     ]
-
-
-async def _delete(tenant: TenantStore) -> None:
-    def decide() -> Deciding[None]:
-        yield "s", NeedSession()
-        return Batch(None, delete=("s",))
-
-    await tenant.transact(decide)
 
 
 def _digest(rows: Sequence[StoredRow]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
@@ -129,14 +129,10 @@ class _FaultyHandle:
             return lambda *of: _FaultyHandle(member(*of), self._plan)
         if name not in OPERATIONS:
             return member
-        return self._between(name, member)
 
-    def _between(
-        self, name: str, operation: Callable[..., Awaitable[Any]]
-    ) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self._plan.arrive(f"{name}.before")
-            result = await operation(*args, **kwargs)
+            result = await member(*args, **kwargs)
             self._plan.arrive(f"{name}.after")
             return result
 

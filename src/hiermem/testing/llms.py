@@ -33,57 +33,25 @@ from hiermem.types.bank import BankText
 from hiermem.types.prices import Prices
 
 __all__ = [
-    "BANK_FAULTS",
-    "FAULTS",
-    "RETURNING",
-    "BankFault",
-    "Fault",
-    "FaultyLLM",
-    "ScriptedLLM",
+    "BANK_FAULTS", "FAULTS", "RETURNING", "BankFault", "Fault", "FaultyLLM", "ScriptedLLM",
     "write",
-]
+]  # fmt: skip
 
 Fault: TypeAlias = Literal[
-    "empty",
-    "error_text",
-    "over_long",
-    "wrong_language",
-    "refusal",
-    "refusal_text",
-    "truncated",
-    "truncated_json",
-    "echo",
-    "no_sections",
-    "timeout",
-    "rate_limit",
-    "rate_limit_bare",
-    "server_error",
-    "permanent",
-    "overflow",
-    "crash",
-    "never",
-]
+    "empty", "error_text", "over_long", "wrong_language", "refusal", "refusal_text", "truncated",
+    "truncated_json", "echo", "no_sections", "timeout", "rate_limit", "rate_limit_bare",
+    "server_error", "permanent", "overflow", "crash", "never",
+]  # fmt: skip
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 #: The faults after which a call returns, with an answer or an error.
 RETURNING: Final[tuple[Fault, ...]] = tuple(fault for fault in FAULTS if fault != "never")
 
 #: Further faults of an answer to a consolidation.
 BankFault: TypeAlias = Literal[
-    "bad_name",
-    "invented_file",
-    "wrong_action",
-    "same_file_twice",
-    "emptied_file",
-    "lost_lines",
-    "unknown_section",
-    "unclosed_code",
-    "front_matter",
-    "unknown_note",
-    "notes_unnamed",
-    "nothing_taken",
-    "deep_json",
-    "duplicate_key",
-]
+    "bad_name", "invented_file", "wrong_action", "same_file_twice", "emptied_file", "lost_lines",
+    "unknown_section", "unclosed_code", "front_matter", "unknown_note", "notes_unnamed",
+    "nothing_taken", "deep_json", "duplicate_key",
+]  # fmt: skip
 BANK_FAULTS: Final[tuple[BankFault, ...]] = get_args(BankFault)
 
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -318,21 +286,23 @@ def spoil(fault: Fault | BankFault, request: LLMRequest, good: LLMResponse) -> L
     text = good.text
     if request.bank is not None and fault in BANK_FAULTS:
         return replace(good, text=_spoilt_bank(fault, request.bank, text))
-    spoilt: dict[str, LLMResponse] = {
-        "empty": replace(good, text="  \n", units=()),
-        "error_text": replace(good, text="Error: 503 Service Unavailable", units=()),
-        "over_long": replace(good, text=_longer(request, text), units=()),
-        "wrong_language": replace(good, text=_other_language(request), units=()),
-        "refusal": replace(good, text="", finish_reason="refusal", units=()),
-        "refusal_text": replace(
-            good, text="I'm sorry, but I can't help with summarising this.", units=()
-        ),
-        "truncated": replace(good, text=text[: len(text) // 2], finish_reason="length", units=()),
-        "truncated_json": replace(good, text='{"error": {"message": "overl', units=()),
-        "echo": replace(good, text=" ".join(s.text for s in request.inputs), units=()),
-        "no_sections": replace(good, text=_HEADING.sub("", text).strip() or "none", units=()),
+    words = [hashlib.sha256(bytes([n % 251])).hexdigest()[:6] for n in range(request.max_tokens)]
+    spoilt: dict[str, str] = {
+        "empty": "  \n",
+        "error_text": "Error: 503 Service Unavailable",
+        "over_long": f"{text}\n{' '.join(words)}",
+        "wrong_language": _other_language(request),
+        "refusal": "",
+        "refusal_text": "I'm sorry, but I can't help with summarising this.",
+        "truncated": text[: len(text) // 2],
+        "truncated_json": '{"error": {"message": "overl',
+        "echo": " ".join(source.text for source in request.inputs),
+        "no_sections": _HEADING.sub("", text).strip() or "none",
     }
-    return spoilt[fault]
+    made = replace(good, text=spoilt[fault], units=())
+    if fault == "refusal":
+        return replace(made, finish_reason="refusal")
+    return replace(made, finish_reason="length") if fault == "truncated" else made
 
 
 def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
@@ -373,11 +343,6 @@ def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
         others = []
     spoilt = {"name": name, "action": action, "notes": notes, **wrong[fault]}
     return json.dumps({"files": [*others, spoilt], "dropped": [], "synthesis": "Spoilt."})
-
-
-def _longer(request: LLMRequest, text: str) -> str:
-    words = [hashlib.sha256(bytes([n % 251])).hexdigest()[:6] for n in range(request.max_tokens)]
-    return f"{text}\n{' '.join(words)}"
 
 
 def _other_language(request: LLMRequest) -> str:

@@ -1,25 +1,31 @@
-"""The operations of the state machine on a store and on the in-memory reference.
+"""The state machine: drives a store and the in-memory reference alike, and compares their answers.
 
-They cover every kind of write. Each operation is decided from the reference's answers, so a wrong
-store cannot steer it. ``twins`` drives and compares the two.
+Both get the same calls, and every result, every error and every read must agree. The rules cover
+every kind of write. Each call is decided from the reference's answers, so a wrong store cannot
+steer it. A rule draws what it needs as it goes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from hiermem.errors import HiermemError
 from hiermem.protocols import Store, TenantStore
+from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import (
     NOW,
     attempt,
+    contents,
     deciding,
     node,
     remade,
@@ -29,75 +35,140 @@ from hiermem.testing.samples import (
     writing,
 )
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
-from hiermem.testing.twins import SESSIONS, SMALL, TENANTS, Twins
-from hiermem.types import Message, Revision, SessionRecord, Status, StoredMessage
-from hiermem.types.transaction import (
-    TERMS,
-    Block,
-    Copy,
-    IndexState,
-    LogEvent,
-    NodeWrite,
-    PlacedBlock,
-    Record,
-    RecordWrite,
-    Rewrite,
-    SessionOrder,
-    ViewRecord,
-)
+from hiermem.types import Message, Node, Revision, SessionRecord, Status
+from hiermem.types import transaction as tx
 
-_KEYS = st.sampled_from(HOSTILE_NAMES)
+_TENANTS = st.sampled_from(HOSTILE_NAMES[:6])
+_SESSIONS = st.sampled_from(("s", "S", "s%", "s "))
+_SMALL = st.integers(0, 7)
+_KEYS: st.SearchStrategy[str] = st.sampled_from(HOSTILE_NAMES)
+_SHORT_TEXTS = texts(large=False)
 _STATUSES: tuple[Status, ...] = ("pending", "generating", "active", "failed")
 
 
-class StoreMachine(Twins):
-    """Drives the store that ``open_store`` opens; ``root`` is an empty directory for its files."""
+class StoreMachine(RuleBasedStateMachine):
+    """Two stores that must stay alike: the one that ``open_store`` opens, and the reference.
+
+    ``root`` is an empty directory for the files of the store under test.
+    """
 
     def __init__(self, open_store: Callable[[Path], Awaitable[Store]], root: Path) -> None:
-        super().__init__(open_store, root)
+        super().__init__()
+        self._open_store = open_store
+        self._path = _fresh_path(root)
+        self._runner = asyncio.Runner()
+        self._reference = MemoryStore()
+        self._store: Store | None = None
         #: Blocks of terms as they were read, by tenant; some have changed since.
-        self.blocks_read: dict[str, list[PlacedBlock]] = {}
+        self.blocks_read: dict[str, list[tx.PlacedBlock]] = {}
+
+    # -- both stores alike
+
+    def both(self, tenant: str, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
+        """Run ``act`` on both stores, compare the outcomes and return that of the reference."""
+        assert self._store is not None
+        expected = self._outcome(self._reference.tenant(tenant), act)
+        found = self._outcome(self._store.tenant(tenant), act)
+        assert found == expected
+        return expected
+
+    def _outcome(self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
+        async def run_it() -> Any:
+            return await act(tenant)
+
+        try:
+            return self._runner.run(run_it())
+        except HiermemError as error:
+            return type(error)
+
+    def nodes(self, tenant: str, session: str) -> list[Node]:
+        """Return the reference's nodes of a session, sealed ones first."""
+
+        async def all_of(handle: TenantStore) -> list[Node]:
+            tree = handle.tree(session)
+            found = [one for level in await tree.levels() for one in await tree.level(level, 0)]
+            return found + await tree.provisional()
+
+        return self._outcome(self._reference.tenant(tenant), all_of)  # type: ignore[no-any-return]
+
+    @initialize()
+    def open(self) -> None:
+        """Open the store under test."""
+        self._store = self._runner.run(self._opened())
+
+    async def _opened(self) -> Store:
+        return await self._open_store(self._path)
+
+    # -- reading
+
+    @rule(tenant=_TENANTS)
+    def compare(self, tenant: str) -> None:
+        """Compare everything that the tenant's handle can read."""
+        self.both(tenant, contents)
+        for kind in ("k", "K"):
+            self.both(tenant, partial(_of_kind, kind))
+
+    @rule(tenant=_TENANTS, session=_SESSIONS, start=_SMALL, length=_SMALL, level=st.integers(0, 3))
+    def read(self, tenant: str, session: str, start: int, length: int, level: int) -> None:
+        """Compare ranges of messages and nodes."""
+        self.both(tenant, lambda handle: handle.session(session))
+        self.both(tenant, lambda handle: handle.messages(session, start, start + length))
+        self.both(tenant, lambda handle: handle.messages(session, 0, 99, thread="main"))
+        self.both(tenant, lambda handle: handle.tree(session).level(level, start, start + length))
+        self.both(tenant, lambda handle: handle.tree(session).unfinished(level, start, length))
+        self.both(tenant, lambda handle: handle.tree(session).outdated(level, ["s"], start, length))
+        self.both(tenant, lambda handle: handle.tree(session).covering("main", 10 * start + length))
+        self.both(tenant, lambda handle: handle.backlog(after=session, limit=length))
+
+    @precondition(lambda self: self.durable)
+    @rule()
+    def reopen(self) -> None:
+        """Close the store and open it again; nothing may be missing."""
+        assert self._store is not None
+        self._runner.run(self._store.close())
+        self.open()
+
+    @property
+    def durable(self) -> bool:
+        """Return whether the store survives being closed."""
+        return self._store is not None and "durable" in self._store.capabilities
+
+    def teardown(self) -> None:
+        """Compare everything once more, then close the store."""
+        try:
+            if self._store is not None:
+                for tenant in HOSTILE_NAMES[:6]:
+                    self.compare(tenant)
+        finally:
+            if self._store is not None:
+                self._runner.run(self._store.close())
+            self._runner.close()
 
     # -- sessions
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        given=st.lists(stored_messages(keys=st.none() | _KEYS, large=False), max_size=4),
-        asked=st.lists(_KEYS, max_size=4),
-        title=st.none() | texts(large=False),
-        labels=st.dictionaries(_KEYS, _KEYS, max_size=3),
-        active=st.integers(0, 3),
-    )
-    def append(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        given: list[StoredMessage],
-        asked: list[str],
-        title: str | None,
-        labels: dict[str, str],
-        active: int,
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, data=st.data())
+    def append(self, tenant: str, session: str, data: st.DataObject) -> None:
         """Append messages, claiming their keys; if one is taken, both stores must refuse."""
-        later = NOW + timedelta(minutes=active)
-        record = {"title": title, "metadata": labels, "last_activity": later}
+        given = data.draw(
+            st.lists(stored_messages(keys=st.none() | _KEYS, large=False), max_size=4)
+        )
+        asked = data.draw(st.lists(_KEYS, max_size=4))
+        labels = data.draw(st.dictionaries(_KEYS, _KEYS, max_size=3))
+        record = {
+            "title": data.draw(st.none() | _SHORT_TEXTS),
+            "metadata": labels,
+            "last_activity": NOW + timedelta(minutes=data.draw(st.integers(0, 3))),
+        }
         self.both(tenant, lambda handle: write(handle, session, given, keys=asked, record=record))
-        one = dict(list(labels.items())[:1])
+        one: dict[str, str] = dict(list(labels.items())[:1])
         for order in ("created", "last_activity"):
             self.both(tenant, partial(_listed, session, one, order))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        index=SMALL,
-        flag=st.sampled_from(("a", "b")),
-        closed=st.booleans(),
-    )
-    def mark(self, tenant: str, session: str, *, index: int, flag: str, closed: bool) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, index=_SMALL, data=st.data())
+    def mark(self, tenant: str, session: str, index: int, data: st.DataObject) -> None:
         """Flag a message, which may not exist, and write an event."""
-        event = LogEvent("close" if closed else "flush", index, NOW, flag)
+        flag, closed = data.draw(st.sampled_from(("a", "b"))), data.draw(st.booleans())
+        event = tx.LogEvent("close" if closed else "flush", index, NOW, flag)
         self.both(
             tenant,
             lambda handle: write(
@@ -105,134 +176,75 @@ class StoreMachine(Twins):
             ),
         )
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        index=SMALL,
-        content=texts(large=False),
-        kind=st.sampled_from(("edit", "erase", "mark")),
-        other=SESSIONS,
-        drop=st.tuples(_KEYS, _KEYS),
-    )
-    def rewrite(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        index: int,
-        content: str,
-        kind: Literal["edit", "erase", "mark"],
-        other: str,
-        drop: tuple[str, str],
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, index=_SMALL, data=st.data())
+    def rewrite(self, tenant: str, session: str, index: int, data: st.DataObject) -> None:
         """Rewrite a message, which may not exist, together with a write to another session."""
-        said = replace(stored(Message.user(content)), index=index)
+        said = replace(stored(Message.user(data.draw(_SHORT_TEXTS))), index=index)
+        other = data.draw(_SESSIONS)
         step = writing(
             session,
-            rewrites=(Rewrite(said, kind),),
-            drop_views=(drop[0],),
-            drop_records=(("k", drop[1]),),
-            events=(LogEvent("edit", index, NOW),),
+            rewrites=(tx.Rewrite(said, data.draw(st.sampled_from(("edit", "erase", "mark")))),),
+            drop_views=(data.draw(_KEYS),),
+            drop_records=(("k", data.draw(_KEYS)),),
+            events=(tx.LogEvent("edit", index, NOW),),
         )
         steps = ((other, writing(other, [Message.user("beside")])), (session, step))
         self.both(tenant, lambda handle: handle.transact(deciding(*steps)))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        source=SESSIONS,
-        stop=st.integers(-1, 4),
-        picks=st.lists(st.tuples(SMALL, st.integers(1, 2)), max_size=3),
-        delete=st.lists(SESSIONS, max_size=2),
-    )
-    def fork(
-        self,
-        tenant: str,
-        *,
-        session: str,
-        source: str,
-        stop: int,
-        picks: list[tuple[int, int]],
-        delete: list[str],
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, source=_SESSIONS, data=st.data())
+    def fork(self, tenant: str, session: str, source: str, data: st.DataObject) -> None:
         """Copy a session into a new one, which may be impossible, and delete others."""
+        stop = data.draw(st.integers(-1, 4))
+        picks = data.draw(st.lists(st.tuples(_SMALL, st.integers(1, 2)), max_size=3))
         nodes = self.nodes(tenant, source)
         wanted = tuple((nodes[pick % len(nodes)].id, number) for pick, number in picks if nodes)
         step = writing(
-            session, copy=Copy(source, stop, wanted), record={"forked_from": source, "tree": 1}
+            session, copy=tx.Copy(source, stop, wanted), record={"forked_from": source, "tree": 1}
         )
         runs = [run(f"run-{stop}", subject=source)]
         self.both(tenant, lambda handle: handle.transact(deciding((session, step), runs=runs)))
+        delete = data.draw(st.lists(_SESSIONS, max_size=2))
         self.both(tenant, lambda handle: handle.transact(deciding(delete=delete)))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        start=SMALL,
-        length=st.integers(1, 3),
-        epoch=st.integers(0, 2),
-        raised=st.sampled_from((None, None, 1, 2)),
-        name=_KEYS,
-    )
-    def guard(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        start: int,
-        length: int,
-        epoch: int,
-        raised: int | None,
-        name: str,
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, start=_SMALL, data=st.data())
+    def guard(self, tenant: str, session: str, start: int, data: st.DataObject) -> None:
         """Make writes guarded by an epoch, sometimes by a wrong one or after it moved."""
+        raised = data.draw(st.sampled_from((None, None, 1, 2)))
         if raised is not None:
             self.both(tenant, lambda handle: write(handle, session, record={"epoch": raised}))
-        block = Block("index", start, start + length, name.encode())
-        record = RecordWrite("k", session, name, f"of {epoch}")
-        view = ViewRecord(session, name, f"of {epoch}")
+        name, epoch = data.draw(_KEYS), data.draw(st.integers(0, 2))
+        block = tx.Block("index", start, start + data.draw(st.integers(1, 3)), name.encode())
+        record = tx.RecordWrite("k", session, name, f"of {epoch}")
+        view = tx.ViewRecord(session, name, f"of {epoch}")
         self.both(tenant, lambda handle: handle.put_blocks(session, [block], epoch=epoch))
         self.both(tenant, lambda handle: handle.put_view(view, epoch=epoch))
         self.both(tenant, lambda handle: handle.put_records([record], epochs={session: epoch}))
         self.both(tenant, lambda handle: handle.blocks(session, "index", start))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        spans=st.lists(st.tuples(SMALL, st.integers(1, 4)), max_size=3),
-        picks=st.lists(SMALL, max_size=3, unique=True),
-        gone=SMALL,
-        limit=st.none() | SMALL,
-    )
-    def index(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        spans: list[tuple[int, int]],
-        picks: list[int],
-        gone: int,
-        limit: int | None,
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, data=st.data())
+    def index(self, tenant: str, session: str, data: st.DataObject) -> None:
         """Put blocks of terms, and a segment of some of those that were read a while ago."""
+        spans = data.draw(st.lists(st.tuples(_SMALL, st.integers(1, 4)), max_size=3))
 
         async def put(handle: TenantStore) -> bool:
             record = await handle.session(session)
             epoch, stop = (record.epoch, record.messages) if record else (0, 0)
             spread = [(4 * at, 4 * at + size) for at, size in spans if 4 * at + size <= stop]
-            blocks = [Block(TERMS, low, high, b"x") for low, high in spread]
+            blocks = [tx.Block(tx.TERMS, low, high, b"x") for low, high in spread]
             return await handle.put_blocks(session, blocks, epoch=epoch)
 
         self.both(tenant, put)
         read = self.blocks_read.get(tenant, [])
+        picks = data.draw(st.lists(_SMALL, max_size=3, unique=True))
         chosen = [read[pick] for pick in picks if pick < len(read)]
-        self.both(tenant, partial(_put_segment, chosen, gone))
+        self.both(tenant, partial(_put_segment, chosen, data.draw(_SMALL)))
+        limit = data.draw(st.none() | _SMALL)
         for other in HOSTILE_NAMES[:6]:
             state = self.both(other, partial(_index_state, limit))
             if other == tenant:
                 self.blocks_read[tenant] = [*state.loose, *read][:16]
 
-    @rule(tenant=TENANTS)
+    @rule(tenant=_TENANTS)
     def erase_everything(self, tenant: str) -> None:
         """Erase all of a tenant other than the first, so that the first one can grow."""
         if tenant != HOSTILE_NAMES[0]:
@@ -240,66 +252,35 @@ class StoreMachine(Twins):
 
     # -- nodes
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        serving=st.sampled_from((0, 0, 1)),
-        tree=st.sampled_from((None, 0, 1)),
-        gone=st.sampled_from((None, None, 0, 1)),
-        forget=st.lists(SMALL, max_size=2),
-    )
-    def replant(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        serving: int,
-        tree: int | None,
-        gone: int | None,
-        forget: list[int],
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, data=st.data())
+    def replant(self, tenant: str, session: str, data: st.DataObject) -> None:
         """Let another tree serve, drop one, forget texts, write nodes into any."""
         nodes = self.nodes(tenant, session)
-        forgotten = tuple(nodes[pick % len(nodes)].id for pick in forget if nodes)
-        loose = node(0, id="open/L1/main", sealed=False)
-        self.both(
-            tenant,
-            lambda handle: write(
-                handle, session, nodes=(node(0), loose), forget=forgotten, drop_tree=gone,
-                tree=tree, record={"tree": serving},
-            ),
-        )  # fmt: skip
+        forget = data.draw(st.lists(_SMALL, max_size=2))
+        tree = data.draw(st.sampled_from((None, 0, 1)))
+        changed: dict[str, Any] = {
+            "nodes": (node(0), node(0, id="open/L1/main", sealed=False)),
+            "forget": tuple(nodes[pick % len(nodes)].id for pick in forget if nodes),
+            "drop_tree": data.draw(st.sampled_from((None, None, 0, 1))),
+            "tree": tree,
+            "record": {"tree": data.draw(st.sampled_from((0, 0, 1)))},
+        }
+        self.both(tenant, lambda handle: write(handle, session, **changed))
         made = remade(node(0), input_hash="h1")
         self.both(tenant, lambda handle: handle.tree(session, tree).write_nodes([made]))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        level=st.integers(1, 3),
-        count=st.integers(1, 12),
-        status=st.sampled_from(_STATUSES),
-        work=st.tuples(st.booleans(), st.booleans()),
-    )
-    def seal(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        level: int,
-        count: int,
-        status: Status,
-        work: tuple[bool, bool],
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, level=st.integers(1, 3), data=st.data())
+    def seal(self, tenant: str, session: str, level: int, data: st.DataObject) -> None:
         """Seal nodes of a level and write a provisional one."""
         known = sum(one.level == level and one.sealed for one in self.nodes(tenant, session))
+        status = data.draw(st.sampled_from(_STATUSES))
+        work = {"degraded": data.draw(st.booleans()), "dirty": data.draw(st.booleans())}
         loose = node(0, level, id=f"open/L{level}", sealed=False, status=status)
-        sealed = [
-            node(known + n, level, status=status, degraded=work[0], dirty=work[1])
-            for n in range(count)
-        ]
+        count = data.draw(st.integers(1, 12))
+        sealed = [node(known + n, level, status=status, **work) for n in range(count)]
         self.both(tenant, lambda handle: write(handle, session, nodes=(*sealed, loose)))
 
-    @rule(tenant=TENANTS, session=SESSIONS, child=SMALL, gone=SMALL)
+    @rule(tenant=_TENANTS, session=_SESSIONS, child=_SMALL, gone=_SMALL)
     def regroup(self, tenant: str, session: str, child: int, gone: int) -> None:
         """Set a parent; both stores must refuse if the child is dropped in the same write."""
         ids = [one.id for one in self.nodes(tenant, session)] or ["L1.0"]
@@ -307,31 +288,22 @@ class StoreMachine(Twins):
         drop = (ids[gone % len(ids)],)
         self.both(tenant, lambda handle: write(handle, session, drop=drop, parents=parents))
 
-    @rule(
-        tenant=TENANTS,
-        session=SESSIONS,
-        picks=st.lists(st.tuples(SMALL, st.sampled_from((0, 0, 0, 1)), texts()), max_size=4),
-        input_hash=st.sampled_from(("h1", "h2", "H1")),
-        degraded=st.booleans(),
-        wrong_input=st.sampled_from((None, 0, 1)),
-    )
-    def generate(
-        self,
-        tenant: str,
-        session: str,
-        *,
-        picks: list[tuple[int, int, str]],
-        input_hash: str,
-        degraded: bool,
-        wrong_input: int | None,
-    ) -> None:
+    @rule(tenant=_TENANTS, session=_SESSIONS, data=st.data())
+    def generate(self, tenant: str, session: str, data: st.DataObject) -> None:
         """Commit texts by compare-and-swap, some with an outdated version or input."""
+        late = st.sampled_from((0, 0, 0, 1))
+        picks = data.draw(st.lists(st.tuples(_SMALL, late, texts()), max_size=4))
+        how = {
+            "input_hash": data.draw(st.sampled_from(("h1", "h2", "H1"))),
+            "degraded": data.draw(st.booleans()),
+        }
+        wrong_input = data.draw(st.sampled_from((None, 0, 1)))
         nodes = self.nodes(tenant, session) or [node(0)]
-        writes: list[NodeWrite] = []
-        for pick, late, text in picks:
+        writes: list[tx.NodeWrite] = []
+        for pick, behind, text in picks:
             chosen = nodes[pick % len(nodes)]
-            base = replace(chosen, version=max(chosen.version - late, 0))
-            made = remade(base, text=text, input_hash=input_hash, degraded=degraded)
+            base = replace(chosen, version=max(chosen.version - behind, 0))
+            made = remade(base, text=text, **how)
             if wrong_input is not None:
                 other = nodes[(pick + 1) % len(nodes)]
                 made = replace(made, inputs=((other.id, other.revision + wrong_input),))
@@ -343,15 +315,15 @@ class StoreMachine(Twins):
     # -- journal and views
 
     @rule(
-        tenant=TENANTS,
-        number=SMALL,
+        tenant=_TENANTS,
+        number=_SMALL,
         subject=st.sampled_from(("s", "S", "s%")),
         name=_KEYS,
-        state=texts(large=False),
+        state=_SHORT_TEXTS,
     )
     def journal(self, tenant: str, number: int, subject: str, name: str, state: str) -> None:
         """Put a run, an attempt and a view, or replace those of the same name."""
-        view = ViewRecord(subject, name, state)
+        view = tx.ViewRecord(subject, name, state)
         tried = attempt(f"own-{number}", session_id=subject, run_id=name, reason=state)
         self.both(tenant, lambda handle: handle.put_run(run(f"run-{number}", subject=subject)))
         self.both(tenant, lambda handle: handle.tree("none").write_nodes([], attempts=[tried]))
@@ -362,10 +334,10 @@ class StoreMachine(Twins):
             self.both(other, lambda handle: handle.attempts(session_id=subject, limit=3))
 
     @rule(
-        tenant=TENANTS,
+        tenant=_TENANTS,
         kind=st.sampled_from(("k", "K")),
         picks=st.lists(
-            st.tuples(SESSIONS, _KEYS, st.none() | texts(), st.none() | st.integers(-1, 3)),
+            st.tuples(_SESSIONS, _KEYS, st.none() | texts(), st.none() | st.integers(-1, 3)),
             max_size=4,
         ),
     )
@@ -373,7 +345,7 @@ class StoreMachine(Twins):
         self, tenant: str, kind: str, picks: list[tuple[str, str, str | None, int | None]]
     ) -> None:
         """Put and delete records, some with a version that does not exist or twice in one call."""
-        writes = [RecordWrite(kind, *pick) for pick in picks]
+        writes = [tx.RecordWrite(kind, *pick) for pick in picks]
         self.both(tenant, lambda handle: handle.put_records(writes))
         for other in HOSTILE_NAMES[:6]:
             self.both(other, lambda handle: handle.records(kind, limit=3))
@@ -381,7 +353,7 @@ class StoreMachine(Twins):
             self.both(tenant, partial(_found, each))
 
 
-async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
+async def _found(write: tx.RecordWrite, handle: TenantStore) -> list[list[tx.Record]]:
     return [
         await handle.records(write.kind, scope=write.scope),
         await handle.records(write.kind, key=write.key),
@@ -389,7 +361,7 @@ async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
     ]
 
 
-async def _put_segment(chosen: list[PlacedBlock], gone: int, handle: TenantStore) -> bool:
+async def _put_segment(chosen: list[tx.PlacedBlock], gone: int, handle: TenantStore) -> bool:
     """Put a segment of blocks, and dissolve the one of that rank, if there is one."""
     numbers = [one.number for one in (await handle.index_state()).segments]
     return await handle.put_segment(
@@ -397,7 +369,7 @@ async def _put_segment(chosen: list[PlacedBlock], gone: int, handle: TenantStore
     )
 
 
-async def _index_state(limit: int | None, handle: TenantStore) -> IndexState:
+async def _index_state(limit: int | None, handle: TenantStore) -> tx.IndexState:
     """Read everything of the index; segments are numbered anew, as each store has its own."""
     state = await handle.index_state(range(8), limit=limit)
     places = [(one.number, place) for one in state.segments for place in range(one.blocks)]
@@ -413,7 +385,7 @@ async def _index_state(limit: int | None, handle: TenantStore) -> IndexState:
 
 
 async def _listed(
-    after: str, metadata: dict[str, str], order_by: SessionOrder, handle: TenantStore
+    after: str, metadata: dict[str, str], order_by: tx.SessionOrder, handle: TenantStore
 ) -> list[list[SessionRecord] | int]:
     return [
         await handle.sessions(after=after, limit=2, order_by=order_by),
@@ -424,3 +396,17 @@ async def _listed(
 
 async def _reusable(handle: TenantStore) -> list[Revision | None]:
     return [await handle.reusable(input_hash) for input_hash in ("h1", "h2", "h")]
+
+
+async def _of_kind(kind: str, handle: TenantStore) -> list[tx.Record]:
+    return await handle.records(kind)
+
+
+def _fresh_path(root: Path) -> Path:
+    """Return an unused path in ``root``; Hypothesis runs many machines in one test."""
+    for number in itertools.count():
+        room = root / f"machine-{number}"
+        if not room.exists():
+            room.mkdir(parents=True)
+            return room / "store"
+    raise AssertionError

@@ -86,14 +86,10 @@ class NodeConditions(Conditions):
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
         """Sealed nodes that are not active, or degraded, or dirty: in range and by ordinal."""
         kinds: list[dict[str, Any]] = [
-            {"status": "active"},
-            {"status": "pending"},
-            {"status": "generating"},
-            {"status": "failed"},
-            {"status": "active", "degraded": True},
-            {"status": "active", "dirty": True},
-            {"status": "active", "stale": True},
-        ]
+            {"status": "active"}, {"status": "pending"}, {"status": "generating"},
+            {"status": "failed"}, {"status": "active", "degraded": True},
+            {"status": "active", "dirty": True}, {"status": "active", "stale": True},
+        ]  # fmt: skip
         nodes = [node(n, **kinds[n % 7]) for n in range(21)]
         await write(tenant, "s", nodes=(*nodes[::-1], node(0, 2)))
         due = [n for n in range(21) if n % 7 in (1, 2, 3, 4, 5)]

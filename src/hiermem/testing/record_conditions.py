@@ -340,14 +340,8 @@ class RecordConditions(Conditions):
         assert await tenant.put_blocks("s", blocks[::-1], epoch=0) is True
         assert await tenant.put_blocks("t", [Block("index", 5, 6, b"t")], epoch=0) is True
         for start, stop in (
-            (0, None),
-            (0, 0),
-            (10, 20),
-            (11, 20),
-            (9, 31),
-            (110, None),
-            (200, None),
-        ):
+            (0, None), (0, 0), (10, 20), (11, 20), (9, 31), (110, None), (200, None),
+        ):  # fmt: skip
             found = await tenant.blocks("s", "index", start, stop)
             end = 10**9 if stop is None else stop
             assert found == [block for block in blocks if start <= block.start < end]

@@ -29,22 +29,9 @@ from hiermem.testing.samples import (
     write,
 )
 from hiermem.types import Message, SessionRecord
-from hiermem.types.transaction import (
-    Batch,
-    Block,
-    Changes,
-    Copy,
-    Deciding,
-    LogEvent,
-    NeedRecords,
-    NeedSession,
-    RecordWrite,
-    Scrubbed,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
-_EVENT = LogEvent("edit", 1, NOW, '{"shifts":[]}')
+_EVENT = tx.LogEvent("edit", 1, NOW, '{"shifts":[]}')
 
 
 class RemovalConditions(Conditions):
@@ -59,12 +46,12 @@ class RemovalConditions(Conditions):
         await write(tenant, "s", rewrites=rewriting(1, "", "erase", state="erased"))
         first = remade(node(0), input_hash="h")
         await tenant.tree("s").write_nodes([first, remade(first.node), remade(node(1))])
-        await tenant.put_blocks("s", [Block("index", 0, 4, b"x")], epoch=0)
+        await tenant.put_blocks("s", [tx.Block("index", 0, 4, b"x")], epoch=0)
         before = await contents(tenant)
         fork = {"forked_from": "s", "forked_at": 3}
         revisions = (("L1.0", 2), ("L1.1", 1), ("L1.0", 2))
         await write(
-            tenant, "f", [Message.user("own", key="key-3")], copy=Copy("s", 3, revisions),
+            tenant, "f", [Message.user("own", key="key-3")], copy=tx.Copy("s", 3, revisions),
             nodes=(node(0, revision=2),), record=fork,
         )  # fmt: skip
         record = await tenant.session("f")
@@ -103,18 +90,18 @@ class RemovalConditions(Conditions):
         await tenant.tree("s").write_nodes([remade(node(0))])
         before = await contents(tenant)
         for name, copy in (
-            ("t", Copy("s", 1)),
-            ("new", Copy("none", 0)),
-            ("new", Copy("s", 3)),
-            ("new", Copy("s", -1)),
-            ("new", Copy("s", 1, (("L1.0", 2),))),
-            ("new", Copy("s", 1, (("L1.0", 1), ("L1.1", 1)))),
+            ("t", tx.Copy("s", 1)),
+            ("new", tx.Copy("none", 0)),
+            ("new", tx.Copy("s", 3)),
+            ("new", tx.Copy("s", -1)),
+            ("new", tx.Copy("s", 1, (("L1.0", 2),))),
+            ("new", tx.Copy("s", 1, (("L1.0", 1), ("L1.1", 1)))),
         ):
             with pytest.raises(UsageError):
                 await write(tenant, name, copy=copy)
             assert await contents(tenant) == before
         with pytest.raises(UsageError):  # a key that the copy brings
-            await write(tenant, "new", [Message.user("x", key="key-1")], copy=Copy("s", 2))
+            await write(tenant, "new", [Message.user("x", key="key-1")], copy=tx.Copy("s", 2))
         assert await contents(tenant) == before
 
     @condition
@@ -161,11 +148,11 @@ class RemovalConditions(Conditions):
         for name in ("s", "t"):
             await write(tenant, name, keyed("a"))
             await derive(tenant, name)
-        await tenant.put_records([RecordWrite("K", "s", "a", "other kind")])
+        await tenant.put_records([tx.RecordWrite("K", "s", "a", "other kind")])
         await write(tenant, "s", drop_views=("v", "none"), drop_records=(("k", "a"), ("k", "none")))
         assert await tenant.view("s", "v") is None
-        assert await tenant.view("s", "w") == ViewRecord("s", "w", "state")
-        assert await tenant.view("t", "v") == ViewRecord("t", "v", "state")
+        assert await tenant.view("s", "w") == tx.ViewRecord("s", "w", "state")
+        assert await tenant.view("t", "v") == tx.ViewRecord("t", "v", "state")
         assert [(o.scope, o.key) for o in await tenant.records("k")] == [
             ("s", "b"), ("t", "a"), ("t", "b"),
         ]  # fmt: skip
@@ -179,12 +166,12 @@ class RemovalConditions(Conditions):
 
         A store may keep views at hand that were read. After an erasure they hold erased text.
         """
-        view = ViewRecord("s", "v", "erased words")
+        view = tx.ViewRecord("s", "v", "erased words")
 
-        def drop() -> Deciding[None]:
-            record: SessionRecord = yield "s", NeedSession()
+        def drop() -> tx.Deciding[None]:
+            record: SessionRecord = yield "s", tx.NeedSession()
             after = replace(record, version=record.version + 1)
-            return Batch(None, (("s", Changes(None, session=after, drop_views=("v",))),))
+            return tx.Batch(None, (("s", tx.Changes(None, session=after, drop_views=("v",))),))
 
         async def by_transaction() -> None:
             await tenant.transact(drop)
@@ -215,14 +202,16 @@ class RemovalConditions(Conditions):
         for name in ("s", "S", "s%"):
             await write(tenant, name, keyed("a"))
             await derive(tenant, name)
-        await tenant.put_records([RecordWrite("K", "s", "a", "1"), RecordWrite("k", "", "a", "1")])
+        await tenant.put_records(
+            [tx.RecordWrite("K", "s", "a", "1"), tx.RecordWrite("k", "", "a", "1")]
+        )
         before = await contents(tenant)
         own = run("new", subject="s")
 
-        def decide() -> Deciding[str]:
-            found = yield "s", NeedRecords("k", everywhere=True)
+        def decide() -> tx.Deciding[str]:
+            found = yield "s", tx.NeedRecords("k", everywhere=True)
             places = [(one.kind, one.scope, one.key) for one in found if one.key == "a"]
-            return Batch(
+            return tx.Batch(
                 "done", runs=(own,), drop_journals=("s", "none"),
                 drop_records=(*places, ("k", "none", "a")),
             )  # fmt: skip
@@ -245,12 +234,12 @@ class RemovalConditions(Conditions):
             await write(tenant, name, keyed("a", "b"), nodes=(node(0),))
             await tenant.tree(name).write_nodes([remade(node(0), input_hash="h")])
             await derive(tenant, name)
-        await tenant.put_view(ViewRecord("none", "v", "state"))
-        await tenant.put_records([RecordWrite("k", "", "a", "body")])
+        await tenant.put_view(tx.ViewRecord("none", "v", "state"))
+        await tenant.put_records([tx.RecordWrite("k", "", "a", "body")])
         await tenant.put_run(run("free", subject="tenant"))
         assert await tenant.erase_all() == 2
         assert await contents(tenant) == {
-            "runs": [], "attempts": [], "spent": Spent(), "backlog": [],
+            "runs": [], "attempts": [], "spent": tx.Spent(), "backlog": [],
         }  # fmt: skip
         assert await tenant.view("none", "v") is None
         assert await tenant.records("k") == []
@@ -267,7 +256,7 @@ class RemovalConditions(Conditions):
         await derive(tenant, "s")
         before = await contents(tenant)
         found = await tenant.scrub()
-        assert isinstance(found, Scrubbed)
+        assert isinstance(found, tx.Scrubbed)
         assert found.done == (not found.reason)
         assert await contents(tenant) == before
         await write(tenant, "s", [Message.user("c")])

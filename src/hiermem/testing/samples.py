@@ -13,26 +13,7 @@ from typing import Any
 
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Batch,
-    Block,
-    Changes,
-    Deciding,
-    KeyEntry,
-    LogEvent,
-    NeedEchoes,
-    NeedRecords,
-    NeedSession,
-    NeedViews,
-    NodeTally,
-    NodeWrite,
-    RecordWrite,
-    Rewrite,
-    RunRecord,
-    Snapshot,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 NOW = datetime(2024, 3, 15, 9, 30, 0, 123456, tzinfo=UTC)
 
@@ -82,20 +63,20 @@ def revision(node_id: str, number: int = 1, **fields_: Any) -> Revision:
     return Revision(node_id=node_id, number=number, **(plain | fields_))
 
 
-def remade(before: Node, **fields_: Any) -> NodeWrite:
+def remade(before: Node, **fields_: Any) -> tx.NodeWrite:
     """Make the write that gives ``before`` its next revision; ``fields_`` are the revision's."""
     number = before.revision + 1
     after = replace(before, version=before.version + 1, revision=number, status="active")
-    return NodeWrite(after, before.version, revision(before.id, number, **fields_))
+    return tx.NodeWrite(after, before.version, revision(before.id, number, **fields_))
 
 
-def run(id_: str, **fields_: Any) -> RunRecord:
+def run(id_: str, **fields_: Any) -> tx.RunRecord:
     """Make a run; ``fields_`` are those of RunRecord."""
     plain: dict[str, Any] = {"kind": "update", "subject": "s", "started_at": NOW}
-    return RunRecord(id=id_, **(plain | fields_))
+    return tx.RunRecord(id=id_, **(plain | fields_))
 
 
-def attempt(id_: str, **fields_: Any) -> Attempt:
+def attempt(id_: str, **fields_: Any) -> tx.Attempt:
     """Make an attempt; ``fields_`` are those of Attempt."""
     plain: dict[str, Any] = {
         "run_id": "run",
@@ -105,7 +86,7 @@ def attempt(id_: str, **fields_: Any) -> Attempt:
         "model": "scripted",
         "started_at": NOW,
     }
-    return Attempt(id=id_, **(plain | fields_))
+    return tx.Attempt(id=id_, **(plain | fields_))
 
 
 def writing(
@@ -115,14 +96,14 @@ def writing(
     record: dict[str, Any] | None = None,
     claim: bool = True,
     **effects: Any,
-) -> Callable[[Snapshot], Changes[Snapshot]]:
+) -> Callable[[tx.Snapshot], tx.Changes[tx.Snapshot]]:
     """Make a decision that appends ``messages`` and returns the snapshot that it saw.
 
     ``record`` are fields of the session's record to change; ``effects`` are those of Changes. With
     ``claim`` the messages' keys are claimed.
     """
 
-    def decide(snapshot: Snapshot) -> Changes[Snapshot]:
+    def decide(snapshot: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
         before = snapshot.session or SessionRecord(
             session_id, None, (), "{}", "tiktoken:o200k_base", NOW, NOW
         )
@@ -132,7 +113,7 @@ def writing(
         new = [one if isinstance(one, StoredMessage) else stored(one) for one in messages]
         placed = tuple(replace(one, index=before.messages + place) for place, one in enumerate(new))
         keys = tuple(
-            (one.key, KeyEntry(one.index, f"print-{one.index}")) for one in placed if one.key
+            (one.key, tx.KeyEntry(one.index, f"print-{one.index}")) for one in placed if one.key
         )
         after = replace(
             before,
@@ -141,7 +122,7 @@ def writing(
             **{"state": f"[{before.version + 1}]", **(record or {})},
         )
         given = {"keys": keys if claim else (), **effects}
-        return Changes(snapshot, session=after, messages=placed, **given)
+        return tx.Changes(snapshot, session=after, messages=placed, **given)
 
     return decide
 
@@ -153,31 +134,31 @@ async def write(
     *,
     keys: Sequence[str] = (),
     **how: Any,
-) -> Snapshot:
+) -> tx.Snapshot:
     """Write to a session what ``writing`` decides; return the snapshot of that decision."""
     return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
 
 
 def deciding(
-    *steps: tuple[str, Callable[[Snapshot], Changes[Any]]],
+    *steps: tuple[str, Callable[[tx.Snapshot], tx.Changes[Any]]],
     delete: Sequence[str] = (),
-    runs: Sequence[RunRecord] = (),
-) -> Callable[[], Deciding[str]]:
+    runs: Sequence[tx.RunRecord] = (),
+) -> Callable[[], tx.Deciding[str]]:
     """Make a decision for ``transact`` from decisions for ``mutate``, one after the other.
 
     It reads each session's record, and its result is "decided".
     """
 
-    def decide() -> Deciding[str]:
+    def decide() -> tx.Deciding[str]:
         records: dict[str, SessionRecord | None] = {}
-        sessions: list[tuple[str, Changes[None]]] = []
+        sessions: list[tuple[str, tx.Changes[None]]] = []
         for session_id, step in steps:
             if session_id not in records:
-                records[session_id] = yield session_id, NeedSession()
-            changes = step(Snapshot(records[session_id], {}))
+                records[session_id] = yield session_id, tx.NeedSession()
+            changes = step(tx.Snapshot(records[session_id], {}))
             records[session_id] = changes.session or records[session_id]
             sessions.append((session_id, replace(changes, result=None)))
-        return Batch("decided", tuple(sessions), tuple(delete), tuple(runs))
+        return tx.Batch("decided", tuple(sessions), tuple(delete), tuple(runs))
 
     return decide
 
@@ -203,8 +184,8 @@ async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]
     messages = await tenant.messages(id_, 0, record.messages + 1)
     keys = [one.key for one in messages if one.key is not None]
 
-    def peek(snapshot: Snapshot) -> Changes[Snapshot]:
-        return Changes(snapshot)
+    def peek(snapshot: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
+        return tx.Changes(snapshot)
 
     seen = await tenant.mutate(id_, peek, keys=keys)
     derived = await tenant.transact(lambda: _derived(id_))
@@ -224,12 +205,12 @@ async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]
     }
 
 
-def _derived(id_: str) -> Deciding[list[Any]]:
+def _derived(id_: str) -> tx.Deciding[list[Any]]:
     """Read, as a decision may, what no method lists by session."""
-    found: list[Any] = [(yield id_, NeedViews())]
-    found.append((yield id_, NeedRecords("k")))
-    found.append((yield id_, NeedEchoes()))
-    return Batch(found)
+    found: list[Any] = [(yield id_, tx.NeedViews())]
+    found.append((yield id_, tx.NeedRecords("k")))
+    found.append((yield id_, tx.NeedEchoes()))
+    return tx.Batch(found)
 
 
 async def _tree(tree: TreeStore) -> dict[str, Any]:
@@ -247,12 +228,12 @@ async def _tree(tree: TreeStore) -> dict[str, Any]:
     }
 
 
-def rounded(tally: NodeTally) -> NodeTally:
+def rounded(tally: tx.NodeTally) -> tx.NodeTally:
     """Return a tally for a comparison: a sum of fractions depends on the order of addition."""
     return replace(tally, fidelity=round(tally.fidelity, 6))
 
 
-def plain(value: StoredMessage | Revision | LogEvent) -> dict[str, Any]:
+def plain(value: StoredMessage | Revision | tx.LogEvent) -> dict[str, Any]:
     """Return the fields of a value for a comparison that also sees offsets of times."""
     shown = {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, StoredMessage):
@@ -274,9 +255,9 @@ def to(index: int, text: str, **fields_: Any) -> StoredMessage:
     return replace(stored(Message.user(text, key=f"key-{index}"), **fields_), index=index)
 
 
-def rewriting(index: int, text: str, kind: Any, **fields_: Any) -> tuple[Rewrite, ...]:
+def rewriting(index: int, text: str, kind: Any, **fields_: Any) -> tuple[tx.Rewrite, ...]:
     """Make the rewrite that replaces one of the messages of ``keyed`` by ``text``."""
-    return (Rewrite(to(index, text, **fields_), kind),)
+    return (tx.Rewrite(to(index, text, **fields_), kind),)
 
 
 async def said(tenant: TenantStore, session: str = "s") -> list[Any]:
@@ -295,7 +276,7 @@ async def derive(tenant: TenantStore, session: str) -> None:
         [], attempts=[attempt(f"a-{session}", session_id=session)]
     )
     await tenant.put_run(run(f"r-{session}", subject=session))
-    await tenant.put_view(ViewRecord(session, "v", "state"))
-    await tenant.put_view(ViewRecord(session, "w", "state"))
-    await tenant.put_records([RecordWrite("k", session, key, "body") for key in "ab"])
-    assert await tenant.put_blocks(session, [Block("index", 0, 2, b"x")], epoch=0) is True
+    await tenant.put_view(tx.ViewRecord(session, "v", "state"))
+    await tenant.put_view(tx.ViewRecord(session, "w", "state"))
+    await tenant.put_records([tx.RecordWrite("k", session, key, "body") for key in "ab"])
+    assert await tenant.put_blocks(session, [tx.Block("index", 0, 2, b"x")], epoch=0) is True

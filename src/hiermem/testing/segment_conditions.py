@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition, store_condition
+from hiermem.testing.conditions import Conditions, condition, path_condition
 from hiermem.testing.samples import deciding, keyed, rewriting, write
 from hiermem.types import Message
 from hiermem.types.transaction import TERMS, Block, Copy, IndexState, PlacedBlock
@@ -167,7 +167,7 @@ class SegmentConditions(Conditions):
         assert await tenant.erase_all() == 2
         assert await tenant.index_state([0]) == _EMPTY
 
-    @store_condition
+    @path_condition
     async def test_segments_belong_to_their_tenant(self, path: Path) -> None:
         """Neither reads nor writes of one tenant reach the segments of another."""
         async with self.opened(path) as store:

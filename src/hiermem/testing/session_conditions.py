@@ -19,27 +19,18 @@ from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import NOW, contents, node, plain, rewriting, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, SessionRecord, TextPart, ToolCall
-from hiermem.types.transaction import (
-    Batch,
-    Changes,
-    Deciding,
-    KeyEntry,
-    LogEvent,
-    NeedSession,
-    Snapshot,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 
 def _said(*texts: str) -> list[Message]:
     return [Message.user(text) for text in texts]
 
 
-def _with(changes: Changes[Any], **fields: Any) -> Changes[Any]:
+def _with(changes: tx.Changes[Any], **fields: Any) -> tx.Changes[Any]:
     return replace(changes, **fields)
 
 
-def _refuses(_: Snapshot) -> Changes[Snapshot]:
+def _refuses(_: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
     raise DecisionError
 
 
@@ -62,11 +53,11 @@ class SessionConditions(Conditions):
             "s", "Title \N{SNOWMAN}", ("Ada", "assistant"), '{"a":1}', "counter", NOW,
             NOW + timedelta(hours=1), metadata={"user": "ada"}, state="[1]", version=1,
         )  # fmt: skip
-        await tenant.mutate("s", lambda _: Changes(None, session=first))
+        await tenant.mutate("s", lambda _: tx.Changes(None, session=first))
         assert await tenant.session("s") == first
         later = NOW + timedelta(days=1)
         second = SessionRecord("s", None, (), "{}", "other", later, later, closed=True, version=2)
-        await tenant.mutate("s", lambda _: Changes(None, session=second))
+        await tenant.mutate("s", lambda _: tx.Changes(None, session=second))
         assert await tenant.session("s") == second
 
     @condition
@@ -77,13 +68,13 @@ class SessionConditions(Conditions):
         for name in names:
             await write(tenant, name, [Message.user(name)], record={"metadata": {name: name}})
             await write(tenant, "s", [Message.user(name, key=name)])
-            await tenant.put_view(ViewRecord("s", name, name[-1]))
+            await tenant.put_view(tx.ViewRecord("s", name, name[-1]))
         for place, name in enumerate(names):
             assert [one.content for one in await tenant.messages(name, 0, 9)] == [name]
             assert [one.id for one in await tenant.sessions(metadata={name: name})] == [name]
-            seen = await tenant.mutate("s", Changes, keys=[name])
+            seen = await tenant.mutate("s", tx.Changes, keys=[name])
             assert {key: entry.index for key, entry in seen.keys.items()} == {name: place}
-            assert await tenant.view("s", name) == ViewRecord("s", name, name[-1])
+            assert await tenant.view("s", name) == tx.ViewRecord("s", name, name[-1])
         assert await tenant.session(long) is None
 
     @condition
@@ -104,14 +95,14 @@ class SessionConditions(Conditions):
         third = await write(tenant, "s", keys=["k2", "k3"])
         assert third.session is not None
         assert (third.session.messages, third.session.version) == (2, 2)
-        assert dict(third.keys) == {"k2": KeyEntry(1, "print-1")}
+        assert dict(third.keys) == {"k2": tx.KeyEntry(1, "print-1")}
 
     @condition
     async def test_only_the_last_call_of_a_decision_counts(self, tenant: TenantStore) -> None:
         """What the last call of ``decide`` gives is returned and written, once."""
-        calls: list[Snapshot] = []
+        calls: list[tx.Snapshot] = []
 
-        def decide(snapshot: Snapshot) -> Changes[int]:
+        def decide(snapshot: tx.Snapshot) -> tx.Changes[int]:
             calls.append(snapshot)
             changes = writing("s", _said(f"call {len(calls)}"))(snapshot)
             return _with(changes, result=len(calls))
@@ -124,10 +115,12 @@ class SessionConditions(Conditions):
     async def test_a_session_is_created_once(self, tenant: TenantStore) -> None:
         """Of forty first writes at once, one finds no session, and each finds the one before it."""
 
-        def first() -> Deciding[int]:
-            record: SessionRecord | None = yield "new", NeedSession()
-            changes = writing("new", _said("x"))(Snapshot(record, {}))
-            return Batch(record.version if record else 0, (("new", _with(changes, result=None)),))
+        def first() -> tx.Deciding[int]:
+            record: SessionRecord | None = yield "new", tx.NeedSession()
+            changes = writing("new", _said("x"))(tx.Snapshot(record, {}))
+            return tx.Batch(
+                record.version if record else 0, (("new", _with(changes, result=None)),)
+            )
 
         async def one(number: int) -> int:
             if number % 2:
@@ -146,7 +139,7 @@ class SessionConditions(Conditions):
         before = await contents(tenant)
         error = DecisionError("no")
 
-        def decide(_: Snapshot) -> Changes[None]:
+        def decide(_: tx.Snapshot) -> tx.Changes[None]:
             raise error
 
         with pytest.raises(DecisionError) as caught:
@@ -158,7 +151,7 @@ class SessionConditions(Conditions):
     async def test_changes_without_a_record_write_nothing(self, tenant: TenantStore) -> None:
         """If ``session`` is None nothing is written, whatever else the changes hold."""
 
-        def decide(snapshot: Snapshot) -> Changes[int]:
+        def decide(snapshot: tx.Snapshot) -> tx.Changes[int]:
             changes = writing("s", _said("x"), nodes=(node(0),))(snapshot)
             return _with(changes, session=None, result=7)
 
@@ -175,18 +168,18 @@ class SessionConditions(Conditions):
         before = await contents(tenant)
         good = writing("s", _said("a", "b"))
 
-        def wrong(**fields: Any) -> Callable[[Snapshot], Changes[Snapshot]]:
+        def wrong(**fields: Any) -> Callable[[tx.Snapshot], tx.Changes[tx.Snapshot]]:
             return lambda snapshot: replace(good(snapshot), **fields)
 
-        def version(snapshot: Snapshot) -> Changes[Snapshot]:
+        def version(snapshot: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
             assert snapshot.session is not None
             return replace(good(snapshot), session=replace(snapshot.session, messages=3))
 
-        def index(snapshot: Snapshot) -> Changes[Snapshot]:
+        def index(snapshot: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
             changes = good(snapshot)
             return replace(changes, messages=(changes.messages[0], changes.messages[0]))
 
-        again = (("new", KeyEntry(1, "p")), ("taken", KeyEntry(2, "p")))
+        again = (("new", tx.KeyEntry(1, "p")), ("taken", tx.KeyEntry(2, "p")))
         for decide in (
             version,
             index,
@@ -231,7 +224,7 @@ class SessionConditions(Conditions):
             return_exceptions=True,
         )
         kinds = [type(outcome) for outcome in outcomes]
-        assert kinds == [DecisionError, UsageError, Snapshot] * 10
+        assert kinds == [DecisionError, UsageError, tx.Snapshot] * 10
         said = {str(one.content) for one in await tenant.messages("s", 0, 99)}
         assert said == {"x", *(f"{n}" for n in range(2, 30, 3))}
 
@@ -253,15 +246,8 @@ class SessionConditions(Conditions):
         """``start`` is in, ``stop`` is out, and what does not exist is left out."""
         await write(tenant, "s", _said(*map(str, range(12))))
         for start, stop in (
-            (0, 0),
-            (0, 1),
-            (3, 5),
-            (11, 12),
-            (11, 99),
-            (12, 20),
-            (0, 10**9),
-            (5, 2),
-        ):
+            (0, 0), (0, 1), (3, 5), (11, 12), (11, 99), (12, 20), (0, 10**9), (5, 2),
+        ):  # fmt: skip
             found = await tenant.messages("s", start, stop)
             assert [one.index for one in found] == list(range(12))[start:stop]
 
@@ -276,7 +262,7 @@ class SessionConditions(Conditions):
     async def test_a_session_is_its_exact_name(self, tenant: TenantStore) -> None:
         """Sessions whose names look alike are different sessions, in every read."""
         for place, name in enumerate(HOSTILE_NAMES):
-            event = LogEvent("flush", place, NOW)
+            event = tx.LogEvent("flush", place, NOW)
             await write(tenant, name, _said(name), nodes=(node(place),), events=(event,))
         for place, name in enumerate(HOSTILE_NAMES):
             record = await tenant.session(name)
@@ -328,7 +314,7 @@ class SessionConditions(Conditions):
             assert dict(seen.keys) == {}
         everything = await write(tenant, "s", keys=HOSTILE_NAMES)
         assert dict(everything.keys) == {
-            key: KeyEntry(place, f"print-{place}") for place, key in enumerate(HOSTILE_NAMES)
+            key: tx.KeyEntry(place, f"print-{place}") for place, key in enumerate(HOSTILE_NAMES)
         }
         other = await write(tenant, "t", keys=HOSTILE_NAMES)
         assert dict(other.keys) == {}
@@ -342,14 +328,14 @@ class SessionConditions(Conditions):
         await write(tenant, "s", [Message.user("x", key=key) for key in keys[::2]])
         seen = await write(tenant, "s", keys=[*keys, *keys[:10]])
         assert dict(seen.keys) == {
-            key: KeyEntry(place, f"print-{place}") for place, key in enumerate(keys[::2])
+            key: tx.KeyEntry(place, f"print-{place}") for place, key in enumerate(keys[::2])
         }
 
     @condition
     async def test_an_erased_keys_entry_has_no_fingerprint(self, tenant: TenantStore) -> None:
         """A key may be reserved without a fingerprint."""
         await write(tenant, "s", _said("x"), keys=(), claim=False)
-        gone = KeyEntry(0, None)
+        gone = tx.KeyEntry(0, None)
         await tenant.mutate(
             "s", lambda snapshot: replace(writing("s")(snapshot), keys=(("gone", gone),))
         )
@@ -390,12 +376,12 @@ class SessionConditions(Conditions):
     async def test_events_come_in_the_order_written(self, tenant: TenantStore) -> None:
         """Neither time nor place in the log moves an event."""
         events = [
-            LogEvent("flush", 3, NOW),
-            LogEvent("close", 1, NOW - timedelta(days=1), "why"),
-            LogEvent("tick", 2, NOW + timedelta(days=1)),
+            tx.LogEvent("flush", 3, NOW),
+            tx.LogEvent("close", 1, NOW - timedelta(days=1), "why"),
+            tx.LogEvent("tick", 2, NOW + timedelta(days=1)),
         ]
         await write(tenant, "s", events=tuple(events[:1]))
-        await write(tenant, "t", events=(LogEvent("reopen", 0, NOW),))
+        await write(tenant, "t", events=(tx.LogEvent("reopen", 0, NOW),))
         await write(tenant, "s", events=tuple(events[1:]))
         assert await tenant.events("s") == events
 
@@ -405,7 +391,7 @@ class SessionConditions(Conditions):
         inner: dict[str, Any] = {"list": [1], "map": {"a": 1}}
         part: dict[str, Any] = {"type": "x", "data": [1]}
         message = Message("user", (JsonPart(part),), metadata=inner)
-        await write(tenant, "s", [message], events=(LogEvent("flush", 0, NOW),))
+        await write(tenant, "s", [message], events=(tx.LogEvent("flush", 0, NOW),))
         inner["list"].append(2)
         part["data"] = []
         for _ in range(2):

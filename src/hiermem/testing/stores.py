@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
-from hiermem.testing.conditions import store_condition
+from hiermem.testing.conditions import path_condition, store_condition
 from hiermem.testing.dump_conditions import DumpConditions
 from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
@@ -49,21 +49,7 @@ from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
 from hiermem.types import Message, SessionRecord
-from hiermem.types.transaction import (
-    Batch,
-    Block,
-    Changes,
-    Copy,
-    Deciding,
-    NeedEvents,
-    NeedSession,
-    Record,
-    RecordWrite,
-    Rewrite,
-    Snapshot,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 __all__ = ["StoreConformance"]
 
@@ -99,18 +85,17 @@ class StoreConformance(
     )
 
     @store_condition
-    async def test_it_has_the_shape_of_a_store(self, path: Path) -> None:
+    async def test_it_has_the_shape_of_a_store(self, store: Store) -> None:
         """The store and its handles have every member of the protocols."""
-        async with self.opened(path) as store:
-            assert isinstance(store, Store)
-            assert isinstance(store.tenant("a"), TenantStore)
-            assert isinstance(store.tenant("a").tree("s"), TreeStore)
-            assert isinstance(store.tenant("a").tree("s", 1), TreeStore)
-            assert store.tenant("a").tenant == "a"
-            assert store.capabilities <= {"durable", "shared", "concurrent"}
-            assert isinstance(store.capabilities, frozenset)
+        assert isinstance(store, Store)
+        assert isinstance(store.tenant("a"), TenantStore)
+        assert isinstance(store.tenant("a").tree("s"), TreeStore)
+        assert isinstance(store.tenant("a").tree("s", 1), TreeStore)
+        assert store.tenant("a").tenant == "a"
+        assert store.capabilities <= {"durable", "shared", "concurrent"}
+        assert isinstance(store.capabilities, frozenset)
 
-    @store_condition
+    @path_condition
     async def test_the_secret_is_made_once(self, path: Path) -> None:
         """The secret is 32 bytes, the same for every tenant and every time it is opened."""
         async with self.opened(path) as store:
@@ -126,7 +111,7 @@ class StoreConformance(
         async with self.opened(path.with_name("other")) as other:
             assert await other.tenant("a").secret() != secret
 
-    @store_condition
+    @path_condition
     async def test_a_store_has_one_time(self, path: Path) -> None:
         """The time is timezone-aware, goes on, and is one for all tenants and openers."""
         async with self.opened(path) as store:
@@ -140,7 +125,7 @@ class StoreConformance(
                     third = await other.tenant("a").now()
                     assert abs(third - second) < timedelta(seconds=60)
 
-    @store_condition
+    @path_condition
     async def test_a_closed_store_says_so(self, path: Path) -> None:
         """Closing twice is harmless, and every call after it raises MemoryClosedError."""
         store = await self.open_store(path)
@@ -154,13 +139,13 @@ class StoreConformance(
             store.tenants,
             lambda: tenant.messages("s", 0, 1),
             lambda: write(tenant, "s", [Message.user("y")]),
-            lambda: store.tenant("b").put_view(ViewRecord("s", "v", "")),
+            lambda: store.tenant("b").put_view(tx.ViewRecord("s", "v", "")),
         )
         for call in calls:
             with pytest.raises(MemoryClosedError):
                 await call()
 
-    @store_condition
+    @path_condition
     async def test_closing_finishes_what_was_begun(self, path: Path) -> None:
         """Writes that wait when the store is closed are done, or refused; none hangs."""
         store = await self.open_store(path)
@@ -179,77 +164,75 @@ class StoreConformance(
                 assert len(found) == len(outcomes) - len(refused)
 
     @store_condition
-    async def test_a_tenant_sees_its_own_alone(self, path: Path) -> None:
+    async def test_a_tenant_sees_its_own_alone(self, store: Store) -> None:
         """No read through one handle returns what another wrote, however similar the names."""
-        async with self.opened(path) as store:
-            for place, name in enumerate(HOSTILE_NAMES):
-                await _fill(store.tenant(name), str(place))
-            for place, name in enumerate(HOSTILE_NAMES):
-                tenant = store.tenant(name)
-                (message,) = await tenant.messages("s", 0, 99)
-                assert message.content == str(place)
-                assert len(await tenant.sessions()) == 1
-                assert [one.model for one in await tenant.attempts()] == [str(place)]
-                assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
-                assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
-                own = [Record("k", "s", "v", str(place), 1)]
-                for scope, key in itertools.product((None, "s"), (None, "v")):
-                    assert await tenant.records("k", scope=scope, key=key) == own
-                for run_id, session in itertools.product((None, "run"), (None, "s")):
-                    tries = await tenant.attempts(run_id=run_id, session_id=session)
-                    assert [one.model for one in tries] == [str(place)]
-                (block,) = await tenant.blocks("s", "index")
-                assert block.data == str(place).encode()
-                assert await tenant.backlog() == []
-                assert len(await tenant.versions("s", 0)) == 1
-                assert (await tenant.spent()).calls == 1
-                assert [one.level for one in await tenant.tree("s", 1).tally()] == [1]
-                assert await tenant.run("r") == run("r", detail={"n": str(place)})
-                assert await tenant.put_records([RecordWrite("k", "s", "v", "", 2)]) is False
-                (made,) = await tenant.tree("s").revisions([("L1.0", 1)])
-                assert made.text == str(place)
-                assert await tenant.reusable("same") == made
-                assert await tenant.reusable(f"own-{place + 1}") is None
-            stranger = store.tenant("stranger")
-            assert await contents(stranger) == {
-                "runs": [], "attempts": [], "spent": Spent(), "backlog": [],
-            }  # fmt: skip
-            assert await stranger.view("s", "v") is None
-            assert await stranger.reusable("same") is None
-            assert await stranger.records("k") == await stranger.records("k", key="v") == []
-            assert await stranger.blocks("s", "index") == []
-            assert await stranger.put_blocks("s", [Block("index", 0, 1, b"")], epoch=0) is False
-            assert await stranger.put_records([], epochs={"s": 0}) is False
-            assert await stranger.versions("s", 0) == []
-            assert await stranger.tree("s").covering("main", 5) == []
-            assert await stranger.tree("s").outdated(1, [], -1, 9) == []
-            assert await stranger.tree("s").tally() == []
-            assert await stranger.run("r") is None
-            assert await stranger.tree("s").write_nodes([remade(node(0))]) == [False]
+        for place, name in enumerate(HOSTILE_NAMES):
+            await _fill(store.tenant(name), str(place))
+        for place, name in enumerate(HOSTILE_NAMES):
+            tenant = store.tenant(name)
+            (message,) = await tenant.messages("s", 0, 99)
+            assert message.content == str(place)
+            assert len(await tenant.sessions()) == 1
+            assert [one.model for one in await tenant.attempts()] == [str(place)]
+            assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
+            assert await tenant.view("s", "v") == tx.ViewRecord("s", "v", str(place))
+            own = [tx.Record("k", "s", "v", str(place), 1)]
+            for scope, key in itertools.product((None, "s"), (None, "v")):
+                assert await tenant.records("k", scope=scope, key=key) == own
+            for run_id, session in itertools.product((None, "run"), (None, "s")):
+                tries = await tenant.attempts(run_id=run_id, session_id=session)
+                assert [one.model for one in tries] == [str(place)]
+            (block,) = await tenant.blocks("s", "index")
+            assert block.data == str(place).encode()
+            assert await tenant.backlog() == []
+            assert len(await tenant.versions("s", 0)) == 1
+            assert (await tenant.spent()).calls == 1
+            assert [one.level for one in await tenant.tree("s", 1).tally()] == [1]
+            assert await tenant.run("r") == run("r", detail={"n": str(place)})
+            assert await tenant.put_records([tx.RecordWrite("k", "s", "v", "", 2)]) is False
+            (made,) = await tenant.tree("s").revisions([("L1.0", 1)])
+            assert made.text == str(place)
+            assert await tenant.reusable("same") == made
+            assert await tenant.reusable(f"own-{place + 1}") is None
+        stranger = store.tenant("stranger")
+        assert await contents(stranger) == {
+            "runs": [], "attempts": [], "spent": tx.Spent(), "backlog": [],
+        }  # fmt: skip
+        assert await stranger.view("s", "v") is None
+        assert await stranger.reusable("same") is None
+        assert await stranger.records("k") == await stranger.records("k", key="v") == []
+        assert await stranger.blocks("s", "index") == []
+        assert await stranger.put_blocks("s", [tx.Block("index", 0, 1, b"")], epoch=0) is False
+        assert await stranger.put_records([], epochs={"s": 0}) is False
+        assert await stranger.versions("s", 0) == []
+        assert await stranger.tree("s").covering("main", 5) == []
+        assert await stranger.tree("s").outdated(1, [], -1, 9) == []
+        assert await stranger.tree("s").tally() == []
+        assert await stranger.run("r") is None
+        assert await stranger.tree("s").write_nodes([remade(node(0))]) == [False]
 
     @store_condition
-    async def test_a_tenant_erases_its_own_alone(self, path: Path) -> None:
+    async def test_a_tenant_erases_its_own_alone(self, store: Store) -> None:
         """Neither erasing a tenant, nor deleting a session, nor a copy reaches another tenant."""
         names = HOSTILE_NAMES[:8]
-        async with self.opened(path) as store:
-            for place, name in enumerate(names):
-                await _fill(store.tenant(name), str(place))
-            before = {name: await contents(store.tenant(name)) for name in names}
-            stranger = store.tenant("stranger")
-            await stranger.transact(deciding(delete=["s"]))
-            with pytest.raises(UsageError):
-                await write(stranger, "new", copy=Copy("s", 1))
-            assert await stranger.erase_all() == 0
-            assert await store.tenant(names[0]).erase_all() == 1
-            await store.tenant(names[1]).transact(deciding(delete=["s"]))
-            await store.tenant(names[2]).scrub()
-            for name in names[2:]:
-                assert await contents(store.tenant(name)) == before[name]
-                assert await store.tenant(name).reusable("same") is not None
-            assert await store.tenant(names[0]).sessions() == []
-            assert await store.tenant(names[1]).sessions() == []
+        for place, name in enumerate(names):
+            await _fill(store.tenant(name), str(place))
+        before = {name: await contents(store.tenant(name)) for name in names}
+        stranger = store.tenant("stranger")
+        await stranger.transact(deciding(delete=["s"]))
+        with pytest.raises(UsageError):
+            await write(stranger, "new", copy=tx.Copy("s", 1))
+        assert await stranger.erase_all() == 0
+        assert await store.tenant(names[0]).erase_all() == 1
+        await store.tenant(names[1]).transact(deciding(delete=["s"]))
+        await store.tenant(names[2]).scrub()
+        for name in names[2:]:
+            assert await contents(store.tenant(name)) == before[name]
+            assert await store.tenant(name).reusable("same") is not None
+        assert await store.tenant(names[0]).sessions() == []
+        assert await store.tenant(names[1]).sessions() == []
 
-    @store_condition
+    @path_condition
     async def test_what_was_written_survives(self, path: Path) -> None:
         """A durable store returns everything after it was closed and opened again."""
         async with self.opened(path) as store:
@@ -261,12 +244,12 @@ class StoreConformance(
             before = [await contents(store.tenant(name)) for name in ("a", "A")]
         async with self.opened(path) as store:
             assert [await contents(store.tenant(name)) for name in ("a", "A")] == before
-            assert await store.tenant("a").view("s", "v") == ViewRecord("s", "v", "a")
-            assert await store.tenant("A").records("k") == [Record("k", "s", "v", "A", 1)]
+            assert await store.tenant("a").view("s", "v") == tx.ViewRecord("s", "v", "a")
+            assert await store.tenant("A").records("k") == [tx.Record("k", "s", "v", "A", 1)]
             await write(store.tenant("a"), "s", [Message.user("z")])
             assert len(await store.tenant("a").messages("s", 0, 9)) == 3
 
-    @store_condition
+    @path_condition
     async def test_two_openers_share_one_store(self, path: Path) -> None:
         """Each of two openers sees at once what the other wrote, and their writes do not cross."""
         async with self.opened(path) as one:
@@ -292,36 +275,35 @@ class StoreConformance(
                 assert await contents(handles[0]) == await contents(handles[1])
 
     @store_condition
-    async def test_a_decision_holds_up_its_own_sessions_alone(self, path: Path) -> None:
+    async def test_a_decision_holds_up_its_own_sessions_alone(self, store: Store) -> None:
         """While an erasure waits between two needs, an append to another session is committed."""
-        async with self.opened(path) as store:
-            if "concurrent" not in store.capabilities:
-                pytest.skip("the store does not claim to be concurrent")
-            tenant, committed = store.tenant("a"), False
-            for name in ("s", "t"):
-                await write(tenant, name, keyed("a"))
-            until = time.monotonic() + self.patience
+        if "concurrent" not in store.capabilities:
+            pytest.skip("the store does not claim to be concurrent")
+        tenant, committed = store.tenant("a"), False
+        for name in ("s", "t"):
+            await write(tenant, name, keyed("a"))
+        until = time.monotonic() + self.patience
 
-            def erase() -> Deciding[bool]:
-                record: SessionRecord | None = yield "s", NeedSession()
-                while not committed and time.monotonic() < until:
-                    yield "s", NeedEvents()
-                step: Callable[[Snapshot], Changes[Any]] = writing(
-                    "s", rewrites=rewriting(0, "", "erase")
-                )
-                changes = replace(step(Snapshot(record, {})), result=None)
-                return Batch(committed, (("s", changes),))
+        def erase() -> tx.Deciding[bool]:
+            record: SessionRecord | None = yield "s", tx.NeedSession()
+            while not committed and time.monotonic() < until:
+                yield "s", tx.NeedEvents()
+            step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
+                "s", rewrites=rewriting(0, "", "erase")
+            )
+            changes = replace(step(tx.Snapshot(record, {})), result=None)
+            return tx.Batch(committed, (("s", changes),))
 
-            async def append() -> None:
-                nonlocal committed
-                await write(tenant, "t", [Message.user("beside")])
-                await write(tenant, "new", [Message.user("beside")])
-                committed = True
+        async def append() -> None:
+            nonlocal committed
+            await write(tenant, "t", [Message.user("beside")])
+            await write(tenant, "new", [Message.user("beside")])
+            committed = True
 
-            beside, _ = await asyncio.gather(tenant.transact(erase), append())
-            assert beside
-            assert await said(tenant, "s") == [""]
-            assert await said(tenant, "t") == ["a", "beside"]
+        beside, _ = await asyncio.gather(tenant.transact(erase), append())
+        assert beside
+        assert await said(tenant, "s") == [""]
+        assert await said(tenant, "t") == ["a", "beside"]
 
     def test_it_agrees_with_the_reference(self, tmp_path: Path) -> None:
         """Driven alike, the store and the reference agree on every result, error and read."""
@@ -338,11 +320,11 @@ async def _fill(tenant: TenantStore, mark: str) -> None:
     """Write one of everything, marked."""
     await write(tenant, "s", [Message.user("before", key="k")], nodes=(node(0), node(1)))
     said = stored(Message.user(mark, key="k"))
-    await write(tenant, "s", rewrites=(Rewrite(said, "edit"),), nodes=(node(2),), tree=1)
-    await tenant.put_blocks("s", [Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
+    await write(tenant, "s", rewrites=(tx.Rewrite(said, "edit"),), nodes=(node(2),), tree=1)
+    await tenant.put_blocks("s", [tx.Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
     second = remade(node(1), text=mark, input_hash=f"own-{mark}")
     first = remade(node(0), text=mark, input_hash="same")
     await tenant.tree("s").write_nodes([second, first], attempts=[attempt("a", model=mark)])
     await tenant.put_run(run("r", detail={"n": mark}))
-    await tenant.put_view(ViewRecord("s", "v", mark))
-    await tenant.put_records([RecordWrite("k", "s", "v", mark, 0)])
+    await tenant.put_view(tx.ViewRecord("s", "v", mark))
+    await tenant.put_records([tx.RecordWrite("k", "s", "v", mark, 0)])

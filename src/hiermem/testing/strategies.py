@@ -6,6 +6,7 @@ Every strategy draws what the library accepts. The sizes of texts come from a la
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -23,17 +24,9 @@ from hiermem.types import (
 )
 
 __all__ = [
-    "HOSTILE_NAMES",
-    "SIZES",
-    "content_parts",
-    "histories",
-    "json_objects",
-    "messages",
-    "names",
-    "stored_messages",
-    "texts",
-    "times",
-]
+    "HOSTILE_NAMES", "SIZES", "content_parts", "histories", "json_objects", "messages", "names",
+    "stored_messages", "texts", "times",
+]  # fmt: skip
 
 #: Lengths at which truncation and paging go wrong.
 SIZES = (0, 1, 999, 1_000, 1_001, 65_536)
@@ -69,13 +62,10 @@ def texts(*, large: bool = True) -> st.SearchStrategy[str]:
 
 def times() -> st.SearchStrategy[datetime]:
     """Draw timezone-aware times, close together, in several zones, in no order."""
-    zones = st.sampled_from(
-        (
-            UTC,
-            timezone(timedelta(hours=2)),
-            timezone(-timedelta(hours=9, minutes=30)),
-            timezone(timedelta(hours=5, minutes=45, seconds=17)),
-        )
+    away = (
+        timedelta(hours=2),
+        -timedelta(hours=9, minutes=30),
+        timedelta(hours=5, minutes=45, seconds=17),
     )
     return st.builds(
         lambda seconds, micros, zone: (
@@ -83,7 +73,7 @@ def times() -> st.SearchStrategy[datetime]:
         ).astimezone(zone),
         st.integers(-100_000, 100_000),
         st.integers(0, 999_999),
-        zones,
+        st.sampled_from((UTC, *map(timezone, away))),
     )
 
 
@@ -176,20 +166,8 @@ def histories(
         thread = draw(st.sampled_from(strands))
         for message in draw(_exchange(len(history), oversize)):
             at += timedelta(seconds=draw(st.sampled_from((0, 5, 60, 60, 600, 5_000, -30, -4_000))))
-            history.append(_placed(message, thread=thread, at=at))
+            history.append(replace(message, thread=thread, created_at=at))
     return history[:size]
-
-
-def _placed(message: Message, *, thread: str, at: datetime) -> Message:
-    return Message(
-        message.role,
-        message.content,
-        key=message.key,
-        thread=thread,
-        created_at=at,
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-    )
 
 
 @st.composite

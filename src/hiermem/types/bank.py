@@ -15,22 +15,6 @@ from typing import Literal, TypeAlias
 
 from hiermem.types.frozen import FrozenDict
 
-__all__ = [
-    "BankRevision",
-    "BankText",
-    "BlockedNote",
-    "ConsolidationResult",
-    "ConsolidationStatus",
-    "DroppedNote",
-    "ExportReport",
-    "FileChange",
-    "LoadReport",
-    "Note",
-    "NoteState",
-    "RevisionKind",
-    "SpaceMeta",
-]
-
 NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
 RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load"]
 ConsolidationStatus: TypeAlias = Literal["ok", "nothing_to_do", "partial", "busy", "error"]

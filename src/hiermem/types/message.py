@@ -1,4 +1,8 @@
-"""A message: one role-tagged entry of a conversation."""
+"""A message: one role-tagged entry of a conversation; and its fields in the OpenAI chat shape.
+
+A part or call of that shape is converted only if it would be written back the same; otherwise it is
+kept as it is. Data that a Message cannot hold is kept in ``metadata["openai"]``.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,18 @@ from hiermem.types.content import (
     FilePart,
     ImagePart,
     JsonPart,
+    Part,
     Role,
     TextPart,
     ToolCall,
 )
 from hiermem.types.frozen import FrozenDict
-from hiermem.types.openai_format import fields_from_openai, openai_from_fields
+from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_of
 
+# Roles that another role stands for here; the original is kept.
+_OPENAI_ROLES: Mapping[str, Role] = {"developer": "system", "function": "tool"}
+# The old single call has no id; its result names the function instead, so that this joins the two.
+_FUNCTION_CALL = "function_call"
 _NOTHING: Mapping[str, Any] = FrozenDict()
 
 
@@ -119,12 +128,181 @@ class Message:
         Without ``extras``, fields that were only kept in ``metadata`` are left out, of the message
         and of its calls. A request does not need them, and a budget does not count them.
         """
-        return openai_from_fields(
-            role=self.role,
-            content=self.content,
-            name=self.name,
-            tool_calls=self.tool_calls,
-            tool_call_id=self.tool_call_id,
-            metadata=self.metadata,
-            extras=extras,
+        kept = kept_of(self.metadata, "openai")
+        data: dict[str, Any] = {"role": _role_back(self.role, kept)}
+        if isinstance(self.content, str):
+            missing = "" if self.content else kept.get("content")
+            if missing != "absent":
+                data["content"] = None if missing == "null" else self.content
+        else:
+            data["content"] = [_openai_part_back(part) for part in self.content]
+        if self.name is not None:
+            data["name"] = self.name
+        calls: list[dict[str, Any]] = []
+        for number, call in enumerate(self.tool_calls):
+            if call.type == _FUNCTION_CALL:
+                data[_FUNCTION_CALL] = {"name": call.name, "arguments": call.arguments}
+            else:
+                as_read = kept_for(kept, "calls", number) if extras else {}
+                calls.append(dict(as_read) or _openai_call_back(call))
+        if calls:
+            data["tool_calls"] = calls
+        if self.tool_call_id is not None and data["role"] != "function":
+            data["tool_call_id"] = self.tool_call_id
+        fields = kept.get("fields")
+        if extras and isinstance(fields, Mapping):
+            # The message's own fields take precedence over kept ones.
+            data = {**fields, **data}
+        return data
+
+
+# -- the OpenAI chat shape
+
+
+def fields_from_openai(data: Mapping[str, Any], *, where: str = "message") -> dict[str, Any]:
+    """Return the fields of a Message that a message of the OpenAI chat shape has.
+
+    Raises InvalidMessageError for another shape.
+
+    The roles developer and function become system and tool; a ``function_call`` becomes a tool
+    call. Fields that Message lacks are kept in ``metadata["openai"]``.
+    """
+    extras = as_mapping(data, where=where)
+    kept: dict[str, Any] = {}
+    given = text_of(extras, "role", where=where)
+    del extras["role"]
+    role = _OPENAI_ROLES.get(given, given)
+    if role not in ROLES:
+        raise InvalidMessageError(
+            f"{where}.role is unknown; use one of {', '.join((*ROLES, *_OPENAI_ROLES))}"
         )
+    if role != given:
+        kept["role"] = given
+    fields: dict[str, Any] = {}
+    if isinstance(extras.get("name"), str):
+        fields["name"] = extras.pop("name")
+    content = _openai_content(extras, kept, where=where)
+    calls = _openai_calls(extras, kept, where=where)
+    if calls and role != "assistant":
+        raise InvalidMessageError(f"{where} has tool calls, but its role is not assistant")
+    if role == "tool" and isinstance(extras.get("tool_call_id"), str):
+        fields["tool_call_id"] = extras.pop("tool_call_id")
+    elif given == "function" and "name" in fields:
+        fields["tool_call_id"] = _function_id(fields["name"])
+    if extras:
+        kept["fields"] = extras
+    if kept:
+        fields["metadata"] = {"openai": kept}
+    return {"role": role, "content": content, "tool_calls": calls, **fields}
+
+
+def _openai_content(extras: dict[str, Any], kept: dict[str, Any], *, where: str) -> Content:
+    if "content" not in extras:
+        kept["content"] = "absent"
+        return ""
+    content = extras.pop("content")
+    if content is None:
+        kept["content"] = "null"
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = as_list(content, where=f"{where}.content")
+    return tuple(
+        _openai_part(as_mapping(part, where=f"{where}.content[{number}]"))
+        for number, part in enumerate(parts)
+    )
+
+
+def _openai_part(data: dict[str, Any]) -> Part:
+    """Read a part; one that would not be written back the same stays as it is, opaque."""
+    part: Part | None = None
+    image, file = data.get("image_url"), data.get("file")
+    if isinstance(data.get("text"), str):
+        part = TextPart(data["text"])
+    elif isinstance(image, Mapping) and isinstance(image.get("url"), str):
+        part = ImagePart(image["url"], image.get("detail"))
+    elif isinstance(file, Mapping):
+        reference = file.get("file_data", file.get("file_id"))
+        if isinstance(reference, str):
+            part = FilePart(reference, file.get("filename"))
+    if part is not None and _openai_part_back(part) == data:
+        return part
+    return JsonPart(data)
+
+
+def _openai_part_back(part: Part) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, ImagePart):
+        image = {"url": part.reference}
+        if part.detail is not None:
+            image["detail"] = part.detail
+        return {"type": "image_url", "image_url": image}
+    if isinstance(part, FilePart):
+        field = "file_data" if part.reference.startswith("data:") else "file_id"
+        file = {field: part.reference}
+        if part.name is not None:
+            file["filename"] = part.name
+        return {"type": "file", "file": file}
+    return dict(part.data)
+
+
+def _openai_calls(
+    extras: dict[str, Any], kept: dict[str, Any], *, where: str
+) -> tuple[ToolCall, ...]:
+    calls: list[ToolCall] = []
+    if extras.get("tool_calls"):
+        given = as_list(extras.pop("tool_calls"), where=f"{where}.tool_calls")
+        for number, value in enumerate(given):
+            place = f"{where}.tool_calls[{number}]"
+            data = as_mapping(value, where=place)
+            call = _openai_call(data, where=place)
+            calls.append(call)
+            if _openai_call_back(call) != data:
+                kept.setdefault("calls", {})[str(number)] = data
+    old = extras.get(_FUNCTION_CALL)
+    if isinstance(old, Mapping):
+        place = f"{where}.{_FUNCTION_CALL}"
+        name = text_of(old, "name", where=place)
+        arguments = text_of(old, "arguments", where=place)
+        if len(old) == len(("name", "arguments")):
+            del extras[_FUNCTION_CALL]
+            calls.append(ToolCall(_function_id(name), name, arguments, type=_FUNCTION_CALL))
+    return tuple(calls)
+
+
+def _function_id(name: str) -> str:
+    return f"{_FUNCTION_CALL}_{name}"
+
+
+def _openai_call(data: Mapping[str, Any], *, where: str) -> ToolCall:
+    kind = data.get("type", "function")
+    if not isinstance(kind, str):
+        raise InvalidMessageError(f"{where}.type is {type(kind).__name__}; it must be text")
+    inner = data.get(kind)
+    if not isinstance(inner, Mapping):
+        raise InvalidMessageError(f"{where} lacks the mapping that its type names")
+    field = "input" if kind == "custom" else "arguments"
+    return ToolCall(
+        id=text_of(data, "id", where=where),
+        name=text_of(inner, "name", where=f"{where}.{kind}"),
+        arguments=text_of(inner, field, where=f"{where}.{kind}"),
+        type=kind,
+    )
+
+
+def _openai_call_back(call: ToolCall) -> dict[str, Any]:
+    field = "input" if call.type == "custom" else "arguments"
+    kind = call.type if call.type in {"function", "custom"} else "function"
+    return {"id": call.id, "type": kind, kind: {"name": call.name, field: call.arguments}}
+
+
+def _role_back(role: Role, kept: Mapping[str, Any]) -> str:
+    """Return the role as it was read, if it is equivalent to the message's own.
+
+    Applications fill the metadata; it must not turn a user's message into a system message.
+    """
+    given = kept.get("role")
+    if isinstance(given, str) and _OPENAI_ROLES.get(given) == role:
+        return given
+    return role

@@ -6,10 +6,11 @@ the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hiermem.errors import InvalidMessageError
+from hiermem.types.content import Content, JsonPart, Part
 
 
 def as_mapping(value: object, *, where: str) -> dict[str, Any]:
@@ -53,3 +54,33 @@ def kept_for(kept: Mapping[str, Any], field: str, number: int) -> Mapping[str, A
     held = kept.get(field)
     found = held.get(str(number)) if isinstance(held, Mapping) else None
     return found if isinstance(found, Mapping) else {}
+
+
+def read_parts(
+    content: object,
+    read: Callable[[Mapping[str, Any]], Part | None],
+    write: Callable[[Part], dict[str, Any]],
+    *,
+    where: str,
+) -> tuple[Content, dict[str, Any]]:
+    """Return text, or parts and, by number, the fields that parts cannot hold.
+
+    A part that ``write`` would not give back the same stays as it is, opaque.
+    """
+    if isinstance(content, str):
+        return content, {}
+    parts: list[Part] = []
+    extras: dict[str, Any] = {}
+    for number, value in enumerate(as_list(content, where=where)):
+        block = as_mapping(value, where=f"{where}[{number}]")
+        part = read(block)
+        if part is not None:
+            back = write(part)
+            more = {k: v for k, v in block.items() if k not in back}
+            if back | more == block:
+                if more:
+                    extras[str(number)] = more
+                parts.append(part)
+                continue
+        parts.append(JsonPart(block))
+    return tuple(parts), ({"parts": extras} if extras else {})

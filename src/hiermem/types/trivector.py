@@ -12,46 +12,11 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hiermem.types.json_schema import closed_schema
-
-__all__ = [
-    "ENTITY_TYPES",
-    "MOST_ALIASES",
-    "MOST_DELTAS",
-    "MOST_ENTITIES",
-    "MOST_FEATURES",
-    "MOST_IN_LINE",
-    "MOST_IN_NAME",
-    "MOST_IN_SUMMARY",
-    "MOST_IN_TAG",
-    "MOST_MENTIONS",
-    "MOST_MESSAGES",
-    "MOST_RELATIONS",
-    "MOST_STRATEGY",
-    "MOST_TAGS",
-    "Answer",
-    "AnswerDelta",
-    "AnswerEnd",
-    "AnswerEntity",
-    "AnswerRelation",
-    "AnswerStrategy",
-    "Delta",
-    "DeltaKind",
-    "Entity",
-    "EntityKey",
-    "EntityType",
-    "Provenance",
-    "Relation",
-    "Stats",
-    "Strategy",
-    "StrategyKind",
-    "TriVector",
-    "answer_schema",
-]
 
 #: The types of entities. The set is closed, so that two chunks can agree on the type of one.
 EntityType: TypeAlias = Literal[
@@ -69,21 +34,7 @@ EntityType: TypeAlias = Literal[
     "event",
     "concept",
 ]
-ENTITY_TYPES: Final[tuple[EntityType, ...]] = (
-    "person",
-    "organisation",
-    "place",
-    "technology",
-    "file",
-    "function",
-    "class",
-    "identifier",
-    "url",
-    "number",
-    "date",
-    "event",
-    "concept",
-)
+ENTITY_TYPES: Final[tuple[EntityType, ...]] = get_args(EntityType)
 #: question: asked and not answered. task: to be done. promise: somebody said they will.
 #: unresolved: a failure or a doubt that nobody has settled.
 DeltaKind: TypeAlias = Literal["question", "task", "promise", "unresolved"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry
 from hiermem.core.extraction import prompt
-from hiermem.core.extraction.judge import judge_chunk
+from hiermem.core.extraction.judge import judge_chunk, judge_joined
 from hiermem.core.summaries.prompt import Facts
+from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse, SourceText
 from hiermem.tokens import default_counter
@@ -90,3 +93,19 @@ def test_a_conversation_about_the_words_of_the_prompt_can_be_extracted() -> None
     )
     assert isinstance(verdict, Accepted)
     assert verdict.value.dropped == 0
+
+
+def test_sentences_chosen_from_the_summaries_are_no_dialogue_that_a_model_has_written_on():
+    talk = [
+        "User: I'm renting a van for my move, can you help me?\nAssistant: Have you asked Bob?",
+        "User: I asked Bob, he pays 300 euros!\nAssistant: You should tell my colleague in Porto.",
+    ]
+    request = prompt.join_request(
+        load_named("extract.reduce"), talk, facts=Facts(None, (), DAY, DAY, 4),
+        counter=default_counter(), target=200, max_tokens=400,
+    )  # fmt: skip
+    chosen = ExtractiveLLM().summarise(request)
+    answer = LLMResponse(chosen.text, units=chosen.units)
+    judge = partial(judge_joined, request, input_tokens=200, repairs=0, limit=None)
+    assert isinstance(judge(answer), Accepted)
+    assert judge(replace(answer, units=())) == Rejected("continuation", "provider", "continuation")

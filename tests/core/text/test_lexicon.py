@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.text import lexicon
-from hiermem.core.text.lexicon import Lexicon
 
 WORDISH = st.text(st.sampled_from("abAB19_-'’./: \n"), max_size=60)  # noqa: RUF001
 
@@ -22,17 +21,25 @@ def test_a_text_without_slashes_and_inner_dots_has_the_same_words_by_the_plain_p
 def test_a_word_reads_the_same_whether_it_was_met_before_or_not(words):
     """Broken if what is kept of earlier selections changes a later one."""
     text = " ".join(words)
-    lexicon._read_letters.cache_clear()
-    first = Lexicon().terms(text)
-    assert Lexicon().terms(text) == first
-    assert [lexicon._read_letters(word) for word in words] == list(map(lexicon._read, words))
+    lexicon._readings.clear()
+    first = lexicon.terms_of(text)
+    assert lexicon.terms_of(text) == first
+    assert [lexicon._readings[word] for word in words] == list(map(lexicon._read, words))
 
 
-def test_nothing_but_words_of_letters_is_kept_beyond_a_selection():
+def test_nothing_but_words_of_letters_is_kept():
     """Broken if a number, path or identifier of an erased conversation stays in the process."""
-    lexicon._read_letters.cache_clear()
-    Lexicon().terms("x9k2 4711 /etc/passwd api_key " + "z" * 25)
-    assert lexicon._read_letters.cache_info().currsize == 0
+    lexicon._readings.clear()
+    lexicon.terms_of("x9k2 4711 /etc/passwd api_key " + "z" * 25)
+    assert not lexicon._readings
+
+
+def test_no_more_readings_are_kept_than_allowed(monkeypatch):
+    """Broken if the memory of a process grows with the words that it has met."""
+    monkeypatch.setattr(lexicon, "_MOST_KEPT", 3)
+    lexicon._readings.clear()
+    lexicon.terms_of("five words are too many")
+    assert 0 < len(lexicon._readings) <= 3
 
 
 PLANS = st.sampled_from(

@@ -240,12 +240,11 @@ async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in()
 @pytest.mark.parametrize("cap", [0, 1, 7])
 async def test_runs_at_once_and_one_after_the_other_keep_to_the_tenants_cap(cap, remote):
     fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tenant_calls=cap))
-    book = JournalBudget(fixture.tenant, fixture.policy)
+    handle = fixture.handle_of()
     for place, name in enumerate("abc"):
         await fixture.say(messages(50, start=1000 * place), name)
     llm = ScriptedLLM(remote=remote)
-    shared = Shared(journal_budget=book)
-    reports = await asyncio.gather(*(fixture.update(llm, name, shared=shared) for name in "abc"))
+    reports = await asyncio.gather(*(fixture.update(llm, name, handle=handle) for name in "abc"))
     assert llm.calls == cap
     assert {report.stopped for report in reports} == {"tenant_calls"}
     assert (await fixture.update(llm, "a")).calls == 0

@@ -79,7 +79,7 @@ class Editor:
                 await session.reconfigure(LATER[self.luck.choice(sorted(LATER))])
             return
         if kind != "edit":
-            await getattr(change, kind)(handle, "s", [index])
+            await change.erase(handle, "s", [index], kind=kind)
             return
         (stored,) = await handle.store.messages("s", index, index + 1)
         self.number += 1
@@ -281,7 +281,7 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
     fixture = SessionFixture()
     await fixture.say(messages(12))
     await change.erase(fixture.handle, "s", [2])
-    await change.quarantine(fixture.handle, "s", [3])
+    await change.erase(fixture.handle, "s", [3], kind="quarantine")
     before = await fixture.tenant.session("s")
     for index in (2, 3):
         with pytest.raises(MessageWithdrawnError):
@@ -300,7 +300,7 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
     with pytest.raises(NotFoundError):
         await change.edit(fixture.handle, "t", 1, "x")
     assert await fixture.tenant.session("s") == before
-    await ingest.close(fixture.handle, "s")
+    await ingest.happen(fixture.handle, "s", "close")
     with pytest.raises(SessionClosedError):
         await change.edit(fixture.handle, "s", 1, "x")
 

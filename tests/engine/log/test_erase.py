@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from session_fixture import COUNTER, START, SessionFixture, messages, text
+from session_fixture import COUNTER, START, SessionFixture, messages, replayed, text
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig, LevelConfig
@@ -15,7 +16,7 @@ from hiermem.core.text import fence
 from hiermem.engine import check as checking
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import ScriptedLLM
@@ -143,7 +144,7 @@ async def test_a_second_erasure_changes_nothing_and_says_so():
 async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
     """Broken, poisoned input goes on speaking through summaries."""
     fixture = await made(SessionFixture())
-    receipt = await change.quarantine(fixture.handle, "s", [12])
+    receipt = await change.erase(fixture.handle, "s", [12], kind="quarantine")
     assert receipt.to_remake == {"s": ("L1.1", "L2.0")}
     (stored,) = await fixture.tenant.messages("s", 12, 13)
     assert (stored.state, stored.content) == ("quarantined", text(12))
@@ -153,10 +154,13 @@ async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
         (revision,) = await fixture.tenant.tree("s").revisions([(id_, node.revision)])
         assert "case-12-" not in revision.text
     await check_tree(fixture.tenant, "s", COUNTER)
-    again = await change.quarantine(fixture.handle, "s", [12])
+    again = await change.erase(fixture.handle, "s", [12], kind="quarantine")
     assert again.already == (12,)
     assert (await change.erase(fixture.handle, "s", [12])).already == ()
-    assert (await change.quarantine(fixture.handle, "s", [12])).already == (12,)
+    assert (await change.erase(fixture.handle, "s", [12], kind="quarantine")).already == (12,)
+
+
+quarantine = partial(change.erase, kind="quarantine")
 
 
 async def remembering(fixture, covered):
@@ -165,7 +169,7 @@ async def remembering(fixture, covered):
     return Message.user(f"You told me:\n{record}\nIs that right?", created_at=START)
 
 
-@pytest.mark.parametrize("take", [change.erase, change.quarantine])
+@pytest.mark.parametrize("take", [change.erase, quarantine])
 async def test_messages_in_which_memory_came_back_are_named(take):
     """Broken, memory that was pasted into a message quotes on what was erased, and nobody knows."""
     fixture = await made(SessionFixture(), 12)
@@ -204,7 +208,7 @@ async def test_memory_of_a_session_that_goes_is_looked_for_in_its_forks():
 
 async def test_an_erasure_in_a_closed_session_keeps_its_one_root():
     fixture = await made(SessionFixture())
-    await ingest.close(fixture.handle, "s")
+    await ingest.happen(fixture.handle, "s", "close")
     await fixture.update()
     await change.erase(fixture.handle, "s", range(0, 60, 3))
     await check_tree(fixture.tenant, "s", COUNTER)
@@ -359,7 +363,7 @@ async def test_what_has_no_end_is_left_at_the_first_that_cannot_be():
     """Broken, a range that was mistyped, or an endless iterator, fills the memory."""
     fixture = await made(SessionFixture())
     before = await fixture.tenant.session("s")
-    for act in (change.erase, change.quarantine):
+    for act in (change.erase, quarantine):
         for endless in (itertools.count(), range(10**12)):
             with pytest.raises(NotFoundError, match="no message 60"):
                 await act(fixture.handle, "s", endless)
@@ -425,7 +429,7 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         with pytest.raises(error):
             await change.erase(fixture.handle, "s", wrong)
         with pytest.raises(error):
-            await change.quarantine(fixture.handle, "s", wrong)
+            await change.erase(fixture.handle, "s", wrong, kind="quarantine")
     with pytest.raises(UsageError):
         await change.erase(fixture.handle, "s", [3], forks="some")
     with pytest.raises(NotFoundError):
@@ -434,7 +438,7 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
     assert (await change.erase(fixture.handle, "s", [])).removed == {}
 
 
-@pytest.mark.parametrize("take", [change.erase, change.quarantine])
+@pytest.mark.parametrize("take", [change.erase, quarantine])
 async def test_whatever_stands_for_something_open_goes(take):
     """Broken, a provisional text that nothing open names any more outlives what it says."""
     fixture = await made(SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
@@ -469,9 +473,9 @@ async def test_a_group_of_which_little_is_left_joins_its_neighbour(kind):
     assert len(before[second.parent].children) == 3
     left = before["L2.0"]
     gone = list(range(second.span.start, second.span.stop - 4))
-    spared = await getattr(change, kind)(fixture.handle, "s", gone[:6])
+    spared = await change.erase(fixture.handle, "s", gone[:6], kind=kind)
     assert "L2.1" in {node.id for node in await fixture.nodes()}, "most of it is left"
-    receipt = await getattr(change, kind)(fixture.handle, "s", gone)
+    receipt = await change.erase(fixture.handle, "s", gone, kind=kind)
     after = {node.id: node for node in await fixture.nodes()}
     assert before.keys() - after.keys() == {"L2.1"}
     assert after["L2.0"].children == (*left.children, *second.children)

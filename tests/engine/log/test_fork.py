@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
 from sampling import drawn
-from session_fixture import COUNTER, SessionFixture, messages, text
+from session_fixture import COUNTER, SessionFixture, messages, replayed, text
 from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
@@ -19,7 +19,7 @@ from hiermem.core.summaries.status import standing
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
 from hiermem.engine.log import fork as forking
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
 from hiermem.models.function import FunctionLLM
@@ -214,7 +214,7 @@ async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay
     if then == "edit":
         await change.edit(fixture.handle, "s", 2, "Short.")
     elif then == "quarantine":
-        await change.quarantine(fixture.handle, "s", [2])
+        await change.erase(fixture.handle, "s", [2], kind="quarantine")
     elif then == "full":
         assert (await fixture.update(strategy="full")).swapped
     whole = await replayed(fixture.handle, "s")
@@ -227,7 +227,7 @@ async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay
 async def test_a_fork_of_a_closed_session_is_open():
     fixture = SessionFixture()
     await fixture.say(messages(25))
-    await ingest.close(fixture.handle, "s")
+    await ingest.happen(fixture.handle, "s", "close")
     await fork(fixture.handle, "s", "f")
     assert not (await fixture.tenant.session("f")).closed
     await fixture.say(messages(3, start=25), session="f")

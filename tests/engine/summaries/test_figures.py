@@ -23,7 +23,7 @@ from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.status import waits
 from hiermem.engine import metrics as measured
-from hiermem.engine.log import change, runs
+from hiermem.engine.log import change
 from hiermem.engine.log import read as reading
 from hiermem.engine.summaries import request_size
 from hiermem.errors import ConfigError, TransientModelError
@@ -271,7 +271,7 @@ async def test_an_answer_that_serves_is_journalled_as_taken(order, count):
     tree, by_node = await fixture.tree(), {}
     for each in await fixture.tenant.attempts():
         by_node.setdefault(each.node_id, []).append(each.outcome)
-    for item in (await runs.one(fixture.handle, report.run_id)).items:
+    for item in (await reading.run(fixture.handle, report.run_id)).items:
         node, serving = tree[item.id]
         serves = serving is not None and not node.degraded
         assert serves == ("ok" in by_node[item.id])
@@ -317,7 +317,7 @@ async def test_a_broken_function_says_what_is_wrong_and_where(function, said, pl
     assert said in error
     assert place in error
     assert report.run_id is not None
-    for item in (await runs.one(fixture.handle, report.run_id)).items:
+    for item in (await reading.run(fixture.handle, report.run_id)).items:
         assert said in item.reasons[0]
     told = [record.getMessage() for record in caplog.records if said in record.getMessage()]
     assert len(told) == 1, "it is told once in a run, not for each summary"

@@ -69,7 +69,7 @@ async def test_what_is_taken_out_takes_the_parts_with_it(way):
     fixture, llm = await outgrown(), ScriptedLLM(remote=True)
     await fixture.update(llm, max_calls=2)
     assert len(await kept(fixture)) == 2
-    await getattr(change, way)(fixture.handle, "s", [OUTGROWN])
+    await change.erase(fixture.handle, "s", [OUTGROWN], kind=way)
     assert await kept(fixture) == []
 
 

@@ -17,13 +17,13 @@ from sampling import drawn
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, logs, messages_of
-from session_fixture import SessionFixture, messages
+from session_fixture import SessionFixture, messages, replayed
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import check as checking
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
-from hiermem.engine.log.fork import fork, replayed
+from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,
@@ -259,7 +259,7 @@ async def test_what_changes_while_it_is_being_made_is_made_of_what_it_is_then(re
                     same = " ".join(["other"] * len(old.split()))
                     await changing.edit(fixture.handle, "s", 3, same)
                 else:
-                    await getattr(changing, deed)(fixture.handle, "s", [3])
+                    await changing.erase(fixture.handle, "s", [3], kind=deed)
             return await super().complete(request)
 
     await fixture.update(Slow(remote=remote))
@@ -369,7 +369,7 @@ async def test_a_new_configuration_is_for_new_windows():
         assert replace(nodes[id_], parent=None, version=0) == replace(node, parent=None, version=0)
     later = [node for node in nodes.values() if node.level == 1 and node.id not in before]
     assert [node.messages for node in sorted(later, key=lambda n: n.ordinal)] == [6, 6, 6, 6]
-    await appending.close(fixture.handle, "s")
+    await appending.happen(fixture.handle, "s", "close")
     with pytest.raises(SessionClosedError):
         await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
     with pytest.raises(NotFoundError):

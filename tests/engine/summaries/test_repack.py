@@ -18,13 +18,12 @@ from sampling import drawn
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, bounds, logs, messages_of
-from session_fixture import START, SessionFixture, messages
+from session_fixture import START, SessionFixture, messages, replayed
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.repack import Build
+from hiermem.core.log.trees import Build
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
-from hiermem.engine.log.fork import replayed
 from hiermem.engine.summaries.recompress import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,
@@ -55,8 +54,8 @@ async def happen(fixture, log):
             await fixture.say([entry])
             continue
         kind, at = entry
-        given_ = (at,) if kind == "tick" else ()
-        await getattr(appending, kind)(fixture.handle, "s", *given_)
+        detail = at.isoformat() if kind == "tick" else ""
+        await appending.happen(fixture.handle, "s", kind, detail)
 
 
 async def played(log, config, *, store=None):
@@ -186,7 +185,7 @@ async def test_only_a_whole_session_is_re_packed():
 async def test_a_closed_session_stays_closed_and_has_one_root():
     fixture = SessionFixture()
     await fixture.say(messages(60))
-    await appending.close(fixture.handle, "s")
+    await appending.happen(fixture.handle, "s", "close")
     await full(fixture, SIXES)
     record = await fixture.tenant.session("s")
     assert record.closed
@@ -514,12 +513,12 @@ async def change(fixture, deed):
         record = await fixture.tenant.session("s")
         await fixture.say(messages(1 + words % 9, start=record.messages))
     elif kind == "flush":
-        await appending.flush(fixture.handle, "s")
+        await appending.happen(fixture.handle, "s", "flush")
     elif kind == "edit":
         with contextlib.suppress(MessageWithdrawnError):
             await changing.edit(fixture.handle, "s", index, sentence(index, words))
     else:
-        await getattr(changing, kind)(fixture.handle, "s", [index])
+        await changing.erase(fixture.handle, "s", [index], kind=kind)
 
 
 _DEEDS = st.lists(

@@ -207,7 +207,7 @@ async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
     fixture = SessionFixture()
     await fixture.say(history)
     if close and history:
-        await appending.close(fixture.handle, "s")
+        await appending.happen(fixture.handle, "s", "close")
     if not history:
         return
     before = await fixture.image()

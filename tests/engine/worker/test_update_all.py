@@ -15,7 +15,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.status import waiting
 from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, append, close
+from hiermem.engine.log.append import About, append, happen
 from hiermem.engine.log.fork import fork
 from hiermem.engine.worker.update_all import update_all
 from hiermem.errors import PermanentModelError, StoreBusyError
@@ -82,7 +82,7 @@ async def test_a_closed_session_is_finished_with_growing_groups_too():
     await archive.fill(30)
     await archive.update_all()
     assert (await archive.update_all()).sessions == 2
-    await close(archive.handle, "s0")
+    await happen(archive.handle, "s0", "close")
     assert (await archive.update_all()).updated == 2
     assert (await archive.update_all()).sessions == 1
 

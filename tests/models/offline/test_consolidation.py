@@ -17,7 +17,6 @@ from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import sections
-from hiermem.core.text.lexicon import Lexicon
 from hiermem.models.offline.consolidation.offline import consolidate, write
 from hiermem.models.offline.consolidation.superseding import Statements, bare, struck
 from hiermem.protocols import LLMResponse
@@ -141,7 +140,7 @@ def test_of_two_statements_the_one_of_the_later_day_holds_whichever_comes_first(
     ],
 )
 def test_what_only_sounds_alike_is_not_struck(earlier: str, later: str) -> None:
-    met = Statements(Lexicon())
+    met = Statements()
     met.add(earlier)
     assert met.rival(later) is None
 

@@ -19,7 +19,7 @@ from hiermem.core.context.view import Runs
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import inputs
 from hiermem.core.text import anchors
-from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.lexicon import terms_of
 from hiermem.core.text.measure import body
 from hiermem.types import StoredMessage, Unit
 
@@ -78,9 +78,8 @@ def of_lines(lines: Sequence[Unit], sources: Mapping[str, Covered]) -> Reading[s
             break
         looked_at.append((node, texts))
     read = yield from needs.stretches([(node.span.start, node.span.stop) for node, _ in looked_at])
-    lexicon = Lexicon()
     for (node, texts), messages in zip(looked_at, read, strict=True):
-        found |= _spoken_of(texts, node, messages, lexicon)
+        found |= _spoken_of(texts, node, messages)
     return found
 
 
@@ -93,11 +92,9 @@ def _node_of(unit: Unit, sources: Mapping[str, Covered]) -> Covered | None:
     return next((node for text, node in sources.items() if text.startswith(head)), None)
 
 
-def _spoken_of(
-    texts: Sequence[str], node: Covered, messages: Sequence[StoredMessage], lexicon: Lexicon
-) -> set[int]:
+def _spoken_of(texts: Sequence[str], node: Covered, messages: Sequence[StoredMessage]) -> set[int]:
     """Return the messages of a node that hold half of the content of one of its lines."""
-    wanted = [(anchors.find(text), lexicon.terms(text).keys()) for text in texts]
+    wanted = [(anchors.find(text), terms_of(text).keys()) for text in texts]
     found: set[int] = set()
     for stored in messages:
         if stored.state != "live":
@@ -111,7 +108,7 @@ def _spoken_of(
                 held = sum(" ".join(fact.casefold().split()) in folded for fact in facts)
                 enough = 2 * held >= len(facts)
             else:
-                terms = frozenset(lexicon.terms(said)) if terms is None else terms
+                terms = frozenset(terms_of(said)) if terms is None else terms
                 enough = bool(words) and 2 * len(words & terms) >= len(words)
             if enough:
                 found.add(stored.index)

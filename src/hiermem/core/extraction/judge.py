@@ -16,7 +16,7 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
 from hiermem.core.summaries import validate
-from hiermem.core.summaries.assess import MOST_ANCHORS, source_of
+from hiermem.core.summaries.assess import MOST_ANCHORS, is_extract, source_of
 from hiermem.core.summaries.copied import is_copied, is_copied_example, is_mostly_copied
 from hiermem.core.summaries.repair import repair
 from hiermem.errors import InvalidAnswerError
@@ -87,18 +87,26 @@ def judge_joined(
     limit: int | None,
 ) -> Verdict[str]:
     """Judge one summary in place of several, of ``input_tokens`` together."""
-    response = repair(response, request=request)
+    extracted = is_extract(response, request=request)
+    if not extracted:
+        response = repair(response, request=request)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    source = source_of(request, limit=MOST_ANCHORS)
-    found = validate.check(
-        response,
-        request=request,
-        tokens=request.counter.count(response.text),
-        record=source.prose_of_inputs,
-        input_tokens=input_tokens,
-        fidelity=source.fidelity(response.text),
-    )
+    tokens = request.counter.count(response.text)
+    if extracted:
+        found = validate.check_extract(
+            response, request=request, tokens=tokens, input_tokens=input_tokens
+        )
+    else:
+        source = source_of(request, limit=MOST_ANCHORS)
+        found = validate.check(
+            response,
+            request=request,
+            tokens=tokens,
+            record=source.prose_of_inputs,
+            input_tokens=input_tokens,
+            fidelity=source.fidelity(response.text),
+        )
     problems = tuple(problem for problem in found if problem.hard)
     if not problems:
         return Accepted(response.text.strip(), response.model)

@@ -17,7 +17,7 @@ from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, tree_states
+from hiermem.core.log.trees import MessageChange, tree_states
 from hiermem.core.needs import inside
 from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
@@ -53,7 +53,7 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    propagated: list[tuple[TreeState, Propagated]] = []
+    propagated: list[Propagated] = []
     for tree_state in tree_states(record):
         if index >= tree_state.stop:
             continue
@@ -61,21 +61,22 @@ def edit(
         config = tree_state.config
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
         weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
-        tree_state.add(location, SizeChange(index, before.thread, *weights), points)
+        shift = SizeChange(index, before.thread, *weights)
+        tree_state.message_changes.append(MessageChange(location, shift, points))
         if tree_state.build is None:
             after = replace(after, slices=points)
-        result = yield from inside(session_id, propagate(tree_state, on_edit, now))
-        propagated.append((tree_state, result))
+        propagated += [(yield from inside(session_id, propagate(tree_state, on_edit, now)))]
+    serving = propagated[0]
     _, changes = changes_of(
         record,
         propagated,
         "edit",
         now,
         rewrites=(Rewrite(after, "edit"),),
-        drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
+        drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
     )
-    serving = propagated[0][1]
-    report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
+    stale, dirty, split = tuple(serving.stale), tuple(serving.dirty), tuple(serving.split)
+    report = EditReport(session_id, index, 0, stale, dirty, split)
     return Batch(report, tuple((session_id, each) for each in changes))
 
 

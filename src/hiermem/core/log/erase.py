@@ -1,4 +1,4 @@
-"""Decides what an erasure or a quarantine takes away, in every session that shares the messages.
+"""Decides what an erasure or a quarantine takes away: messages, a session, or a space.
 
 Forks hold the message too, so the family of sessions is followed both ways along its lineage. One
 transaction takes everything: the content, its earlier versions, every summary that was made from
@@ -16,22 +16,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
-from hiermem.core.log.lineage import Family
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
-from hiermem.core.log.trees import TreeState, tree_states
+from hiermem.core.log.trees import MessageChange, TreeState, tree_states
 from hiermem.core.needs import inside, together
-from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
+from hiermem.core.spaces import record as spaces
+from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.instructions import without_flags
 from hiermem.core.tree.turns import marks_of
+from hiermem.errors import NotFoundError
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
@@ -44,6 +45,13 @@ ERASED: Final = "erased"
 #: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
 ForkHandling: TypeAlias = Literal["all", "keep"]
 WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
+#: The name in the receipt for the records of each kind; a note is live or consumed, never both.
+_COUNTED: Final = {
+    spaces.NOTE: "notes",
+    spaces.CONSUMED: "notes",
+    spaces.BANK: "files",
+    spaces.REVISION: "revisions",
+}
 #: Summaries counted in one read.
 _PAGE: Final = 512
 #: Messages whose places are looked up at once.
@@ -85,7 +93,7 @@ def erase(
     wanted = tuple(sorted(set(indices)))
     for index in wanted:
         check_index(record, index)
-    family = yield from Family.of(record, wanted, upwards=True)
+    family = yield from _Family.of(record, wanted, upwards=True)
     work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
         if one == session_id or forks == "all":
@@ -120,7 +128,7 @@ def erase_session(
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
-    family = yield from Family.of(record, own, upwards=False)
+    family = yield from _Family.of(record, own, upwards=False)
     work = _Withdrawal("erase", now, weigher)
     for one, shared in family.reach.items():
         if one != session_id and forks == "all":
@@ -155,6 +163,48 @@ def erase_session(
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
+def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deciding[Receipt]:
+    """Erase a space with everything stored of it; ``subject`` is its name in the journal.
+
+    A space consists of records, so all of its records go: its content, its journal, and the records
+    under messages that name its notes. Nothing has to be readable to be erased. Where the owner of
+    an entry cannot be decided, the entry goes: a session may have the very name under which the
+    space is journalled, and then loses its journal and nothing else. Files that were exported into
+    folders are out of reach; the receipt names the folders.
+
+    A run that is working on the space meanwhile finds another header than it began with, or none,
+    and can write nothing more.
+
+    Raises NotFoundError.
+    """
+    needs = [
+        transaction.NeedRecords(spaces.SPACE),
+        transaction.NeedRecords(SOURCE, everywhere=True),
+    ]
+    needs += [transaction.NeedRecords(spaces.kind_of(kind, space)) for kind in spaces.KINDS]
+    headers, sources, *stored = yield tuple((spaces.SPACE_SCOPE, need) for need in needs)
+    if all(each.key != space for each in headers):
+        raise NotFoundError(f"space {space!r} does not exist")
+    going = [(spaces.SPACE, spaces.SPACE_SCOPE, space)]
+    removed = Counter(spaces=1)
+    folders: tuple[str, ...] = ()
+    for kind, found in zip(spaces.KINDS, stored, strict=True):
+        going += [(each.kind, each.scope, each.key) for each in found]
+        removed[_COUNTED.get(kind, "records")] += len(found)
+        if kind == spaces.EXPORT:
+            folders = exported(space, found)
+    traces = of_space(space, sources)
+    going += [(each.kind, each.scope, each.key) for each in traces]
+    removed["records"] += len(traces)
+    counts = dict(+removed)
+    receipt = Receipt(
+        "erase_space", None, removed=counts, unproven=folders, run_id=run_id, space=space
+    )
+    detail = {"kind": receipt.kind, "removed": dict(counts)}
+    run = transaction.RunRecord(run_id, "erasure", subject, now, now, "ok", detail)
+    return Batch(receipt, runs=(run,), drop_records=tuple(going), drop_journals=(subject,))
+
+
 def erase_copied(session_id: str) -> Deciding[Receipt]:
     """Erase what a copy brought of a session: nobody has seen it, or it goes as in its source.
 
@@ -164,21 +214,74 @@ def erase_copied(session_id: str) -> Deciding[Receipt]:
     return Batch(Receipt("erase_session", session_id), delete=(session_id,))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The sessions that hold some of the requested messages, with their indices.
+
+    A fork shares with its source exactly the messages before the index at which it was forked. An
+    index is therefore followed up and down the lineage for as long as it is below that point. The
+    session that was asked about comes first. ``children`` are its direct forks.
+    """
+
+    records: dict[str, SessionRecord]
+    reach: dict[str, set[int]]
+    children: tuple[SessionRecord, ...] = ()
+
+    @classmethod
+    def of(cls, record: SessionRecord, indices: Iterable[int], *, upwards: bool) -> Asking[_Family]:
+        """Follow the indices into forks and forks of forks; ``upwards`` into sources too."""
+        records = {record.id: record}
+        reach: dict[str, set[int]] = {record.id: set(indices)}
+        waiting = [(record.id, set(reach[record.id]))]
+        children: tuple[SessionRecord, ...] = ()
+        while waiting:
+            one, held = waiting.pop(0)
+            here = records[one]
+            above = here.forked_from if upwards else None
+            asked: list[transaction.SessionNeed] = [(one, transaction.NeedForks())]
+            asked += [(above, transaction.NeedSession())] if above is not None else []
+            forks, *sources = yield tuple(asked)
+            kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
+            if one == record.id:
+                children = tuple(forks)
+            kin += [(source, here.forked_at) for source in sources if source is not None]
+            for other, shared in kin:
+                new = {index for index in held if index < shared} - reach.get(other.id, set())
+                records.setdefault(other.id, other)
+                if new:
+                    reach.setdefault(other.id, set()).update(new)
+                    waiting.append((other.id, new))
+        return cls(records, reach, children)
+
+    def without(self, record: SessionRecord) -> tuple[SessionRecord, ...]:
+        """Return the forks of ``record``, which is about to be deleted, with their new parents.
+
+        The fork that shares most becomes the parent of the others, so that all go on sharing what
+        they shared.
+        """
+        if not self.children:
+            return ()
+        heir = max(self.children, key=lambda child: child.forked_at)
+        others = [child for child in self.children if child.id != heir.id]
+        shared = min(heir.forked_at, record.forked_at)
+        return (
+            replace(heir, forked_from=record.forked_from, forked_at=shared),
+            *(replace(child, forked_from=heir.id) for child in others),
+        )
+
+
 class _Withdrawal:
     """The state of one erasure or quarantine, over all the sessions that it reaches."""
 
-    kind: WithdrawalKind
-    now: datetime
-    weigher: Weigher
-    changes: list[tuple[str, Changes[None]]] = field(
-        default_factory=list[tuple[str, Changes[None]]]
-    )
-    records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
-    done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    removed: Counter[str] = field(default_factory=Counter[str])
-    remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    links: list[SourceLink] = field(default_factory=list[SourceLink])
+    def __init__(self, kind: WithdrawalKind, now: datetime, weigher: Weigher) -> None:
+        self.kind: WithdrawalKind = kind
+        self.now, self.weigher = now, weigher
+        self.changes: list[tuple[str, Changes[None]]] = []
+        self.records: dict[str, SessionRecord] = {}
+        self.done: dict[str, tuple[int, ...]] = {}
+        self.removed: Counter[str] = Counter()
+        self.remake: dict[str, tuple[str, ...]] = {}
+        self.links: list[SourceLink] = []
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""
@@ -205,7 +308,7 @@ class _Withdrawal:
             return
         trees = tree_states(record)
         data = yield from _session_data(record, trees)
-        propagated: list[tuple[TreeState, Propagated]] = []
+        propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
             for first in range(0, len(mine), _TOGETHER):
@@ -216,11 +319,16 @@ class _Withdrawal:
                 continue
             result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
             # It is not on record when a provisional node was made, or from what.
-            loose = (node.id for node in data.provisional[tree_state.tree])
-            drop = dict.fromkeys((*result.drop, *loose))
-            propagated.append((tree_state, replace(result, drop=tuple(drop))))
+            result.drop |= {node.id: None for node in data.provisional[tree_state.tree]}
+            propagated.append(result)
         withdrawn = {stored.index for stored in live}
-        derived = [(each.kind, each.key) for each in data.records if _made_from(each, withdrawn)]
+        # Only two kinds of records may stay: those that were not made from these messages.
+        derived = [
+            (each.kind, each.key)
+            for each in data.records
+            if (each.kind != RETRY or covers(each.body, withdrawn))
+            and (each.kind != CHUNK or made_from(each.body, withdrawn))
+        ]
         # A note belongs to its author and stays. An erasure deletes the record of its sources;
         # a quarantine keeps that record, because an erasure may follow.
         noted = links_in(data.sources, withdrawn)
@@ -241,13 +349,13 @@ class _Withdrawal:
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
-        if propagated[0][1].forget:
-            self.remake[record.id] = propagated[0][1].forget
+        if propagated[0].forget:
+            self.remake[record.id] = tuple(propagated[0].forget)
         versions = sum(data.edits[index] for index in done)
         self.removed.update(
             messages=len(done),
             versions=versions if self.kind == "erase" else 0,
-            summaries=sum(len(result.gone) for _, result in propagated),
+            summaries=sum(len(result.gone) for result in propagated),
             views=len(data.views),
             records=len(derived),
         )
@@ -309,7 +417,8 @@ class _Withdrawal:
                 calls,
                 result_of,
             )
-            tree_state.add(place, shift, (0,) * len(place.points) if erases else place.points)
+            points = (0,) * len(place.points) if erases else place.points
+            tree_state.message_changes.append(MessageChange(place, shift, points))
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":
@@ -354,13 +463,6 @@ def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[S
         (record.id, transaction.NeedMessages(index, index + 1)) for index in indices
     )
     return [stored for (stored,) in found]
-
-
-def _made_from(record: Record, indices: Collection[int]) -> bool:
-    """Return whether a derived record goes with these messages; only two kinds may stay."""
-    if record.kind == RETRY:
-        return covers(record.body, indices)
-    return record.kind != CHUNK or made_from(record.body, indices)
 
 
 def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -27,7 +27,6 @@ from hiermem.core.log.trees import MessageChange, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
-from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, SessionRecord, Span
@@ -42,27 +41,6 @@ REMNANT: Final = 0.25
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
-@dataclass(frozen=True, slots=True)
-class Propagated:
-    """The result of a change in one tree.
-
-    ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date, and groups that joined another one. ``stale`` and ``dirty`` name the nodes
-    with a text that are marked so now, ``gone`` those whose text was taken away, ``split`` the
-    parts of split groups. ``windows`` are the ordinals of the windows whose content changed.
-    """
-
-    state: SessionState
-    nodes: tuple[Node, ...] = ()
-    forget: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    dirty: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-    split: tuple[str, ...] = ()
-    windows: tuple[int, ...] = ()
-
-
 def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propagated]:
     """Apply the noted changes of messages to a tree, up to its roots.
 
@@ -72,7 +50,7 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     """
     if tree_state.build is not None and mark == "flag":
         mark = "rebuild"
-    made = _Propagation(tree_state, mark, now)
+    made = Propagated(tree_state, mark, now)
     for change in tree_state.message_changes:
         made.apply(change)
     for node in tree_state.overlapping.values():
@@ -80,12 +58,13 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     for thread in sorted(tree_state.overlapping_open):
         made.drop[provisional_window(thread)] = None
     yield from made.propagate()
-    return made.result()
+    made.finish()
+    return made
 
 
 def changes_of(
     record: SessionRecord,
-    propagated: Sequence[tuple[TreeState, Propagated]],
+    propagated: Sequence[Propagated],
     kind: Literal["edit", "erase", "quarantine"],
     now: datetime,
     *,
@@ -98,31 +77,31 @@ def changes_of(
     The log gets one event of ``kind`` for all of them.
     """
     logged = LoggedChanges(())
-    for tree_state, _ in propagated:
-        shifts = tuple(change.shift for change in tree_state.message_changes)
-        if (build := tree_state.build) is None:
+    for result in propagated:
+        shifts = tuple(change.shift for change in result.of.message_changes)
+        if (build := result.of.build) is None:
             logged = replace(logged, shifts=shifts)
         elif shifts:
-            inside = BuildChanges(tree_state.tree, build.at, build.events, shifts)
+            inside = BuildChanges(result.of.tree, build.at, build.events, shifts)
             logged = replace(logged, build=inside)
     event = LogEvent(kind, record.messages, now, logged.to_json())
     made: list[Changes[None]] = []
-    for tree_state, result in propagated:
-        state = result.state.to_json()
-        if tree_state.build is None:
+    for result in propagated:
+        state, build = result.state.to_json(), result.of.build
+        if build is None:
             record = replace(record, state=state, epoch=record.epoch + 1)
         else:
-            record = replace(record, build=replace(tree_state.build, state=state).to_json())
+            record = replace(record, build=replace(build, state=state).to_json())
         record = replace(record, version=record.version + 1)
         changes: Changes[None] = Changes(
             None,
             session=record,
-            drop=result.drop,
-            forget=result.forget,
-            nodes=result.nodes,
-            tree=tree_state.tree,
+            drop=tuple(result.drop),
+            forget=tuple(result.forget),
+            nodes=tuple(result.nodes),
+            tree=result.of.tree,
         )
-        if tree_state.build is None:
+        if build is None:
             changes = replace(
                 changes,
                 rewrites=tuple(rewrites),
@@ -134,22 +113,34 @@ def changes_of(
     return record, made
 
 
-class _Propagation:
-    """The state of one propagation: the nodes as they were read, and as they are now."""
+class Propagated:
+    """A change of messages in the tree ``of``: its nodes as they were read, and as they are now.
+
+    At the end, ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are
+    provisional nodes that are out of date, and groups that joined another one. ``stale`` and
+    ``dirty`` name the nodes with a text that are marked so now, ``gone`` those whose text was taken
+    away, ``split`` the parts of split groups. ``windows`` are the ordinals of the windows whose
+    content changed.
+    """
 
     def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
-        self.state, self.config = tree_state.state, tree_state.config
+        self.of, self.state, self.config = tree_state, tree_state.state, tree_state.config
+        self.nodes: list[Node] = []
+        self.forget: dict[str, None] = {}
         self.drop: dict[str, None] = {}
+        self.stale: list[str] = []
+        self.dirty: list[str] = []
+        self.gone: list[str] = []
+        self.split: list[str] = []
+        self.windows: list[int] = []
         self._mark: Mark = mark
-        self._now, self._tree = now, tree_state.tree
+        self._now = now
         self._before: dict[str, Node] = {}
         self._nodes: dict[str, Node] = {}
         self._inputs: set[str] = set()
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
-        self._forget: dict[str, None] = {}
         self._dirtied: set[str] = set()
-        self._split: list[str] = []
         self._joined: set[str] = set()
         self._moved = False
 
@@ -233,7 +224,7 @@ class _Propagation:
         """Return nodes as they are now; read the ones that were not read yet."""
         missing = tuple(id_ for id_ in ids if id_ not in self._nodes)
         if missing:
-            found: list[Node] = yield NeedNodes(missing, self._tree)
+            found: list[Node] = yield NeedNodes(missing, self.of.tree)
             if len(found) < len(missing):
                 raise StoreCorruptError(
                     f"some of {', '.join(missing)} are missing; the store is damaged"
@@ -300,11 +291,11 @@ class _Propagation:
             if not pieces:
                 piece = replace(piece, version=whole.version, since=self._now)
             self._nodes[piece.id] = piece
-            self._split.append(piece.id)
+            self.split.append(piece.id)
             for root in group if pieces else ():
                 self._nodes[root.id] = replace(self._nodes[root.id], parent=piece.id)
             pieces.append(piece)
-        self._forget[id_] = None
+        self.forget[id_] = None
         return pieces
 
     # -- joins
@@ -375,48 +366,33 @@ class _Propagation:
         self._nodes[first.id] = whole
         del self._nodes[second.id]
         self._joined.add(second.id)
-        self._forget[first.id] = None
+        self.forget[first.id] = None
 
     # -- the end
 
-    def result(self) -> Propagated:
-        """Mark the visited nodes and return everything that is to be written."""
-        written: list[Node] = []
-        stale: list[str] = []
-        dirty: list[str] = []
-        gone: list[str] = []
+    def finish(self) -> None:
+        """Mark the visited nodes and note everything that is to be written."""
         for id_ in sorted(self._nodes, key=lambda id_: (self._nodes[id_].level, id_)):
             node, before = self._nodes[id_], self._before.get(id_)
             if before is None:
-                written.append(node)
+                self.nodes.append(node)
                 continue
             visited = id_ in self._queued
             after = self._marked(node) if visited else node
             if visited and self._mark == "forget":
-                self._forget[id_] = None
+                self.forget[id_] = None
             if before.revision:
-                stale += [id_] if visited and after.stale else []
-                dirty += [id_] if visited and after.dirty else []
-                gone += [id_] if id_ in self._forget else []
-            must = id_ in self._inputs or id_ in self._forget
+                self.stale += [id_] if visited and after.stale else []
+                self.dirty += [id_] if visited and after.dirty else []
+                self.gone += [id_] if id_ in self.forget else []
+            must = id_ in self._inputs or id_ in self.forget
             if must or after != before:
-                written.append(replace(after, version=before.version + 1))
+                self.nodes.append(replace(after, version=before.version + 1))
         for id_ in sorted(self._joined):
-            self._forget.pop(id_, None)
+            self.forget.pop(id_, None)
             self.drop[id_] = None
-            gone += [id_] if self._before[id_].revision else []
-        windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
-        return Propagated(
-            self.state,
-            tuple(written),
-            tuple(self._forget),
-            tuple(self.drop),
-            tuple(stale),
-            tuple(dirty),
-            tuple(gone),
-            tuple(self._split),
-            tuple(windows),
-        )
+            self.gone += [id_] if self._before[id_].revision else []
+        self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
 
     def _marked(self, node: Node) -> Node:
         """Mark a node on the path; if its content changed, release it from its generating run."""

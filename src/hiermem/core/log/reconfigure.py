@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
@@ -23,6 +23,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack
 from hiermem.core.log.edit import known_session
 from hiermem.core.log.size_changes import SizeChange, Weigher
+from hiermem.core.log.trees import Build
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
@@ -37,37 +38,29 @@ PAGE: Final = 2048
 _folded_from: Final = attrgetter("state", "config", "epoch", "tree")
 
 
-@dataclass(slots=True)
-class Backlog:
+class Backlog(repack.Refold):
     """The messages of a session's open windows, folded again: ``feed`` it those that are ``left``.
 
     ``source`` is the record that was read, ``cuts`` are the messages that the new rules slice.
     """
 
-    source: SessionRecord
-    config: HierarchyConfig
-    weigher: Weigher
-    refold: repack.Refold
-    begins: dict[str, int]
-    cuts: list[SizeChange] = field(default_factory=list[SizeChange])
-    rewrites: list[Rewrite] = field(default_factory=list[Rewrite])
-
-    @classmethod
-    def of(cls, record: SessionRecord, config: HierarchyConfig, weigher: Weigher) -> Backlog:
-        """Begin to fold the open windows of a session again."""
+    def __init__(self, record: SessionRecord, config: HierarchyConfig, weigher: Weigher) -> None:
         state = SessionState.from_json(record.state)
-        state, begins = state.rewound(config_from(record.config).unit, config.unit)
-        return cls(record, config, weigher, repack.Refold(config, state), begins)
+        state, self.begins = state.rewound(config_from(record.config).unit, config.unit)
+        super().__init__(config, state)
+        self.source, self.weigher = record, weigher
+        self.cuts: list[SizeChange] = []
+        self.rewrites: list[Rewrite] = []
 
     def left(self) -> tuple[int, int] | None:
         """Return the next messages to feed, from and up to; None at the end."""
-        start = self.refold.state.next_index
+        start = self.state.next_index
         stop = min(start + PAGE, self.source.messages)
         return (start, stop) if start < stop else None
 
     def feed(self, messages: Sequence[StoredMessage]) -> None:
         """Fold the next messages of the session."""
-        self.refold.fold_again([self._arrival(stored) for stored in messages], self.begins)
+        self.fold_again([self._arrival(stored) for stored in messages], self.begins)
 
     def is_of(self, record: SessionRecord) -> bool:
         """Return whether the session's messages and open windows are those that were folded."""
@@ -78,7 +71,7 @@ class Backlog:
             return Arrival.of(stored)  # it is in a sealed window
         weigher, slices = self.weigher, stored.slices
         if stored.index == self.begins[stored.thread]:
-            opening = self.refold.state.strand(stored.thread).window
+            opening = self.state.strand(stored.thread).window
             if slices or opening.char or opening.linked:
                 weight = weigher.weigh(stored, slices)[-1]
                 return replace(
@@ -112,7 +105,7 @@ def reconfigure(
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
-    build = repack.Build.from_json(record.build)
+    build = Build.from_json(record.build)
     overtaken = build if build is not None and config_from(build.config) != after else None
     session = replace(record, version=record.version + 1)
     if overtaken is not None:
@@ -133,22 +126,21 @@ def reconfigure(
     if backlog is None or not backlog.is_of(record):
         if wait:
             return Batch(None)
-        backlog = Backlog.of(record, after, weigher)
+        backlog = Backlog(record, after, weigher)
         while stretch := backlog.left():
             messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(*stretch)
             backlog.feed(messages)
     if backlog.cuts:
         detail["cuts"] = [cut.row() for cut in backlog.cuts]
-    refold = backlog.refold
     changes = replace(
         changes,
-        session=replace(session, config=config, state=refold.state.to_json()),
+        session=replace(session, config=config, state=backlog.state.to_json()),
         drop=tuple(
-            dict.fromkeys((*_provisional(SessionState.from_json(record.state)), *refold.drop))
+            dict.fromkeys((*_provisional(SessionState.from_json(record.state)), *backlog.drop))
         ),
-        nodes=tuple(refold.nodes.values()),
-        parents=tuple(refold.parents.items()),
-        flags=tuple(refold.flags),
+        nodes=tuple(backlog.nodes.values()),
+        parents=tuple(backlog.parents.items()),
+        flags=tuple(backlog.flags),
         rewrites=tuple(backlog.rewrites),
         events=(_event(record, now, detail),),
     )

@@ -22,75 +22,25 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import locate
 from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.trees import Build, locate
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Flag
-from hiermem.errors import StoreCorruptError
+from hiermem.core.tree.windows import cut
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
 
 #: Messages folded in one transaction.
 PAGE: Final = 256
-_KINDS: Final = {
-    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
-    "marks": list, "sliced": list,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
-
-    The messages before ``at`` and the first ``events`` events of the log are folded in, later ones
-    are not. ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this
-    tree, and ``sliced`` the messages that are cut up in it; the swap records both on the messages.
-    """
-
-    id: str
-    tree: int
-    config: str
-    state: str = ""
-    at: int = 0
-    events: int = 0
-    marks: tuple[tuple[int, int], ...] = ()
-    sliced: tuple[int, ...] = ()
-
-    def to_json(self) -> str:
-        """Write the build as JSON, for the session's record."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Build | None:
-        """Read what ``to_json`` wrote; None if no re-pack is under way.
-
-        Raises StoreCorruptError for any other text.
-        """
-        if not text:
-            return None
-        try:
-            data = json.loads(text)
-            if data.keys() == _KINDS.keys() and all(
-                type(data[name]) is kind for name, kind in _KINDS.items()
-            ):
-                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
-                sliced = tuple(map(int, data.pop("sliced")))
-                return cls(**data, marks=marks, sliced=sliced)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            pass
-        raise StoreCorruptError(
-            "a session's re-pack is not what hiermem wrote; the store is damaged"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +86,18 @@ def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher
 # Folding on
 
 
-@dataclass(slots=True)
 class Refold:
     """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop.
 
     ``flags`` are those that a second fold of a message sets.
     """
 
-    config: HierarchyConfig
-    state: SessionState = field(default_factory=SessionState)
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
-    parents: dict[str, str] = field(default_factory=dict[str, str])
-    drop: dict[str, None] = field(default_factory=dict[str, None])
-    flags: list[Flag] = field(default_factory=list[Flag])
+    def __init__(self, config: HierarchyConfig, state: SessionState | None = None) -> None:
+        self.config, self.state = config, state or SessionState()
+        self.nodes: dict[str, Node] = {}
+        self.parents: dict[str, str] = {}
+        self.drop: dict[str, None] = {}
+        self.flags: list[Flag] = []
 
     def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
         """Fold messages of open windows once more (``fold.again``)."""

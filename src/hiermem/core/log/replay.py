@@ -17,22 +17,22 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import size_changes
-from hiermem.core.log.locate import locate
 from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
-from hiermem.core.log.trees import TreeState
+from hiermem.core.log.trees import MessageChange, TreeState, locate
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import is_oversize, slices_at
 from hiermem.core.tree.state import placed
 from hiermem.core.tree.turns import Arrival, Slice, marks_of
+from hiermem.core.tree.windows import is_oversize, slices_at
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, StoredMessage
 from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
@@ -81,13 +81,9 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
     ``count`` gives, for each number of first events, how many of them are kept.
     """
     logged = LoggedChanges.from_json(event.detail).before(stop)
-    build = logged.build
+    build = logged.build if logged.build is not None and logged.build.shifts else None
     if build is not None:
-        build = (
-            replace(build, at=min(build.at, stop), events=count[build.events])
-            if build.shifts
-            else None
-        )
+        build = replace(build, at=min(build.at, stop), events=count[build.events])
     if not logged.shifts and build is None:
         return None
     return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
@@ -118,67 +114,64 @@ def _last_repack(events: Sequence[LogEvent]) -> int:
 _Step: TypeAlias = tuple[LogEvent, tuple[SizeChange, ...]]
 
 
-@dataclass(kw_only=True)
-class Replay(Refold):
-    """A replay in progress: ``feed`` it all messages in order, then ``finish``."""
-
-    weigher: Weigher
-    _steps: list[_Step] = field(default_factory=list[_Step])
-    _weights: dict[int, tuple[Weight, ...]] = field(default_factory=dict[int, tuple[Weight, ...]])
-    _calls: dict[int, tuple[tuple[str, ...], str | None]] = field(
-        default_factory=dict[int, tuple[tuple[str, ...], str | None]]
-    )
-    _points: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
-    _starts: dict[str, tuple[list[int], list[str]]] = field(
-        default_factory=dict[str, tuple[list[int], list[str]]]
-    )
-    #: The messages that a later reconfiguration cuts; and, until the last reconfiguration, all
-    #: messages so far, each with its weights as they are at this point of the log.
-    _uncut: set[int] = field(default_factory=set[int])
-    _heard: list[tuple[Arrival, tuple[Weight, ...]]] = field(
-        default_factory=list[tuple[Arrival, tuple[Weight, ...]]]
-    )
-    _reconfigurations: int = 0
-
-    @classmethod
-    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, weigher: Weigher) -> Replay:
-        """Begin to replay a log; ``config`` is the configuration of the session at its end.
-
-        Raises StoreCorruptError if an event is not what hiermem wrote.
-        """
-        last = _last_repack(events)
-        steps: list[tuple[tuple[int, float], _Step]] = []
-        tree = size_changes.tree_of(events[last]) if last >= 0 else None
-        for place, event in enumerate(events):
-            shifts: tuple[SizeChange, ...] = ()
-            at, order = event.at, float(place)
-            if event.kind in _CHANGES:
-                logged = LoggedChanges.from_json(event.detail)
-                if place > last:
-                    shifts = logged.shifts
-                elif (build := logged.build) is not None and build.tree == tree:
-                    shifts, at, order = build.shifts, build.at, build.events - 0.5
-                if not shifts:
-                    continue
-            elif place == last or (place < last and event.kind not in fold.EVENTS):
+def _steps(events: Sequence[LogEvent], last: int) -> list[_Step]:
+    """Return what a replay does, in order; ``last`` is the place of the newest re-pack."""
+    steps: list[tuple[tuple[int, float], _Step]] = []
+    tree = size_changes.tree_of(events[last]) if last >= 0 else None
+    for place, event in enumerate(events):
+        shifts: tuple[SizeChange, ...] = ()
+        at, order = event.at, float(place)
+        if event.kind in _CHANGES:
+            logged = LoggedChanges.from_json(event.detail)
+            if place > last:
+                shifts = logged.shifts
+            elif (build := logged.build) is not None and build.tree == tree:
+                shifts, at, order = build.shifts, build.at, build.events - 0.5
+            if not shifts:
                 continue
-            else:
-                shifts = size_changes.cuts_of(event)
-            steps.append(((at, order), (replace(event, at=at), shifts)))
-        steps.sort(key=lambda step: step[0])
+        elif place == last or (place < last and event.kind not in fold.EVENTS):
+            continue
+        else:
+            shifts = size_changes.cuts_of(event)
+        steps.append(((at, order), (replace(event, at=at), shifts)))
+    return [step for _, step in sorted(steps, key=lambda step: step[0])]
+
+
+class Replay(Refold):
+    """A replay in progress: ``feed`` it all messages in order, then ``finish``.
+
+    ``config`` is the configuration of the session at the end of the log.
+
+    Raises StoreCorruptError if an event is not what hiermem wrote.
+    """
+
+    def __init__(
+        self, events: Sequence[LogEvent], config: HierarchyConfig, weigher: Weigher
+    ) -> None:
+        last = _last_repack(events)
         named = [size_changes.configs_of(event) for event in events[max(last, 0) :]]
-        first = next((found[0] for found in named if found), config)
-        replay = cls(first, weigher=weigher, _steps=[step for _, step in steps])
-        for event, shifts in replay._steps:
-            replay._reconfigurations += event.kind == "reconfigure"
+        super().__init__(next((found[0] for found in named if found), config))
+        self.weigher = weigher
+        self._steps = _steps(events, last)
+        # What a message of a step weighed, and called, when it arrived.
+        self._weights: dict[int, tuple[Weight, ...]] = {}
+        self._calls: dict[int, tuple[tuple[str, ...], str | None]] = {}
+        self._points: dict[int, tuple[int, ...]] = {}
+        #: The windows of each thread, by their first messages.
+        self._starts: dict[str, list[tuple[int, str]]] = {}
+        #: The messages that a later reconfiguration cuts; and, until the last reconfiguration, all
+        #: messages so far, each with its weights as they are at this point of the log.
+        self._uncut: set[int] = set()
+        self._heard: list[tuple[Arrival, tuple[Weight, ...]]] = []
+        self._reconfigurations = 0
+        for event, shifts in self._steps:
+            self._reconfigurations += event.kind == "reconfigure"
             for shift in shifts:
-                # What a message of a step weighed, and called, when it arrived.
-                replay._weights.setdefault(shift.index, shift.before)
+                self._weights.setdefault(shift.index, shift.before)
                 if event.kind == "reconfigure":
-                    replay._uncut.add(shift.index)
+                    self._uncut.add(shift.index)
                 if shift.calls or shift.result_of is not None:
-                    replay._calls.setdefault(shift.index, (shift.calls, shift.result_of))
-        return replay
+                    self._calls.setdefault(shift.index, (shift.calls, shift.result_of))
 
     # -- folding
 
@@ -221,9 +214,7 @@ class Replay(Refold):
         super().take(folded)
         for node in folded.nodes:
             if node.level == 1 and node.thread is not None:
-                starts, ids = self._starts.setdefault(node.thread, ([], []))
-                starts.append(node.span.start)
-                ids.append(node.id)
+                self._starts.setdefault(node.thread, []).append((node.span.start, node.id))
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Return what the fold looked at when the message arrived."""
@@ -285,7 +276,7 @@ class Replay(Refold):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            tree_state.add(place, shift, place.points)
+            tree_state.message_changes.append(MessageChange(place, shift, place.points))
             if self._reconfigurations:
                 arrived = self._heard[shift.index][0]
                 if event.kind == "erase":
@@ -315,10 +306,10 @@ class Replay(Refold):
         return list(self._covering(need.thread, need.index))
 
     def _covering(self, thread: str, index: int) -> Iterator[Node]:
-        starts, ids = self._starts.get(thread, ([], []))
+        starts = self._starts.get(thread, [])
         found: list[Node] = []
-        for place in range(bisect_right(starts, index) - 1, -1, -1):
-            node = self.nodes[ids[place]]
+        for place in range(bisect_right(starts, index, key=itemgetter(0)) - 1, -1, -1):
+            node = self.nodes[starts[place][1]]
             if node.span.stop <= index:
                 break
             found.append(node)

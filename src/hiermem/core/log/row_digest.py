@@ -35,7 +35,7 @@ class RowDigest:
 
     def add(self, row: StoredRow, said: bytes | None = None) -> None:
         """Add the next row; ``said`` is what ``row_bytes`` returns for it, where that is known."""
-        if self._every or is_content(row):
+        if self._every or (row["kind"] not in _NO_CONTENT and is_carried(row)):
             self.value = sha256(self.value + (said or row_bytes(row))).digest()
 
     def add_all(self, rows: Iterable[StoredRow]) -> None:
@@ -47,11 +47,6 @@ class RowDigest:
     def text(self) -> str:
         """The digest of all rows that were added."""
         return self.value.hex()
-
-
-def is_content(row: StoredRow) -> bool:
-    """Return whether a row is a value that is derived from nothing else."""
-    return row["kind"] not in _NO_CONTENT and is_carried(row)
 
 
 def is_carried(row: StoredRow) -> bool:

@@ -1,6 +1,6 @@
 """The trees of a session that a change of its messages reaches.
 
-One tree serves; at times another is being built, which holds the messages before some index. A
+One tree serves; at times a re-pack builds another, which holds the messages before some index. A
 change of a message changes both in one transaction, each by its own configuration, slices and fold
 (``propagate``).
 
@@ -10,20 +10,106 @@ OVERLAP_REACH messages.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import Location, locate
-from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import SizeChange, configs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
+from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import LogEvent, NeedCovering
+
+_KINDS: Final = {
+    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
+    "marks": list, "sliced": list,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
+
+    The messages before ``at`` and the first ``events`` events of the log are folded in, later ones
+    are not. ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this
+    tree, and ``sliced`` the messages that are cut up in it; the swap records both on the messages.
+    """
+
+    id: str
+    tree: int
+    config: str
+    state: str = ""
+    at: int = 0
+    events: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+    sliced: tuple[int, ...] = ()
+
+    def to_json(self) -> str:
+        """Write the build as JSON, for the session's record."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Build | None:
+        """Read what ``to_json`` wrote; None if no re-pack is under way.
+
+        Raises StoreCorruptError for any other text.
+        """
+        if not text:
+            return None
+        try:
+            data = json.loads(text)
+            if data.keys() == _KINDS.keys() and all(
+                type(data[name]) is kind for name, kind in _KINDS.items()
+            ):
+                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
+                sliced = tuple(map(int, data.pop("sliced")))
+                return cls(**data, marks=marks, sliced=sliced)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+        raise StoreCorruptError(
+            "a session's re-pack is not what hiermem wrote; the store is damaged"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a message is: its sealed windows in order, each with one slice of it.
+
+    Slices of a message are told apart by their order and never by their offsets, because slices
+    that became empty begin at the same place. A message has as many windows as slices.
+    ``points`` are the offsets at which all slices but the first begin. ``opened``: its last slice,
+    or the whole message, is in its thread's open window.
+    """
+
+    index: int
+    thread: str
+    windows: tuple[Node, ...]
+    points: tuple[int, ...]
+    opened: bool
+
+    @property
+    def slices(self) -> int:
+        """Return the number of its slices."""
+        return len(self.points) + 1
+
+
+def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Location]:
+    """Find a message in the tree whose fold is at ``state``, which must include it."""
+    windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
+    window = state.strand(thread).window
+    opened = window.messages > 0 and window.content.begin <= index
+    if not windows and not opened:
+        raise StoreCorruptError(f"message {index} is in no window; the store is damaged")
+    points = [node.span.start_char for node in windows[1:]]
+    if windows and opened:
+        points.append(window.char)
+    return Location(index, thread, tuple(windows), tuple(points), opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +171,6 @@ class TreeState:
         if opened:
             self.overlapping_open.add(stored.thread)
         return location
-
-    def add(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
-        """Note the change of the message at ``location``."""
-        self.message_changes.append(MessageChange(location, shift, tuple(points)))
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:

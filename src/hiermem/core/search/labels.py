@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from hiermem.core.search.terms import STOP_WORDS, written
@@ -48,9 +49,9 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
     Tags also name what there is besides prose: "code", "tool".
     """
-    named: Counter[str] = Counter()
+    named: dict[str, int] = {}
     written: dict[str, str] = {}
-    said: Counter[str] = Counter()
+    said: dict[str, int] = {}
     forms: dict[str, dict[str, int]] = {}
     kinds: dict[str, None] = {}
     for source in sources:
@@ -65,14 +66,16 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
                 if mention.type in _NO_ENTITY or len(mention.name) > _LONGEST:
                     continue
                 key = mention.name.casefold()
-                named[key] += 2 if mention.sure >= _SURE else 1
+                named[key] = named.get(key, 0) + (2 if mention.sure >= _SURE else 1)
                 written.setdefault(key, mention.name)
         if source.role != "tool":
-            said.update(_topics(source.text, forms).keys())
-    entities = [written[key] for key, count in named.most_common() if count > 1]
+            for root in _topics(source.text, forms):
+                said[root] = said.get(root, 0) + 1
+    by_count = sorted(named.items(), key=itemgetter(1), reverse=True)
+    entities = [written[key] for key, count in by_count if count > 1]
     topics = [
         min(forms[root], key=lambda form: (-forms[root][form], form))
-        for root, count in said.most_common()
+        for root, count in sorted(said.items(), key=itemgetter(1), reverse=True)
         if count >= _SAID_BY
     ]
     return Labels(tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES]))

@@ -30,7 +30,7 @@ from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.copied import quotes
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.lexicon import terms_of
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
@@ -290,16 +290,15 @@ class _BatchPlanner:
 
         A word counts for more, the fewer files hold it.
         """
-        lexicon = Lexicon()
         about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
         terms = {
-            name: set(lexicon.terms(f"{about.get(name, name)}\n{text}"))
+            name: set(terms_of(f"{about.get(name, name)}\n{text}"))
             for name, text in self.texts.items()
         }
         held = Counter(term for found in terms.values() for term in found)
         said: dict[str, int] = {}
         for note in notes:
-            for term, kind in lexicon.terms(
+            for term, kind in terms_of(
                 f"{note.category} {' '.join(note.tags)} {note.text}"
             ).items():
                 said[term] = max(kind, said.get(term, 0))

@@ -427,7 +427,6 @@ _REPORTED_TO_YOU: Final = re.compile(
 )
 #: The share of an answer's sentences that speak to the reader in a reply.
 _REPLIES: Final = 0.6
-_CLOSING: Final = re.compile(r"\n\s*\n|\n")
 
 
 def _reply_fault(answer: str) -> Fault | None:

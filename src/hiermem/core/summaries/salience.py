@@ -36,7 +36,6 @@ from hiermem.core.text.lexicon import (
     ANCHOR,
     DECISION,
     PLAIN,
-    Lexicon,
     is_back_channel,
     is_bare_answer,
     is_heading,
@@ -44,6 +43,7 @@ from hiermem.core.text.lexicon import (
     leans,
     plans,
     tells_outcome,
+    terms_of,
 )
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
@@ -186,7 +186,7 @@ class _Pool:
 
         Exact repeats by one speaker count once, back-channel does not count.
         """
-        lexicon, notes = Lexicon(), self._notes
+        notes = self._notes
         found: list[UnitNote] = []
         said: set[tuple[str, str]] = set()
         for unit in (*known, *self._units):
@@ -194,7 +194,7 @@ class _Pool:
             key = unit.speaker, text.casefold()
             idle = key in said or (unit.ordinal == 0 and is_back_channel(text))
             said.add(key)
-            found.append(_NOTHING if idle else notes.get(text) or self._read(text, lexicon))
+            found.append(_NOTHING if idle else notes.get(text) or self._read(text))
         frequency = Counter(chain.from_iterable([note.terms for note in found]))
         kinds = dict.fromkeys(frequency, PLAIN)
         decisions = chain.from_iterable([note.decisions for note in found])
@@ -222,9 +222,9 @@ class _Pool:
         self._terms = [tuple(map(number.__getitem__, note.terms)) for note in own]
         self._tokens = [note.tokens for note in own]
 
-    def _read(self, text: str, lexicon: Lexicon) -> UnitNote:
+    def _read(self, text: str) -> UnitNote:
         """Read the text of a unit, and note what was read."""
-        terms = _without_columns(lexicon.terms(text))
+        terms = _without_columns(terms_of(text))
         note = self._notes[text] = UnitNote(
             tuple(terms),
             tuple([term for term, kind in terms.items() if kind == DECISION]),
@@ -364,7 +364,8 @@ class _Pool:
     def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
         """Return the entries of units in the queue: the gain that each has now, its position, 0.
 
-        The units of one message have one heading.
+        The units of one message have one heading. A unit that comes alone and is too long now stays
+        so: what showing another unit takes off its cost, that other unit has paid for.
         """
         headings: dict[int, int] = {}
         found: list[tuple[float, int, int]] = []
@@ -376,6 +377,8 @@ class _Pool:
                 if number not in headings:
                     headings[number] = self._heading_cost(at)
                 cost = self._tokens[at] + headings[number]
+                if cost > self._left:
+                    continue
             found.append((-self._gain(at, cost), at, 0))
         return found
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.core.text import figures, language
-from hiermem.core.text.lexicon import stands_in, words, words_of
+from hiermem.core.text.lexicon import either, stands_in, words_of
 from hiermem.core.text.stemming import stem
 from hiermem.core.text.units import leaves_open, prose
 from hiermem.data import word_lists
@@ -69,22 +69,13 @@ _DENIALS: Final = tuple(
     map(re.compile, (r"n(?:ot|ever|o longer|o more than|['’]t)", "without", "avoid"))  # noqa: RUF001
 )
 _DENIAL_HEAD: Final = len("should ")
+_LISTS: Final = word_lists("lexicon_words")
 #: "I don't know" and similar clauses constrain nothing.
-_NO_CONSTRAINT: Final = frozenset(
-    {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
-)
-_GLUE: Final = word_lists("lexicon_words")["glue"]
-#: The number of a step, which is known from its place.
-_STEP: Final = re.compile(
-    r"\b(?:step|task|phase|option|schritt|aufgabe|étape|tâche|paso|tarea|fase)s? \d{1,3}\b",
-    re.IGNORECASE,
-)
-#: What stands before the number of a step, in lower case.
-_STEP_WORDS: Final = tuple(
-    f"{word}{ending} "
-    for word in words("step task phase option schritt aufgabe étape tâche paso tarea fase")
-    for ending in ("", "s")
-)
+_NO_CONSTRAINT: Final = _LISTS["no constraint"]
+_GLUE: Final = _LISTS["glue"]
+#: What stands before the number of a step, in lower case, and the two together.
+_STEP_WORDS: Final = tuple(f"{word}{end} " for word in _LISTS["steps"] for end in ("", "s"))
+_STEP: Final = re.compile(rf"\b{either(_STEP_WORDS)}\d{{1,3}}\b", re.IGNORECASE)
 #: A title, which the text under it says again.
 _TITLE: Final = re.compile(
     r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?)[ \t]*$"
@@ -95,9 +86,6 @@ _HEADING: Final = re.compile(
 )
 _CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
-_WEEKDAYS: Final = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-
-
 _FIGURE: Final = re.compile(rf"{figures.NUMBER}|\d{{1,2}}:\d\d")
 _FULL_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -215,7 +203,7 @@ class Source:
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
         claimed = _keys((*own, *titles), stated)
-        denied, folded = _denied(output), _fold(output)
+        denied, folded = _denied(output), " ".join(output.casefold().split())
         missing = tuple(
             anchor.text
             for anchor in required
@@ -248,7 +236,7 @@ class Source:
         names = [
             name
             for name in found
-            if not (figures.is_month(name) or name.isupper() or name in _WEEKDAYS)
+            if not (figures.is_month(name) or name.isupper() or name in _LISTS["weekdays"])
         ]
         strangers = tuple(
             name
@@ -297,8 +285,8 @@ def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     whole = text = _LIST_NUMBER.sub("", prose(text))
     begins = figures.places(text)
-    for dates in figures.DATES:
-        found = list(dates(text, begins))
+    for form in figures.DATES:
+        found = list(figures.dates(form, text, begins))
         for match in found:
             if keys := figures.date_keys(match):
                 yield _Anchor(match.group().strip(), "date", " ".join(keys))
@@ -309,7 +297,9 @@ def _anchors(text: str) -> Iterator[_Anchor]:
             url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
             yield _Anchor(url, "literal", url.casefold())
         text = figures.blanked(text, found)
-    for token, times in _tokens(_spaced(text)).items():
+    if not text.isascii():
+        text = _UNSPACED.sub(" ", text)
+    for token, times in _tokens(text).items():
         if (anchor := _read_token(token)) is not None:
             yield _Anchor(anchor.text, anchor.kind, anchor.key, times)
     for match in _QUOTED.finditer(whole):
@@ -339,11 +329,6 @@ def _tokens(text: str) -> dict[str, int]:
                 if not _is_plain(token):
                     found[token] = found.get(token, 0) + times
     return found
-
-
-def _spaced(text: str) -> str:
-    """Replace each run of a script without spaces by a space."""
-    return text if text.isascii() else _UNSPACED.sub(" ", text)
 
 
 def _denial_places(text: str) -> list[int]:
@@ -402,11 +387,6 @@ def _denied(text: str) -> frozenset[str]:
         for match in figures.matches(pattern, text, begins)
         for word in _content(match.group(1))
     )
-
-
-def _fold(text: str) -> str:
-    """Return ``text`` in one case and with single spaces."""
-    return " ".join(text.casefold().split())
 
 
 def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], folded: str) -> bool:

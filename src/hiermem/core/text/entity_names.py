@@ -8,10 +8,11 @@ are worth keeping is decided over all sentences, by the offline model and by sea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from hiermem.core.text.lexicon import either
 from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
@@ -31,11 +32,7 @@ NATIONS: Final = _WORDS["nations"]
 ORGANISATION_ENDS: Final = _WORDS["organisation ends"]
 GIVEN_NAMES: Final = _WORDS["given names"]
 
-_EXTENSION: Final = (
-    r"(?:py|pyi|js|mjs|tsx?|jsx|html?|css|scss|json|jsonl|ya?ml|toml|md|rst|sql|sh|txt|cfg|ini|env"
-    r"|java|go|rs|c|cc|cpp|h|hpp|rb|php|ipynb|csv|tsv|log|db|sqlite|xml|lock|conf|proto|gradle|swift"
-    r"|kt|vue|svelte|tf|ps1|bat|pdf|docx?|xlsx?|pptx?|png|jpe?g|svg|gif|zip|tar|gz|whl|parquet)"
-)
+_EXTENSION: Final = either(_WORDS["file endings"])
 #: A file's name with its path, if it has one. The look-behind keeps URLs and mails out.
 FILE: Final = re.compile(
     rf"(?<![\w@:./-])(?:~/|\.{{0,2}}/)?(?:[\w.-]{{1,60}}/){{0,12}}[\w-][\w.-]{{0,60}}\.{_EXTENSION}"
@@ -64,19 +61,10 @@ _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
     rf"(?:version |v)?({_VERSION})(?![\w])"
 )
-_UNIT: Final = (
-    r"(?:ms|milliseconds?|µs|microseconds?|ns|s|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?"
-    r"|weeks?|months?|years?|%|percent|[KMGT]i?B|bytes?|bits?|tokens?|px|pixels|rpm|rps|qps"
-    r"|requests?(?: per second)?|users?|rows?|records?|columns?|entries|items?|tests?|lines?"
-    r"|commits?"
-    r"|points?|people|employees|customers?|kg|g|lbs?|pounds?|km|m|cm|mm|miles?|feet|ft|acres?"
-    r"|meters?|metres?|°[CF]|degrees|calories|kcal|mph|kmh|km/h|dollars|euros|USD|EUR|GBP|attempts?"
-    r"|characters|words|pages|chapters|sessions?|workers|threads|cores|GHz|MHz|story points)"
-)
 _FIGURE: Final = re.compile(
     rf"(?<![\w.,/$€£-])(?:[$€£]\s?\d[\d,]{{0,15}}(?:\.\d{{1,4}})?(?:\s?(?:k|K|M|million|billion|bn))?\b"
-    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?{_UNIT}(?![\w/])"
-    r"|\bport \d{2,5}\b)"
+    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?"
+    rf"{either(_WORDS['units'])}(?![\w/])|\bport \d{{2,5}}\b)"
 )
 _MONTH: Final = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
@@ -97,44 +85,18 @@ _NAME: Final = re.compile(
 _TITLE: Final = re.compile(
     r"[\"“]([A-Z][\w'’]{1,20}(?: (?:[a-z]{1,4} ){0,2}[A-Z][\w'’]{1,20}){1,6})[\"”]"  # noqa: RUF001
 )
-_TITLED: Final = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Professor|Sir|Frau|Herr|Madame|Monsieur|Signora|Signor)\.? )$"
-)
-
+#: What stands before a name, and after it, by what it is the name of.
+_TITLED: Final = re.compile(rf"\b{either(_WORDS['titles'])}\.? $")
 _PERSON_BEFORE: Final = re.compile(
-    r"(?:\b(?:named|called|friend|colleague|boss|manager|teammate|partner|husband|wife|brother"
-    r"|sister|mother|father|mom|dad|son|daughter|cousin|uncle|aunt|coach|teacher|mentor|roommate"
-    r"|neighbou?r|with my \w+|i['’]m|i am|my name is|name['’]s|thanks,?|hey,?|hi,?|hello,?|told"  # noqa: RUF001
-    r"|asked|met|meet|by my \w+),? )$",
-    re.IGNORECASE,
+    rf"\b(?:{either(_WORDS['before a person'])}|(?:with|by) my \w+),? $", re.IGNORECASE
 )
 _PERSON_AFTER: Final = re.compile(
-    r" (?:said|says|told|asked|suggested|mentioned|agreed|thinks|wants|helped|joined|recommended"
-    r"|and I\b|is my\b|was my\b|reviewed|offered|promised|called me|loves|likes|will (?:review"
-    r"|handle"
-    r"|send|write|do|join|help))"
+    rf" (?:{either(_WORDS['after a person'])}|(?:and I|is my|was my)\b)"
 )
-_PLACE_BEFORE: Final = re.compile(
-    r"\b(?:trip to|travel(?:l?ed|l?ing)? to|went to|going to|visit(?:ed|ing)?|lives? in|living in"
-    r"|moved to|moving to|based in|country,|from|flight to|flew to|vacation in|born in|hometown"
-    r"|in) $",
-    re.IGNORECASE,
-)
-_ORG_BEFORE: Final = re.compile(
-    r"\b(?:work(?:s|ed|ing)? (?:at|for)|job at|company,?|hired by|interview (?:at|with)|startup,?"
-    r"|internship at|studied at|studying at|client,?|customer,?|vendor,?|employer,?|offer from) $",
-    re.IGNORECASE,
-)
-_TECH_BEFORE: Final = re.compile(
-    r"\b(?:using|use|uses|used|with|install(?:ed|ing)?|via|on|library|framework|tool|database|upgrade"
-    r"|upgrad(?:ed|ing)|migrat(?:e|ed|ing) to|switch(?:ed|ing)? to|integrat(?:e|ed|ing)|configure"
-    r"|deploy(?:ed|ing)? (?:to|on|with)|through|by|like|in) $",
-    re.IGNORECASE,
-)
+_PLACE_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before a place'])} $", re.IGNORECASE)
+_ORG_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before an organisation'])} $", re.IGNORECASE)
 _TECH_AFTER: Final = re.compile(
-    r" (?:v?\d+\.\d|library|framework|database|api|server|client|sdk|plugin|extension|app\b"
-    r"|container|cluster|integration|templat|quer(?:y|ies)|migrations?|orm\b)",
-    re.IGNORECASE,
+    rf" (?:v?\d+\.\d|(?:app|orm)\b|{either(_WORDS['after a technology'])})", re.IGNORECASE
 )
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
@@ -293,52 +255,38 @@ def _names(sentence: str) -> Iterator[NameMention]:
     """Yield capitalised names, without words at their ends that are no names."""
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
-            first = not sentence[:start].strip(" \"'“(*-")
+            stop = start + len(name)
             kind, sure = _kind_of_name(
-                name, before=sentence[max(0, start - 30) : start],
-                after=sentence[start + len(name) : start + len(name) + 24],
-            )  # fmt: skip
-            if first and " " not in name and sure <= 0.65:
+                name, before=sentence[max(0, start - 30) : start], after=sentence[stop : stop + 24]
+            )
+            if sure <= 0.65 and " " not in name and not sentence[:start].strip(" \"'“(*-"):
                 # A capital at the start of a sentence says nothing by itself.
                 sure = 0.2
-            yield NameMention(kind, name, start, start + len(name), sure)
+            yield NameMention(kind, name, start, stop, sure)
 
 
-def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
+def _trimmed(run: str, at: int) -> Sequence[tuple[int, str]]:
     """Split a run of capitalised words into names, leaving out words that are no names."""
     if run.isalnum():
-        if len(run) > 2 and run.lower() not in _NO_NAME_ALONE:
-            yield at, run
-        return
-    parts: list[tuple[int, str]] = []
-
-    def name() -> Iterator[tuple[int, str]]:
-        while parts and parts[-1][1][0].islower():
-            parts.pop()
-        if parts:
-            start = parts[0][0]
-            text = run[start - at : parts[-1][0] - at + len(parts[-1][1])]
-            if len(text) > 2 and not text.isdigit():
-                yield start, text
-        parts.clear()
-
+        return [(at, run)] if len(run) > 2 and run.lower() not in _NO_NAME_ALONE else ()
+    spans: list[tuple[int, int]] = []
+    begin = end = -1
     for match in _RUN.finditer(run):
         word = match.group()
         bare = word if word.isalnum() else _END_MARKS.sub("", word)
-        lower = bare.lower()
         if bare[:1].islower():
-            if parts:
-                parts.append((at + match.start(), bare))
-            continue
+            continue  # a part of a name only where a capitalised word follows
+        lower = bare.lower()
         none = lower in NO_NAME or lower in CALENDAR or lower in NATIONS or "'" in bare
-        if none or (lower in GENERIC and not parts):
-            yield from name()
-            continue
-        if bare:
-            parts.append((at + match.start(), bare))
-        if bare != word:
-            yield from name()
-    yield from name()
+        none = none or (begin < 0 and lower in GENERIC)
+        if bare and not none:
+            begin, end = match.start() if begin < 0 else begin, match.start() + len(bare)
+        if begin >= 0 and (none or bare != word):
+            spans.append((begin, end))
+            begin = -1
+    if begin >= 0:
+        spans.append((begin, end))
+    return [(at + first, run[first:last]) for first, last in spans if last - first > 2]
 
 
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
@@ -346,8 +294,7 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
 ) -> tuple[EntityType, float]:
     """Return the likely kind of a capitalised name, and how certain it is; "concept" if unknown."""
     lower = name.lower()
-    last = lower.rsplit(" ", 1)[-1]
-    first = lower.split(" ", 1)[0]
+    first, last = (lower.split(" ", 1)[0], lower.rsplit(" ", 1)[1]) if " " in name else (lower, "")
     if lower in TECHNOLOGIES:
         return "technology", 0.9
     if lower in PLACES:
@@ -356,11 +303,11 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     after_blank = before[-1:].isspace()
     if after_blank and _TITLED.search(before):
         return "person", 0.9
-    if " " in name and last in ORGANISATION_ENDS:
+    if last in ORGANISATION_ENDS:
         return "organisation", 0.8
     if after_blank and _ORG_BEFORE.search(before):
         return "organisation", 0.75
-    if first in GIVEN_NAMES and (" " not in name or name.count(" ") <= 2):
+    if first in GIVEN_NAMES and name.count(" ") <= 2:
         return "person", 0.8
     if first in TECHNOLOGIES:
         return "technology", 0.7

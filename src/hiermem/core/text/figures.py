@@ -11,51 +11,32 @@ Few places of a text hold figures. The patterns are tried at these places, not a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import cached_property
 from typing import Final, NamedTuple
 
-#: The months' names by number, from January on: English, German, French, Spanish, Italian,
-#: Portuguese, Dutch and Russian.
-_MONTH_NAMES: Final = """
-january jan januar jänner janvier enero gennaio janeiro januari января январь
-february feb februar février fevrier febrero febbraio fevereiro februari февраля февраль
-march mar märz mars marzo março maart марта март
-april apr avril abril aprile апреля апрель
-may mai mayo maggio maio mei мая май
-june jun juni juin junio giugno junho июня июнь
-july jul juli juillet julio luglio julho июля июль
-august aug août aout agosto augustus августа август
-september sept sep septembre septiembre settembre setembro сентября сентябрь
-october oct oktober octobre octubre ottobre outubro октября октябрь
-november nov novembre noviembre novembro ноября ноябрь
-december dec dezember décembre decembre diciembre dicembre dezembro декабря декабрь
-"""
-_MONTHS: Final = {
-    name: number
-    for number, line in enumerate(_MONTH_NAMES.strip().splitlines(), start=1)
-    for name in line.split()
-}
+from hiermem.core.text.lexicon import either
+from hiermem.data import word_lists
+
+_LISTS: Final = word_lists("figure_words")
 
 
-def _either(names: Iterable[str]) -> str:
-    """Return a pattern for any of ``names``, in which names share their beginnings.
-
-    A plain list of alternatives would be tried in full at every word of a text.
-    """
-    rests: dict[str, list[str]] = {}
-    for name in names:
-        rests.setdefault(name[:1], []).append(name[1:])
-    branches = [re.escape(head) + _either(rest) for head, rest in rests.items() if head]
-    if not branches:
-        return ""
-    return f"(?:{'|'.join(branches)})" + ("?" if "" in rests else "")
+def _numbered(what: str) -> dict[str, int]:
+    """Return the numbers that the words of some entries mean, such as those of the months."""
+    return {
+        word: int(number)
+        for title, members in _LISTS.items()
+        for kind, _, number in [title.partition(" ")]
+        if kind == what
+        for word in members
+    }
 
 
+_MONTHS: Final = _numbered("month")
 #: Where a figure begins: at its first digit, or at a sign before that.
 _PLACE: Final = re.compile(r"[~≈$€£¥\d](?<!\d\d)")
-_MONTH: Final = _either(_MONTHS) + r"\b"
+_MONTH: Final = either(_MONTHS) + r"\b"
 #: The same for ASCII text, which takes half the time.
 _ASCII_PLACE: Final = re.compile(r"[~$0-9](?<![0-9][0-9])")
 #: A word before a figure that may be its month, and how far from the figure it may begin.
@@ -108,46 +89,16 @@ _NUMBER: Final = re.compile(
     rf"(?<![{_LETTERS}.,/#])(?<!\d:)[~≈]?[$€£¥]?(?P<n>{NUMBER})(?![{_LETTERS}/]|[:.,]\d)"
 )
 _CLOCK: Final = re.compile(r"(?<![\w:])(\d{1,2}):(\d\d)(?![\d:])")
-_MULTIPLIERS: Final = {
-    **dict.fromkeys(
-        ("k", "thousand", "tausend", "tsd", "mille", "mil", "тыс", "тысяч", "千"), 1000
-    ),
-    **dict.fromkeys(("万", "萬"), 10_000),
-    **dict.fromkeys(("m", "million", "millions", "mio", "millionen", "millón", "millones"), 10**6),
-    **dict.fromkeys(("млн", "миллионов", "mln"), 10**6),
-    **dict.fromkeys(("亿", "億"), 10**8),
-    **dict.fromkeys(("billion", "mrd", "milliarde", "milliarden", "milliard", "milliards"), 10**9),
-}
+_MULTIPLIERS: Final = _numbered("times")
 _MULTIPLIED: Final = re.compile(
-    rf"(?<![{_LETTERS}.,])[$€£¥]?(?P<n>{NUMBER}) ?(?P<x>{_either(_MULTIPLIERS)})"
+    rf"(?<![{_LETTERS}.,])[$€£¥]?(?P<n>{NUMBER}) ?(?P<x>{either(_MULTIPLIERS)})"
     r"(?:\b|(?<=[万萬亿億千]))",
     re.IGNORECASE,
 )
 _HAN_FIGURE: Final = re.compile(
     rf"(?P<h>{_HAN_NUMBER}{{2,12}}|[十百千])(?=[个元块年天周月人台小时分岁公里米条次件名吨])"
 )
-_TENS: Final = (
-    "twenty thirty forty fifty sixty seventy eighty ninety",
-    "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
-    "vingt trente quarante cinquante soixante",
-    "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
-)
-#: The words from one on, a line for each language.
-_UNITS: Final = """
-one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
-seventeen eighteen nineteen
-eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn \
-sechzehn siebzehn achtzehn neunzehn
-un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize
-uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis \
-diecisiete dieciocho diecinueve
-"""
-_NUMBER_WORDS: Final = {
-    **{word: at for line in _UNITS.splitlines() for at, word in enumerate(line.split(), start=1)},
-    **{word: 10 * at for line in _TENS for at, word in enumerate(line.split(), start=2)},
-    "eine": 1, "einen": 1, "une": 1, "una": 1, "hundred": 100, "hundert": 100, "cent": 100,
-    "cien": 100,
-}  # fmt: skip
+_NUMBER_WORDS: Final = _numbered("number")
 #: The numbers that words mean, those of two words ("twenty-five") among them.
 _WORD_VALUES: Final = _NUMBER_WORDS | {
     f"{tens}-{unit}": value + small
@@ -155,8 +106,6 @@ _WORD_VALUES: Final = _NUMBER_WORDS | {
     for unit, small in _NUMBER_WORDS.items()
     if small < 10 and value >= 20
 }
-#: Words that also mean something else, and so claim no figure.
-_NO_CLAIM: Final = frozenset({"once", "elf", "six", "cent", "cien"})
 _WORDS: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)?")
 #: The same for a text in lower case without other letters, which takes half the time.
 _ASCII_WORDS: Final = re.compile(r"[a-z]+(?:-[a-z]+)?")
@@ -165,12 +114,7 @@ _LEAST_CLAIM: Final = 10
 #: How much of an output is read for its figures, which is more than any summary has.
 MOST_READ: Final = 60_000
 #: What makes a figure approximate, and how much it may then differ.
-_HEDGED: Final = re.compile(
-    r"(?:about|around|roughly|approximately|some|nearly|almost|over|under|ca\.?|circa|etwa|rund"
-    r"|ungefähr|fast|knapp|gut|environ|presque|près de|unos|unas|casi|cerca de|alrededor de"
-    r"|aproximadamente|около|примерно|почти|约|大约|近|[~≈])\s*[$€£¥]?$",
-    re.IGNORECASE,
-)
+_HEDGED: Final = re.compile(rf"{either(_LISTS['hedge'])}\s*[$€£¥]?$", re.IGNORECASE)
 _TOLERANCE: Final = 0.15
 #: The fewest days that a date in a text may be from the day of a message that tells of it
 #: ("last Saturday"), and the most months of a month that is named.
@@ -178,12 +122,7 @@ _NEAR_DAYS: Final = 15
 _NEAR_MONTHS: Final = 2
 #: The most numbers of a record that are added to each other in search of a total.
 _MOST_ADDED: Final = 48
-_ADDED: Final = re.compile(
-    r"(?:total|sum|together|combined|remain|left|difference|saved|insgesamt|gesamt|zusammen|übrig"
-    r"|summe|en tout|somme|reste|ensemble|suma|en conjunto|queda|restan|итого|всего|остал"
-    r"|总共|合计|一共|总计|剩)",
-    re.IGNORECASE,
-)
+_ADDED: Final = re.compile(either(_LISTS["added"]), re.IGNORECASE)
 _LEAST_TOTAL: Final = 100
 #: How far from a number a word stands that says what kind of number it is.
 _BESIDE: Final = 40
@@ -300,35 +239,21 @@ def _months_before(text: str, places: Iterable[int]) -> Iterator[int]:
                 yield before.start()
 
 
-def named_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """Yield the dates in ``text`` that name the month; ``places`` are those of its figures."""
-    return matches(_NAMED_DATE, text, sorted((*places, *_months_before(text, places))))
+#: The forms of dates that are anchors; others are read where figures are compared.
+DATES: Final = (_NAMED_DATE, _ISO_DATE, _HAN_DATE)
 
 
-def iso_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """Yield the dates in ``text`` that are written in figures, from the year on."""
-    return matches(_ISO_DATE, text, places)
+def dates(form: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Yield the dates of one form in ``text``; ``places`` are those of its figures.
 
-
-def han_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
-    """Yield the Chinese dates in ``text``, which may be written without digits."""
-    return _HAN_DATE.finditer(text) if "月" in text else iter(())
-
-
-def _dotted_dates(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    return matches(_DOTTED_DATE, text, places)
-
-
-def _middles(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:  # noqa: ARG001
-    return _MIDDLE.finditer(text)
-
-
-#: What finds the dates of each form in a text with the places of its figures.
-DATES: Final[tuple[Callable[[str, Sequence[int]], Iterator[re.Match[str]]], ...]] = (
-    named_dates,
-    iso_dates,
-    han_dates,
-)
+    The name of a month stands before its figure. Chinese dates and the middle of a month may have
+    no digits.
+    """
+    if form is _HAN_DATE or form is _MIDDLE:
+        return form.finditer(text) if form is _MIDDLE or "月" in text else iter(())
+    if form is _NAMED_DATE:
+        places = sorted((*places, *_months_before(text, places)))
+    return matches(form, text, places)
 
 
 def _numbers(text: str) -> Iterator[Stated]:
@@ -364,23 +289,19 @@ def _dates(text: str) -> tuple[list[Stated], str]:
     """Return the dates that ``text`` states, and the text with a blank for each of them."""
     found: list[Stated] = []
     begins = places(text)
-    for find in (*DATES, _dotted_dates, _middles):
-        text = _taken_out(find(text, begins), text, found)
+    for form in (*DATES, _DOTTED_DATE, _MIDDLE):
+        read = [(match, date_keys(match)) for match in dates(form, text, begins)]
+        found += (
+            Stated(match.group().strip(), key, match.start())
+            for match, keys in read
+            for key in keys
+        )
+        text = blanked(text, (match for match, keys in read if keys))
     months = list(matches(_MONTH_OF_YEAR, text, _months_before(text, begins)))
     for match in months:
         month = f"{match['y']}-{_MONTHS[match['m'].lower()]:02}"
         found.append(Stated(match.group(), month, match.start()))
     return found, blanked(text, months)
-
-
-def _taken_out(matches: Iterable[re.Match[str]], text: str, found: list[Stated]) -> str:
-    """Add the dates that were found in ``text``, and return it with blanks in their places."""
-    dates: list[re.Match[str]] = []
-    for match in matches:
-        if keys := date_keys(match):
-            dates.append(match)
-            found.extend(Stated(match.group().strip(), key, match.start()) for key in keys)
-    return blanked(text, dates)
 
 
 def blanked(text: str, matches: Iterable[re.Match[str]], *, width: int | None = None) -> str:
@@ -578,7 +499,7 @@ def _follows(stated: Stated, text: str, support: Support) -> bool:
 
 def _claims(stated: Stated) -> bool:
     """Return whether a figure is large or exact enough to be held against its writer."""
-    if stated.text.lower() in _NO_CLAIM or stated.text == "":
+    if stated.text.lower() in _LISTS["no claim"] or stated.text == "":
         return False
     if not _is_plain(stated.key):
         return True

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Final, Literal
 
+from hiermem.core.text.lexicon import either
 from hiermem.core.text.measure import body, speaker
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
@@ -41,16 +42,12 @@ _READ: Final = 4_000
 #: If a user's own words are longer, they are a document: only its two ends count.
 _OWN: Final = 2_000
 _END: Final = 600
+_LISTS: Final = word_lists("instruction_words")
 #: One of these is in every statement, in lower case, or a phrase of another language that is not
 #: ASCII. Only texts with one are looked at further: each append of a user's message asks this.
-_CUES: Final = (
-    *("always", "never", "ever ", "prefer", "now on", "ery time", " ask", "forward", "future"),
-    *("call me", "remember", "in mind", "stop ", "nymore", "again", "rather you", "allergic"),
-    *("vega", "vegeta", "intoleran", " eat ", "pronouns", "rest of", "immer", "jetzt", "a partir"),
-    "adelante",
-)
+_CUES: Final = tuple(sorted(_LISTS["cues"]))
 #: Those of them that are in a preference.
-_PREFERENCE_CUES: Final = ("prefer", "rather you", "pronouns", "i'm ", "i am ", " eat ", " drink ")
+_PREFERENCE_CUES: Final = tuple(sorted(_LISTS["cues of preferences"]))
 _NOT_OWN: Final = re.compile(
     r"\[\[hiermem .*?\[\[/hiermem [^\]]*\]\]"  # rendered memory, genuine or not
     r"|```.*?(?:```|\Z)|`[^`\n]*`"
@@ -184,9 +181,7 @@ def _has_cue(text: str) -> bool:
     for cue in _CUES:
         if cue in text:
             return True
-    return not text.isascii() and any(
-        it in text for it in word_lists("instruction_words")["elsewhere"]
-    )
+    return not text.isascii() and any(it in text for it in _LISTS["elsewhere"])
 
 
 def _statements(text: str) -> list[tuple[int, int, Kind]]:
@@ -216,35 +211,18 @@ def _own(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Forms:
-    """What statements look like, compiled from the word lists.
+@cache
+def _forms() -> Mapping[str, re.Pattern[str]]:
+    """Return what statements look like.
 
-    ``commands`` are matched after ``lead``; a question is one only if its lead is ``polite``.
-    ``preferences`` stand there too, or after ``joint``, and go on to a question (``asks``); the
-    ``passing`` ones choose between what was offered. What follows a preference after a word of
-    ``leading`` rests on it. ``elsewhere`` are of other languages.
+    "commands" are matched after "lead"; a question is one only if its lead is "polite".
+    "preferences" stand there too, or after "joint", and go on to a question ("asks"); the
+    "passing" ones choose between what was offered. What follows a preference
+    after a word of "leading" rests on it. "elsewhere" are of other languages.
     """
 
-    lead: re.Pattern[str]
-    polite: re.Pattern[str]
-    commands: re.Pattern[str]
-    preferences: re.Pattern[str]
-    joint: re.Pattern[str]
-    leading: re.Pattern[str]
-    passing: re.Pattern[str]
-    asks: re.Pattern[str]
-    elsewhere: re.Pattern[str]
-
-
-@cache
-def _forms() -> _Forms:
-    lists = word_lists("instruction_words")
-
     def any_of(name: str) -> str:
-        return (
-            "(?:" + "|".join(map(re.escape, sorted(lists[name], key=lambda w: (-len(w), w)))) + ")"
-        )
+        return either(_LISTS[name])
 
     verb = rf"{any_of('verbs')}\b(?! (?:up\b|never\b|me know\b))"
     lasting = any_of("lasting")
@@ -296,40 +274,40 @@ def _forms() -> _Forms:
     )
     narrating = any_of("narrating")
     word = r"[^\s,]+"
-    return _Forms(
-        lead=re.compile(
+    return {
+        "lead": re.compile(
             r"\s*(?:(?:[-*•]|\(?\d{1,2}[.)]) +)?"
             r"(?:(?:hi|hey|hello|ok|okay|also|and|but|so|oh|well|yes|thanks|thank you|"
             r"btw|"
             r"by the way|one more thing|another thing|plus|then|great|perfect|sure|no)[,:!-]* )*"
             rf"(?:{you}|{polite})*",
         ),
-        polite=re.compile(polite),
-        commands=re.compile("|".join(commands)),
-        preferences=re.compile("|".join(preferences)),
-        joint=re.compile(
+        "polite": re.compile(polite),
+        "commands": re.compile("|".join(commands)),
+        "preferences": re.compile("|".join(preferences)),
+        "joint": re.compile(
             r"(?:[,;:(—\u2013-]|\b(?:and|but|so|because|since|as|though|although|while)) ?$"
         ),
-        leading=re.compile(
+        "leading": re.compile(
             r"(?:^[ \t]*|[,;:(—\u2013-] ?)(because|since|as|though|although|while) $"
         ),
-        passing=re.compile(
+        "passing": re.compile(
             r".*?prefer (?:this|that|these|those|it|them|option|version|yours|not to say|"
             r"the (?:first|second|third|last|latter|former|original|other|new|old|\w+er) "
             r"(?:one|version|option|draft|idea)|the (?:former|latter))\b",
         ),
-        asks=re.compile(
+        "asks": re.compile(
             r"[,;]? +(?:(?:so|and|but|then|also) )?(?:can|could|would|will|do|does|should|shall|"
             r"how|what|which|where|why|who|is|are|am) (?:you|i|we|it|there|this|that|the|my|to|a|"
             r"are|is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|"
             r"wondering|trying|stuck)\b",
         ),
-        elsewhere=re.compile(
+        "elsewhere": re.compile(
             rf" *(?:bitte |por favor,? |s'il te plaît,? )?{any_of('elsewhere')}"
             rf"(?![ ,]+(?:{word} )?{narrating}\b)"
             r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals)\b",
         ),
-    )
+    }
 
 
 def _statement(sentence: str) -> tuple[int, int, Kind] | None:
@@ -337,26 +315,27 @@ def _statement(sentence: str) -> tuple[int, int, Kind] | None:
     forms = _forms()
     end = len(sentence.rstrip())
     asks = sentence.endswith(("?", "\uff1f"))
-    lead = forms.lead.match(sentence)
+    lead = forms["lead"].match(sentence)
     at = lead.end() if lead else 0
     begin = len(sentence) - len(sentence.lstrip(" \t-*•"))
-    if forms.commands.match(sentence, at) and (not asks or forms.polite.search(sentence[:at])):
+    orders = not asks or forms["polite"].search(sentence[:at])
+    if orders and forms["commands"].match(sentence, at):
         return begin, end, "instruction"
-    if not asks and forms.elsewhere.match(sentence):
+    if not asks and forms["elsewhere"].match(sentence):
         return begin, end, "instruction"
     if not any(cue in sentence for cue in _PREFERENCE_CUES):
         return None
-    for said in forms.preferences.finditer(sentence):
-        joined = said.start() <= max(at, begin) or forms.joint.search(
+    for said in forms["preferences"].finditer(sentence):
+        joined = said.start() <= max(at, begin) or forms["joint"].search(
             sentence[: said.start()][-12:]
         )
-        if joined and not forms.passing.match(sentence, said.start()):
-            question = forms.asks.search(sentence, said.end())
+        if joined and not forms["passing"].match(sentence, said.start()):
+            question = forms["asks"].search(sentence, said.end())
             end = question.start() if question else end
             if end - said.start() <= 9:
                 return None
             # Without its "since", a clause that leads its sentence would run into the next one.
-            led = None if question else forms.leading.search(sentence[: said.start()])
+            led = None if question else forms["leading"].search(sentence[: said.start()])
             return led.start(1) if led else said.start(), end, "preference"
     return None
 
@@ -393,14 +372,13 @@ class _Subject:
 
 
 def _subject(text: str) -> _Subject:
-    lists = word_lists("instruction_words")
-    kinds = {word: kind for kind in _KINDS for word in lists[kind]}
+    kinds = {word: kind for kind in _KINDS for word in _LISTS[kind]}
     words: set[str] = set()
     members: set[tuple[str, str]] = set()
     for word in re.findall(r"[\w'-]+", text.lower().replace("\u2019", "'")):
         kind = "number" if word.isdigit() else kinds.get(word)
         if kind is not None:
             members.add((kind, word))
-        if kind is not None or word not in lists["plain"]:
+        if kind is not None or word not in _LISTS["plain"]:
             words.add(f"<{kind}>" if kind else stem(_SAME_VERB.get(word, word)))
     return _Subject(frozenset(words), frozenset(members), _DENIES.search(text) is not None)

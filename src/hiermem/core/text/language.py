@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hiermem.data import word_lists
@@ -36,7 +36,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalpha()}
 
 #: Frequent words that occur in one of these languages only.
-_TELLING: Final = word_lists("language_words")
+_LISTS: Final = word_lists("language_words")
+_TELLING: Final = {code: words for code, words in _LISTS.items() if code != "names"}
 
 
 def guess(text: str) -> str | None:
@@ -80,21 +81,7 @@ def _latin(spoken: Sequence[str]) -> str | None:
 
 
 #: The names of the languages that ``guess`` returns, and of those that one script stands for.
-_NAMES: Final[Mapping[str, str]] = {
-    "en": "English",
-    "de": "German",
-    "fr": "French",
-    "es": "Spanish",
-    "pt": "Portuguese",
-    "it": "Italian",
-    "nl": "Dutch",
-    "ja": "Japanese",
-    "han": "Chinese",
-    "hangul": "Korean",
-    "greek": "Greek",
-    "hebrew": "Hebrew",
-    "thai": "Thai",
-}
+_NAMES: Final = dict(pair.split(">") for pair in _LISTS["names"])
 #: Letters of one language of the Cyrillic script; the first found decides.
 _CYRILLIC: Final = (("Ukrainian", "\u0457\u0454\u0491"), ("Russian", "\u044b\u044d"))
 #: Letters of Belarusian, Serbian and Macedonian; Belarusian has the Russian letters, too.

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -28,6 +27,28 @@ ANCHOR: Final = 3
 def words(text: str) -> frozenset[str]:
     """Read a list of words."""
     return frozenset(text.split())
+
+
+def either(phrases: Iterable[str]) -> str:
+    """Return a pattern for any of ``phrases``, for the longest that stands in a place.
+
+    Phrases share their beginnings in it. A plain list of alternatives would be tried in full at
+    every word of a text. An apostrophe stands for the curved one too.
+
+    >>> either(["to", "do", "done", "door"])
+    '(?:do(?:ne|or)?|to)'
+    """
+    rests: dict[str, list[str]] = {}
+    for phrase in sorted(phrases):
+        rests.setdefault(phrase[:1], []).append(phrase[1:])
+    ends = rests.pop("", None)
+    branches = [
+        ("['\u2019]" if head == "'" else re.escape(head)) + either(rest)
+        for head, rest in rests.items()
+    ]
+    if len(branches) == 1 and ends is None:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("" if ends is None else "?") if branches else ""
 
 
 _WORDS: Final = word_lists("lexicon_words")
@@ -58,16 +79,12 @@ _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
-#: A pronoun as subject, or a pronoun as object with no clause between it and the start.
+#: A pronoun as subject, or a pronoun as object with no clause between it and the start; lower case.
 _LEANING: Final = re.compile(
-    r"(?:(?:and|but|so|also|then|because|plus|or) )?(?:"
-    r"(?:it|they|he|she|them|him|those|these|its|their|his)(?:['’]\w+)?\b"  # noqa: RUF001
-    r"|(?:that|this)(?:['’]s|['’]ll| (?:is|was|will|would|has|had|one|made|makes|means|helps"  # noqa: RUF001
-    r"|way))\b"
-    r"|(?:(?!(?:and|but|because|so|when|while|if|that|which|who|where|as|since|after|before|for|to"
-    r"|of|with|in|on|at|from|about) )[\w'’]+ ){1,4}(?:it|them|that one|this one|those|these)"  # noqa: RUF001
-    r"(?=[ .!?…]|$))",
-    re.IGNORECASE,
+    rf"(?:{either(_WORDS['joining'])} )?(?:{either(_WORDS['pronouns'])}(?:['’]\w+)?\b"  # noqa: RUF001
+    rf"|(?:that|this)(?:['’]s|['’]ll| {either(_WORDS['after a pronoun'])})\b"  # noqa: RUF001
+    rf"|(?:(?!{either(_WORDS['between clauses'])} )[\w'’]+ ){{1,4}}"  # noqa: RUF001
+    rf"{either(_WORDS['objects'])}(?=[ .!?…]|$))"
 )
 _PLAN: Final = re.compile(
     r"\b(?:going to|gonna|will|['’]ll|plan(?:ning|s)? (?:to|on|for)|want(?:s|ing)? to"  # noqa: RUF001
@@ -75,17 +92,18 @@ _PLAN: Final = re.compile(
     r"|tomorrow|looking forward)\b",
     re.IGNORECASE,
 )
-#: What every match of ``_PLAN`` has in lower case, in ASCII text.
-_PLAN_PARTS: Final = (
-    "going to", "gonna", "will", "'ll", "plan", "want", "hop", "think", "next ", "tomorrow",
-    "looking forward",
+#: What every match of ``_PLAN`` begins with in lower case.
+_PLAN_BEGINNINGS: Final = (
+    "going to", "gonna", "will", "'ll", "\u2019ll", "plan", "want", "hop", "think", "next ",
+    "tomorrow", "looking forward",
 )  # fmt: skip
 _OUTCOME: Final = re.compile(
     r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
     r"|finished|completed|passed|[a-z]{3,}ed)\b"
 )
-#: The longest word whose reading is kept beyond one selection; longer strings are no words.
+#: The longest word whose reading is kept, since longer strings are no words, and the most readings.
 _LONGEST_KEPT: Final = 24
+_MOST_KEPT: Final = 32_768
 
 
 def words_of(text: str) -> list[str]:
@@ -141,54 +159,44 @@ def _read(word: str) -> tuple[str, int, int] | None:
     return stem(lower.removesuffix("'s")), PLAIN, ANCHOR if word[0].isupper() else PLAIN
 
 
-#: The same for a word of letters alone; a language repeats them in every text.
-_read_letters: Final = lru_cache(maxsize=32_768)(_read)
-
-
 class _Readings(dict[str, tuple[str, int, int] | None]):
-    """The readings of words by the words."""
+    """The readings of words of letters alone, which a language repeats in every text.
 
-    def __missing__(self, word: str) -> tuple[str, int, int] | None:
-        found = self[word] = _read(word)
-        return found
-
-
-class Lexicon:
-    """Reads the terms of pieces of text, and keeps each word's reading.
-
-    Natural text repeats its words, so most are read once. Each selection has a lexicon of its own,
-    so that no number, path or identifier of a conversation stays in memory after it.
+    No number, path or identifier of a conversation stays in memory in it.
     """
 
-    __slots__ = ("_met",)
-
-    def __init__(self) -> None:
-        self._met = _Readings()
-
-    def terms(self, text: str) -> dict[str, int]:
-        """Return the terms of one piece of text, each with its strongest kind in the piece.
-
-        >>> Lexicon().terms("We never met Ana in Porto")
-        {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
-        """
-        found: dict[str, int] = {}
-        if not text.isascii() and _UNSPACED_RUN.search(text):
-            for run in _UNSPACED_RUN.findall(text):
-                for at in range(max(1, len(run) - 1)):
-                    found[run[at : at + 2]] = PLAIN
-            text = _UNSPACED_RUN.sub(" ", text)
-        met = self._met
-        readings = [
-            _read_letters(word) if word.isalpha() and len(word) <= _LONGEST_KEPT else met[word]
-            for word in _words(text)
-        ]
-        if readings and (first := readings[0]) is not None:
-            term, kind, _ = first
-            readings[0] = term, kind, kind
-        for term, _, kind in filter(None, readings):
-            if kind > found.get(term, 0):
-                found[term] = kind
+    def __missing__(self, word: str) -> tuple[str, int, int] | None:
+        found = _read(word)
+        if word.isalpha() and len(word) <= _LONGEST_KEPT:
+            if len(self) >= _MOST_KEPT:
+                self.clear()
+            self[word] = found
         return found
+
+
+_readings: Final = _Readings()
+
+
+def terms_of(text: str) -> dict[str, int]:
+    """Return the terms of one piece of text, each with its strongest kind in the piece.
+
+    >>> terms_of("We never met Ana in Porto")
+    {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
+    """
+    found: dict[str, int] = {}
+    if not text.isascii() and _UNSPACED_RUN.search(text):
+        for run in _UNSPACED_RUN.findall(text):
+            for at in range(max(1, len(run) - 1)):
+                found[run[at : at + 2]] = PLAIN
+        text = _UNSPACED_RUN.sub(" ", text)
+    readings = list(map(_readings.__getitem__, _words(text)))
+    if readings and (first := readings[0]) is not None:
+        term, kind, _ = first
+        readings[0] = term, kind, kind
+    for term, _, kind in filter(None, readings):
+        if kind > found.get(term, 0):
+            found[term] = kind
+    return found
 
 
 def _words(text: str) -> list[str]:
@@ -239,7 +247,7 @@ def leans(text: str) -> bool:
     >>> leans("A friend made it for me."), leans("I bought a lamp and put it here.")
     (True, False)
     """
-    return _LEANING.match(text) is not None
+    return _LEANING.match(text.lower()) is not None
 
 
 def plans(texts: Sequence[str]) -> list[int]:
@@ -248,19 +256,20 @@ def plans(texts: Sequence[str]) -> list[int]:
     >>> plans(["We won.", "I'll go.", "I want to sing."])
     [1, 2]
     """
-    whole = "".join(texts)
-    if not whole.isascii():
-        return [at for at, text in enumerate(texts) if _PLAN.search(text)]
     # Few texts hold such a word, and all texts at once are searched for one in no time.
-    whole, ends = whole.lower(), list(accumulate(map(len, texts)))
-    likely: set[int] = set()
-    for part in _PLAN_PARTS:
-        place = whole.find(part)
+    whole = "\n".join(texts)
+    lowered = whole.replace("\u0130", "i").lower()
+    ends = list(accumulate(len(text) + 1 for text in texts))
+    found: set[int] = set()
+    for beginning in _PLAN_BEGINNINGS:
+        place = lowered.find(beginning)
         while place >= 0:
             at = bisect_right(ends, place)
-            likely.add(at)
-            place = whole.find(part, ends[at])
-    return [at for at in sorted(likely) if _PLAN.search(texts[at])]
+            is_plan = at in found or _PLAN.match(whole, place) is not None
+            if is_plan:
+                found.add(at)
+            place = lowered.find(beginning, ends[at] if is_plan else place + 1)
+    return sorted(found)
 
 
 def tells_outcome(text: str) -> bool:

@@ -11,7 +11,7 @@ endings of a language that the caller knows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -79,15 +79,19 @@ def _cut(word: str, least: int, endings: Mapping[str, str]) -> str:
 _NO_VOWEL: Final = re.compile("[бвгджзйклмнпрстфхцчшщъь]{2}")
 
 
+def _replaced(endings: Iterable[str]) -> Mapping[str, str]:
+    """Return what stands in the place of each ending of a list: "", or what follows its ">"."""
+    pairs = (ending.partition(">") for ending in endings)
+    return {ending: instead for ending, _, instead in pairs}
+
+
 @cache
 def _steps() -> Mapping[str, Sequence[tuple[int, Mapping[str, str]]]]:
     """Return the steps of each language: the fewest letters left, and what endings become."""
     found: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
     for title, members in sorted(word_lists("endings").items()):
         language, _, least = title.split()
-        pairs = (member.partition(">") for member in members)
-        step = {ending: instead for ending, _, instead in pairs}
-        found.setdefault(language, []).append((int(least), step))
+        found.setdefault(language, []).append((int(least), _replaced(members)))
     return found
 
 
@@ -179,45 +183,13 @@ def _repair(word: str) -> str:
     return word
 
 
-#: Step 2.
-_DOUBLE_SUFFIXES: Final = {
-    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",
-    "abli": "able", "alli": "al", "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize",
-    "ation": "ate", "ator": "ate", "alism": "al", "iveness": "ive", "fulness": "ful",
-    "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble",
-}  # fmt: skip
-#: Step 3.
-_SINGLE_SUFFIXES: Final = {
-    "icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": "",
-}  # fmt: skip
-#: Step 4.
-_DROPPED: Final = dict.fromkeys(
-    [
-        "al",
-        "ance",
-        "ence",
-        "er",
-        "ic",
-        "able",
-        "ible",
-        "ant",
-        "ement",
-        "ment",
-        "ent",
-        "ion",
-        "ou",
-        "ism",
-        "ate",
-        "iti",
-        "ous",
-        "ive",
-        "ize",
-    ],
-    "",
-)
+_SUFFIXES: Final = word_lists("suffixes")
+_DOUBLE_SUFFIXES: Final = _replaced(_SUFFIXES["step 2"])
+_SINGLE_SUFFIXES: Final = _replaced(_SUFFIXES["step 3"])
+_DROPPED: Final = _replaced(_SUFFIXES["step 4"])
 
 
-def _longest(word: str, suffixes: dict[str, str]) -> str | None:
+def _longest(word: str, suffixes: Mapping[str, str]) -> str | None:
     """Return the longest of the suffixes that the word ends in; none of them has over 7 letters."""
     for start in range(max(0, len(word) - 7), len(word)):
         if word[start:] in suffixes:
@@ -225,7 +197,7 @@ def _longest(word: str, suffixes: dict[str, str]) -> str | None:
     return None
 
 
-def _replace_longest(word: str, suffixes: dict[str, str], *, least: int) -> str:
+def _replace_longest(word: str, suffixes: Mapping[str, str], *, least: int) -> str:
     suffix = _longest(word, suffixes)
     if suffix is None:
         return word

@@ -25,7 +25,7 @@ The fold reads no stored message and no stored node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -34,7 +34,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth, group_node, window_node
 from hiermem.core.tree.state import SessionState, Strand
 from hiermem.core.tree.turns import Arrival, Flag
-from hiermem.core.tree.windows import Limits, Reason, Seal, follow, micros, receive
+from hiermem.core.tree.windows import Limits, Reason, Seal, Window, follow, micros, receive
 from hiermem.errors import UsageError
 from hiermem.types import Node
 from hiermem.types.transaction import LogEvent
@@ -96,22 +96,14 @@ def again(
 def flush(state: SessionState, config: HierarchyConfig) -> Folded:
     """Close each thread's open window at its last whole point."""
     fold = _Fold(state, config)
-    if config.enabled:
-        for thread in fold.by_first_index():
-            turns, window = fold.strand(thread)
-            seals: list[Seal] = []
-            fold.keep(thread, Strand(turns, window.close_whole("flush", seals)), seals)
+    fold.close(lambda window, seals: window.close_whole("flush", seals))
     return fold.folded()
 
 
 def tick(state: SessionState, now: datetime, config: HierarchyConfig) -> Folded:
     """Apply rule 1 to each open window as if a message arrived ``now``."""
     fold, at = _Fold(state, config), micros(now)
-    if config.enabled:
-        for thread in fold.by_first_index():
-            turns, window = fold.strand(thread)
-            seals: list[Seal] = []
-            fold.keep(thread, Strand(turns, window.timed(at, fold.limits, seals)), seals)
+    fold.close(lambda window, seals: window.timed(at, fold.limits, seals))
     return fold.folded()
 
 
@@ -274,6 +266,13 @@ class _Fold:
             self.growth.window(seal, thread)
             if self.config.open_groups == "grow":
                 self.drop[provisional_window(thread)] = None
+
+    def close(self, close: Callable[[Window, list[Seal]], Window]) -> None:
+        """Close each thread's open window as far as ``close`` does, where anything is sealed."""
+        for thread in self.by_first_index() if self.config.enabled else ():
+            turns, window = self.strand(thread)
+            seals: list[Seal] = []
+            self.keep(thread, Strand(turns, close(window, seals)), seals)
 
     def shut(self, thread: str, reason: Reason) -> None:
         """Abandon the thread's open exchange group and close its window at its end."""

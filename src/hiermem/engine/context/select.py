@@ -36,7 +36,7 @@ from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.log.instructions import known
+from hiermem.engine.log.read import known_instructions
 from hiermem.protocols import TokenCounter
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 
@@ -194,7 +194,7 @@ async def situation_of(
     if flagged is not None:
         said = of_messages(flagged)
     elif policy.instructions and record.messages:
-        said = await known(handle, record.id)
+        said = await known_instructions(handle, record.id)
     return Situation(
         state=state_from(record.state),
         budget=spendable,

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from hiermem import errors
 from hiermem.config import HierarchyConfig
@@ -22,10 +23,10 @@ from hiermem.core.text.instructions import flags_of
 from hiermem.core.text.policy import clean_message
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.core.tree.windows import cut
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
 from hiermem.types import Message, SessionRecord, StoredMessage
@@ -36,64 +37,39 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 
 
 @dataclass(slots=True)
-class LastState:
-    """The stored texts of the last known record, so that an append need not read or parse them.
-
-    It only saves work: the transaction compares it with what it finds.
-    """
-
-    config: str | None = None
-    state: tuple[str, SessionState] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class About:
-    """An application's description of a session; ``metadata`` are those that it begins with."""
+    """An application's description of a session; ``metadata`` are those that it begins with.
+
+    ``last_config`` and ``last_state`` are the stored texts of the last known record, so that an
+    append need not read or parse them. They only save work: the transaction compares them with what
+    it finds.
+    """
 
     id: str
     title: str | None = None
     participants: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     on_bad_text: Literal["refuse", "replace"] = "refuse"
-    seen: LastState = field(default_factory=LastState, compare=False, repr=False)
+    last_config: str | None = field(default=None, compare=False, repr=False)
+    last_state: tuple[str, SessionState] | None = field(default=None, compare=False, repr=False)
+
+    def of_fork(self, session_id: str) -> About:
+        """Return the description of a new session, of which no record is known yet."""
+        return replace(self, id=session_id, last_config=None, last_state=None)
 
 
-@dataclass(slots=True)
-class _PreparedMessage:
+class _PreparedMessage(NamedTuple):
     """A message that is ready to be folded in, except for its index.
 
-    ``fingerprint`` is None if there is no key to compare by; ``heard`` are the tokens that a
-    summary is made from.
+    ``stored`` makes of its index what the store keeps. ``fingerprint`` is None if there is no key
+    to compare by; ``heard`` are the tokens that a summary is made from.
     """
 
-    message: Message
-    tokens: int
-    heard: int
-    size: int
-    hash: str
+    key: str | None
     fingerprint: str | None
-    echoes: tuple[tuple[int, int], ...]
-    flags: tuple[str, ...]
-    points: tuple[int, ...]
+    heard: int
     slices: tuple[Slice, ...]
-
-    def arrival(self, stored: StoredMessage) -> Arrival:
-        """Return what the fold looks at; ``stored`` is what the store keeps."""
-        arrived = Arrival.of(stored, self.slices)
-        return arrived if self.heard == self.tokens else replace(arrived, tokens=self.heard)
-
-    def stored(self, index: int) -> StoredMessage:
-        """Return what the store keeps."""
-        return StoredMessage(
-            index=index,
-            message=self.message,
-            tokens=self.tokens,
-            size=self.size,
-            hash=self.hash,
-            flags=self.flags,
-            slices=self.points,
-            echoes=self.echoes,
-        )
+    stored: Callable[[int], StoredMessage]
 
 
 class _MutateHere(Protocol):
@@ -155,7 +131,7 @@ async def append(
     given = flatten(messages)
     if not given:
         return []
-    stored = about.seen.config
+    stored = about.last_config
     if stored is None and handle._key is None:  # noqa: SLF001
         # The first append of a process waits once for both.
         key, record = await asyncio.gather(handle.key(), handle.store.session(about.id))
@@ -189,7 +165,7 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     Raises what ``append`` raises.
     """
     # Both are known after the first append; until then they would have to be awaited.
-    key, stored = handle._key, about.seen.config  # noqa: SLF001
+    key, stored = handle._key, about.last_config  # noqa: SLF001
     # By name: isinstance() with a protocol takes a hundred times as long.
     mutate_here: _MutateHere | None = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
@@ -222,7 +198,7 @@ class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
     ``stored`` is the stored text of ``config``, None if the session does not exist yet. What is
-    noted in ``about.seen`` is compared with the record before it is used, so a run of the decision
+    noted in ``about`` is compared with the record before it is used, so a run of the decision
     that does not count does no harm. ``at`` is the number of messages that the session must have,
     if it matters.
     """
@@ -240,7 +216,7 @@ class _Append:
     @property
     def keys(self) -> list[str]:
         """The keys of the messages."""
-        return [item.message.key for item in self.prepared if item.message.key is not None]
+        return [item.key for item in self.prepared if item.key is not None]
 
     def prepare(self, messages: Sequence[Message]) -> None:
         """Check, stamp and measure the messages."""
@@ -271,18 +247,18 @@ class _Append:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        return _PreparedMessage(
+        stored = partial(
+            StoredMessage,
             message=message,
             tokens=tokens,
-            heard=heard,
             size=size,
             hash=measure.message_hash(message),
-            fingerprint=None if message.key is None else measure.fingerprint(message),
-            echoes=echoes,
             flags=flags_of(message),
-            points=points,
-            slices=slices,
+            slices=points,
+            echoes=echoes,
         )
+        fingerprint = None if message.key is None else measure.fingerprint(message)
+        return _PreparedMessage(message.key, fingerprint, heard, slices, stored)
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
@@ -293,7 +269,7 @@ class _Append:
         else:
             self._check(record)
         # The state that the last append left need not be parsed again.
-        seen = self.about.seen.state
+        seen = self.about.last_state
         state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
         if self.at is not None and self.at != state.next_index:
             raise errors.SessionChangedError(record.id)
@@ -303,8 +279,15 @@ class _Append:
         if record.closed:
             raise errors.SessionClosedError(record.id)
         first = state.next_index
-        messages = [item.stored(first + offset) for offset, item in enumerate(fresh)]
-        arrivals = [item.arrival(kept) for item, kept in zip(fresh, messages, strict=True)]
+        messages: list[StoredMessage] = []
+        arrivals: list[Arrival] = []
+        for item in fresh:
+            stored = item.stored(first + len(messages))
+            arrived = Arrival.of(stored, item.slices)
+            if item.heard != stored.tokens:
+                arrived = replace(arrived, tokens=item.heard)
+            messages.append(stored)
+            arrivals.append(arrived)
         folded = fold.arrive(state, arrivals, self.config)
         return _changes(
             record,
@@ -322,7 +305,7 @@ class _Append:
             if config_from(record.config) != self.config:
                 raise _ChangedError(record)
             self.handle.check(record)
-        self.about.seen.config = record.config
+        self.about.last_config = record.config
 
     def _place(
         self, snapshot: Snapshot, next_index: int
@@ -332,20 +315,18 @@ class _Append:
         fresh: list[_PreparedMessage] = []
         claimed: dict[str, KeyEntry] = {}
         for item in self.prepared:
-            key = item.message.key
-            seen = None
-            if key is not None:
-                seen = snapshot.keys.get(key) or claimed.get(key)
-            if seen is not None and key is not None:
-                if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
-                    raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
+            key = item.key
+            seen = None if key is None else snapshot.keys.get(key) or claimed.get(key)
+            if seen is None:
+                index = next_index + len(fresh)
+                if key is not None:
+                    claimed[key] = KeyEntry(index, item.fingerprint)
+                indices.append(index)
+                fresh.append(item)
+            elif key is not None and seen.fingerprint not in (None, item.fingerprint):
+                raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
+            else:
                 indices.append(seen.index)
-                continue
-            index = next_index + len(fresh)
-            if key is not None:
-                claimed[key] = KeyEntry(index, item.fingerprint)
-            indices.append(index)
-            fresh.append(item)
         return indices, fresh, list(claimed.items())
 
 
@@ -375,7 +356,7 @@ def _changes(
         last_activity=max(record.last_activity, now or record.last_activity),
     )
     if about is not None:
-        about.seen.state = (after.state, folded.state)
+        about.last_state = (after.state, folded.state)
     return Changes(
         result,
         session=after,
@@ -387,18 +368,6 @@ def _changes(
         drop=folded.drop,
         events=events,
     )
-
-
-async def flush(handle: Handle, session_id: str) -> None:
-    """Seal each thread's open window at its last whole point."""
-    await _event(handle, session_id, "flush")
-
-
-async def tick(handle: Handle, session_id: str, now: datetime) -> None:
-    """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
-    if now.utcoffset() is None:
-        raise errors.InvalidMessageError("tick(now) needs a timezone-aware datetime")
-    await _event(handle, session_id, "tick", now.isoformat())
 
 
 async def tick_if_idle(handle: Handle, session_id: str) -> bool:
@@ -424,23 +393,17 @@ async def tick_if_idle(handle: Handle, session_id: str) -> bool:
     return await handle.store.mutate(session_id, change)
 
 
-async def close(handle: Handle, session_id: str) -> None:
-    """Seal everything up to one root and archive the session; closing it again changes nothing."""
-    await _event(handle, session_id, "close")
-
-
-async def reopen(handle: Handle, session_id: str) -> None:
-    """Make a closed session writable again; an open one stays as it is."""
-    await _event(handle, session_id, "reopen")
-
-
-async def _event(
+async def happen(
     handle: Handle,
     session_id: str,
     kind: Literal["flush", "close", "reopen", "tick"],
     detail: str = "",
 ) -> None:
-    """Record an event in the log and fold it in."""
+    """Record an event in the log and fold it in (``fold.happen``).
+
+    ``detail`` is the time of a tick. Closing a closed session, or reopening an open one, changes
+    nothing; the other events need an open session.
+    """
     await handle.record(session_id)
     when = handle.clock()
     closed = {"close": True, "reopen": False}.get(kind)

@@ -1,39 +1,36 @@
-"""Edits and erases what is in the log: prepares outside the transaction, decides inside it.
+"""Changes what is in a session: prepares outside the transaction, decides inside it.
 
-The decisions are in ``hiermem.core.log`` (``edit``, ``erase``, ``erase_space``). This module checks
-and counts a new text before the store is called, and scrubs the store's bytes afterwards.
+The decisions are in ``hiermem.core.log`` (``edit``, ``erase``). This module checks
+and counts a new text before the store is called, and scrubs the store's bytes after an erasure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
-from hiermem.core.log import erase_space as clearing
 from hiermem.core.log.copies import StoreCopy
-from hiermem.core.log.edit import OnEdit
+from hiermem.core.log.edit import OnEdit, check_index
 from hiermem.core.log.erase import ForkHandling, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
-from hiermem.core.text.instructions import flags_of
+from hiermem.core.text.instructions import Instruction, flags_of
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of
+from hiermem.engine.log.read import known_instructions
 from hiermem.errors import NotFoundError, UsageError
-from hiermem.protocols import TokenCounter
-from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
+from hiermem.types import Content, SessionRecord, StoredMessage
+from hiermem.types.transaction import Changes, Snapshot
 
-_ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
@@ -56,98 +53,76 @@ async def edit(
     InvalidTextError; in each case nothing was written.
     """
     arguments.whole(index, "index")
-    arguments.one_of(on_edit, "on_edit", _ON_EDIT)
+    arguments.one_of(on_edit, "on_edit", ("flag", "rebuild"))
     record = await handle.record(session_id)
-    weigher, config = Weigher(handle.counter), config_from(record.config)
-    amend = _Amended(content, handle.counter, await handle.key(), config.unit, on_bad_text)
-    if index < record.messages:
-        (stored,) = await handle.messages(session_id, index, index + 1)
-        await asyncio.to_thread(_prepare, stored, amend, weigher, config)
-    now = handle.clock()
-    report = await handle.store.transact(
-        lambda: change.edit(session_id, index, amend, on_edit=on_edit, now=now, weigher=weigher)
-    )
-    return replace(report, version=len(await handle.store.versions(session_id, index)))
+    weigher, config, key = Weigher(handle.counter), config_from(record.config), await handle.key()
+    known: dict[tuple[int, str], StoredMessage] = {}
 
+    def amended(stored: StoredMessage) -> StoredMessage:
+        """Return a message as it is after the edit; what was computed once is cached."""
+        place = (stored.index, stored.hash)
+        if place not in known:
+            message = clean_message(replace(stored.message, content=content), on_bad=on_bad_text)
+            echoes = fence.find(measure.body(message), key=key)
+            known[place] = replace(
+                stored,
+                message=message,
+                tokens=measure.message_tokens(message, handle.counter),
+                size=measure.message_size(
+                    message, unit=config.unit, counter=handle.counter, echoes=echoes
+                ),
+                hash=measure.message_hash(message),
+                echoes=echoes,
+            )
+        flags = flags_of(known[place].message, stored.flags)
+        return replace(known[place], flags=flags, slices=stored.slices)
 
-def _prepare(
-    stored: StoredMessage, amend: _Amended, weigher: Weigher, config: HierarchyConfig
-) -> None:
-    """Count in advance what the transaction will most likely need."""
-    if stored.state == "live":
-        after, slices = amend(stored), len(stored.slices) + 1
+    def prepare(stored: StoredMessage) -> None:
+        """Count in advance what the transaction will most likely need."""
+        after, slices = amended(stored), len(stored.slices) + 1
         points = weigher.points(after, slices, unit=config.unit, target=config.target)
         weigher.weigh(stored, stored.slices)
         weigher.weigh(after, points)
 
-
-@dataclass(slots=True)
-class _Amended:
-    """Returns a message as it is after an edit, and caches what was computed once."""
-
-    content: Content
-    counter: TokenCounter
-    key: bytes
-    unit: SizeUnit
-    on_bad: OnBad
-    known: dict[tuple[int, str], StoredMessage] = field(
-        default_factory=dict[tuple[int, str], StoredMessage]
+    if index < record.messages:
+        (stored,) = await handle.messages(session_id, index, index + 1)
+        if stored.state == "live":
+            await asyncio.to_thread(prepare, stored)
+    now = handle.clock()
+    report = await handle.store.transact(
+        lambda: change.edit(session_id, index, amended, on_edit=on_edit, now=now, weigher=weigher)
     )
-
-    def __call__(self, stored: StoredMessage) -> StoredMessage:
-        place = (stored.index, stored.hash)
-        if place not in self.known:
-            self.known[place] = self._amend(stored)
-        known = self.known[place]
-        flags = flags_of(known.message, stored.flags)
-        return replace(known, flags=flags, slices=stored.slices)
-
-    def _amend(self, stored: StoredMessage) -> StoredMessage:
-        message = clean_message(replace(stored.message, content=self.content), on_bad=self.on_bad)
-        echoes = fence.find(measure.body(message), key=self.key)
-        return replace(
-            stored,
-            message=message,
-            tokens=measure.message_tokens(message, self.counter),
-            size=measure.message_size(message, unit=self.unit, counter=self.counter, echoes=echoes),
-            hash=measure.message_hash(message),
-            echoes=echoes,
-        )
+    return replace(report, version=len(await handle.store.versions(session_id, index)))
 
 
 async def erase(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
-) -> Receipt:
-    """Erase messages and everything made from them, in the session and in those that share them.
-
-    Raises NotFoundError if the session has no such message; then nothing was written.
-    """
-    return await _withdraw(handle, session_id, indices, "erase", forks)
-
-
-async def quarantine(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
-) -> Receipt:
-    """Take messages out of everything made from them; they stay readable for the record.
-
-    Raises NotFoundError if the session has no such message; then nothing was written.
-    """
-    return await _withdraw(handle, session_id, indices, "quarantine", forks)
-
-
-async def _withdraw(
     handle: Handle,
     session_id: str,
     indices: Iterable[int],
-    kind: WithdrawalKind,
-    forks: ForkHandling,
+    *,
+    forks: ForkHandling = "all",
+    kind: WithdrawalKind = "erase",
 ) -> Receipt:
+    """Erase messages and everything made from them, in the session and in those that share them.
+
+    With the ``kind`` "quarantine" the messages themselves stay readable for the record. The
+    indices may be an endless iterable: reading stops at the first impossible one.
+
+    Raises UsageError, and NotFoundError if the session has no such message; then nothing was
+    written.
+    """
     given: object = indices
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise UsageError(f"indices is {type(given).__name__}; give message indices, like [3, 4]")
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
-    wanted = _indices(indices, record)
+    wanted: list[int] = []
+    for each in indices:
+        index = arguments.whole(each, "an index of indices")
+        check_index(record, index)
+        if len(wanted) == record.messages:
+            raise UsageError(f"indices gives more than the {record.messages} messages there are")
+        wanted.append(index)
     weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
         lambda: erasing.erase(
@@ -157,25 +132,6 @@ async def _withdraw(
     if kind == "quarantine":
         return replace(receipt, scrub_reason=_STAYS)
     return await _scrubbed(handle, receipt)
-
-
-def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
-    """Read the indices of an erasure, at most as many as the session has messages.
-
-    The iterable may be endless: reading stops at the first impossible index. Raises UsageError, and
-    NotFoundError if the session has no such message.
-    """
-    wanted: list[int] = []
-    for given in indices:
-        index = arguments.whole(given, "an index of indices")
-        if index >= record.messages:
-            raise NotFoundError(
-                f"session {record.id!r} has no message {index}; it has {record.messages}"
-            )
-        if len(wanted) == record.messages:
-            raise UsageError(f"indices gives more than the {record.messages} messages there are")
-        wanted.append(index)
-    return tuple(wanted)
 
 
 async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
@@ -207,7 +163,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     """
     run_id, now = uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
-        lambda: clearing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
+        lambda: erasing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
     return await _scrubbed(handle, receipt)
 
@@ -240,3 +196,41 @@ async def _scrubbed(
     return replace(
         receipt, removed=removed, copies=copies, scrubbed=found.done, scrub_reason=reason
     )
+
+
+async def drop_instruction(handle: Handle, session_id: str, instruction_id: str) -> Instruction:
+    """Withdraw a standing instruction, and all older ones that say the same; return it.
+
+    Raises NotFoundError.
+    """
+    if not isinstance(instruction_id, str):
+        raise UsageError(
+            f"instruction_id is {type(instruction_id).__name__}; it must be text, "
+            "as session.instructions() has it"
+        )
+    await handle.record(session_id)
+    found = await known_instructions(handle, session_id)
+    return await handle.store.transact(
+        lambda: change.drop_instruction(session_id, instruction_id, found)
+    )
+
+
+async def describe(
+    handle: Handle, session_id: str, described: Callable[[SessionRecord], SessionRecord]
+) -> None:
+    """Replace what an application says of a session: its title, the labels it is listed by.
+
+    Nothing is written where ``described`` returns an equal record. Raises NotFoundError.
+    """
+    await handle.record(session_id)
+
+    def decide(snapshot: Snapshot) -> Changes[None]:
+        record = snapshot.session
+        if record is None:
+            raise NotFoundError(f"session {session_id!r} was erased meanwhile")
+        after = described(record)
+        if after == record:
+            return Changes(None)
+        return Changes(None, session=replace(after, version=record.version + 1))
+
+    await handle.store.mutate(session_id, decide)

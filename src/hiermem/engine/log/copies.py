@@ -16,6 +16,7 @@ from hiermem.core.log import copies
 from hiermem.core.log.copies import StoreCopy
 from hiermem.errors import UsageError
 from hiermem.protocols import Store, TenantStore
+from hiermem.types.transaction import Record
 
 _PAGE: Final = 500
 _ALL: Final = 2**31 - 1
@@ -36,14 +37,17 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
     copy = StoreCopy(place, await tenant.now())
-    before = {name: await _recorded(store.tenant(name), copy) async for name in every_tenant(store)}
+    before: dict[str, Record | None] = {}
+    async for name in every_tenant(store):
+        earlier = await store.tenant(name).records(copies.KIND, key=copies.key_of(place), limit=1)
+        before[name] = earlier[0] if earlier else None
     for name in before:
         await store.tenant(name).put_records([copies.record(copy)])
     try:
         await write(target)
     except BaseException:
-        for name, earlier in before.items():
-            await store.tenant(name).put_records([copies.withdrawal(copy, earlier)])
+        for name, record in before.items():
+            await store.tenant(name).put_records([copies.withdrawal(copy, record)])
         raise
     # A tenant that came meanwhile may be in the copy too.
     async for name in every_tenant(store):
@@ -64,11 +68,6 @@ def _new_file(path: Any) -> Path:
 async def copies_of(tenant: TenantStore) -> tuple[StoreCopy, ...]:
     """Return the recorded copies that hold data of the tenant, oldest first."""
     return copies.read(await tenant.records(copies.KIND, limit=_ALL))
-
-
-async def _recorded(tenant: TenantStore, copy: StoreCopy) -> Any:
-    found = await tenant.records(copies.KIND, key=copies.key_of(copy.place), limit=1)
-    return found[0] if found else None
 
 
 async def every_tenant(store: Store) -> AsyncIterator[str]:

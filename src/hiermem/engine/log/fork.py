@@ -74,7 +74,7 @@ async def _prepare(
     log = await handle.store.events(source_id)
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
-    replay = Replay.of(events, config, Weigher(handle.counter))
+    replay = Replay(events, config, Weigher(handle.counter))
     await _run(partial(handle.messages, source_id), replay, stop)
     return forking.prepare(
         source,
@@ -87,18 +87,11 @@ async def _prepare(
     )
 
 
-async def replayed(handle: Handle, session_id: str) -> Replay:
-    """Replay the whole log of a session and return its tree, as the log explains it."""
-    record = await handle.record(session_id)
-    events = await handle.store.events(session_id)
-    return await replay_of(handle, record, events, partial(handle.messages, session_id))
-
-
 async def replay_of(
     handle: Handle, record: SessionRecord, events: Sequence[LogEvent], read: ReadPage
 ) -> Replay:
     """Replay a session's ``events`` and the messages that ``read`` returns."""
-    replay = Replay.of(events, config_from(record.config), Weigher(handle.counter))
+    replay = Replay(events, config_from(record.config), Weigher(handle.counter))
     await _run(read, replay, record.messages)
     return replay
 

@@ -73,13 +73,10 @@ class _Import:
 
     async def add(self, conversation: Conversation) -> None:
         """Append what is new of a conversation or branch."""
-        report = self.report
-        self.report = replace(
-            report, conversations=report.conversations + (conversation.parent is None)
-        )
+        self._count(conversations=conversation.parent is None)
         messages = conversation.messages
         if not conversation.branching:
-            before = await self._count(conversation.id)
+            before = await self._messages(conversation.id)
             again = conversation.id in self.appended
             indices = await self._append(conversation.id, conversation.title, messages, before)
             if before and not again and all(n is not None and n >= before for n in indices):
@@ -91,15 +88,15 @@ class _Import:
         keys = [message.key or "" for message in messages]
         found = place(keys, conversation.after, base=base, held=self._held, last=self._last)
         if found is None:
-            self.report = replace(self.report, held=self.report.held + len(messages))
+            self._count(held=len(messages))
             return
-        self.report = replace(self.report, held=self.report.held + found.start)
+        self._count(held=found.start)
         if found.fork_of is not None:
             with suppress(SessionExistsError):
                 title = conversation.title
                 await fork(self._handle, found.fork_of, found.session, at=found.at, title=title)
-                self.report = replace(self.report, forks=self.report.forks + 1)
-        before = await self._count(found.session)
+                self._count(forks=1)
+        before = await self._messages(found.session)
         rest = messages[found.start :]
         indices = await self._append(found.session, conversation.title, rest, before)
         for key, index in zip(keys[found.start :], indices, strict=True):
@@ -121,7 +118,12 @@ class _Import:
                         self._held[key] = (session_id, stored.index)
                         self._last[session_id] = key
 
-    async def _count(self, session_id: str) -> int:
+    def _count(self, **more: int) -> None:
+        """Add to the counts of the report."""
+        sums = {name: getattr(self.report, name) + number for name, number in more.items()}
+        self.report = replace(self.report, **sums)
+
+    async def _messages(self, session_id: str) -> int:
         """Return how many messages a session holds."""
         record = await self._handle.store.session(session_id)
         return record.messages if record is not None else 0
@@ -133,7 +135,7 @@ class _Import:
 
         ``before`` is the number of messages that the session holds.
         """
-        handle, report = self._handle, self.report
+        handle = self._handle
         about = About(id=session_id, title=title)
         indices: list[int | None] = []
         for start in range(0, len(messages), _BATCH):
@@ -150,13 +152,7 @@ class _Import:
         )
         if new:
             self.appended[session_id] = None
-        self.report = replace(
-            report,
-            new=report.new + new,
-            held=report.held + len(indices) - new - changed,
-            changed=report.changed + changed,
-            late=report.late + late,
-        )
+        self._count(new=new, held=len(indices) - new - changed, changed=changed, late=late)
         return indices
 
     async def _append_one(self, about: About, message: Message) -> int | None:

@@ -1,6 +1,7 @@
-"""Reads a session's messages and summaries for a person or an application.
+"""Reads a session's messages, summaries, instructions and runs for a person or an application.
 
-Reading never writes, and walking a tree reads only what is below the start.
+Reading never writes, and walking a tree reads only what is below the start. A run that was cut off
+is shown as such; the next run of its subject records it as such.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
+from hiermem.core.calls.run_report import RunReport, report, with_current_outcome
 from hiermem.core.metrics import level_metrics
+from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import OpenWindow
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
-from hiermem.types.transaction import LogEvent
+from hiermem.types.transaction import LogEvent, RunRecord
 
 #: How many unfinished nodes of a level are counted before the count becomes "at least".
 _COUNTED = 10_000
+#: The most runs of one read; a store's own numbers have a limit.
+_MOST: Final = 2**31 - 1
 #: The name of a message, in the place of a summary's id.
 _MESSAGE = re.compile(r"m([0-9]{1,18})")
 
@@ -130,6 +136,34 @@ async def messages(
     record = await handle.record_or_new(session_id)
     end = record.messages if stop is None else min(stop, record.messages)
     return await handle.messages(session_id, start, end) if start < end else []
+
+
+async def instructions(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
+    """Return the standing instructions of a session, the newest first."""
+    await handle.record_or_new(session_id)
+    return await known_instructions(handle, session_id)
+
+
+async def known_instructions(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
+    """Return the same without looking at the session's record."""
+    return of_messages(await handle.store.flagged(session_id, FLAG, limit=MOST_MESSAGES))
+
+
+async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:
+    """List the newest journalled runs first, of one subject if given."""
+    most = min(arguments.whole(limit, "limit"), _MOST)
+    found = await handle.store.runs(subject=subject, limit=most)
+    now = await handle.store.now()
+    return [with_current_outcome(run, now) for run in found]
+
+
+async def run(handle: Handle, run_id: str) -> RunReport:
+    """Return a run with the state of each of its items. Raises NotFoundError for an unknown id."""
+    found = await handle.store.run(check_name(run_id, what="run id"))
+    if found is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    attempts = await handle.store.attempts(run_id=run_id, limit=_MOST)
+    return report(found, attempts, await handle.store.now())
 
 
 async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredMessage, ...]:

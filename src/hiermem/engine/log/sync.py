@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
@@ -14,7 +13,7 @@ from hiermem.core.log.branches import rewrite_id
 from hiermem.core.log.erase import edits_of
 from hiermem.core.text.policy import clean_message
 from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, LastState, Messages, append, flatten
+from hiermem.engine.log.append import About, Messages, append, flatten
 from hiermem.engine.log.fork import beside, fork
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
 
@@ -63,7 +62,7 @@ async def sync(
             continue
         # The fork may have been rewritten in its turn. A loop, because a client that rewrites with
         # every turn makes a fork of a fork of a fork.
-        about, tries = replace(about, id=name, seen=LastState()), 0
+        about, tries = about.of_fork(name), 0
         rewritten_at = found.at if rewritten_at is None else rewritten_at
     raise SessionChangedError(about.id)
 

@@ -47,11 +47,15 @@ _GAP: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to one session, with the filters for its answers."""
+    """A question, with the filters for its answers: to one session, or to all of a tenant.
+
+    Of all sessions, those are meant whose metadata hold these pairs.
+    """
 
     session_id: str
     text: str
     filters: Filters = field(default_factory=Filters)
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import search as core_search
 from hiermem.core.search.evidence import header
-from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.query import Query
@@ -24,9 +23,15 @@ from hiermem.core.search.segments import Combined, Member, candidates, combined
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import STRIDE
-from hiermem.engine.search.search import evidence_of, live_messages, message_hits, numbers_of
+from hiermem.engine.search.search import (
+    Question,
+    evidence_of,
+    live_messages,
+    message_hits,
+    numbers_of,
+)
 from hiermem.engine.search.tenant_index import consult, placed_blocks
-from hiermem.errors import SessionChangedError, UsageError
+from hiermem.errors import SessionChangedError
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, StoredMessage
 
@@ -42,19 +47,6 @@ _CHOICE: Final = 2
 _FEW_SESSIONS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class TenantQuestion:
-    """A question to all sessions of a tenant whose metadata hold these pairs."""
-
-    text: str
-    filters: Filters = field(default_factory=Filters)
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise UsageError(f"query is {type(self.text).__name__}; it must be text")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
     """The blocks that were ranked: one index of them, scored, and the records of their sessions."""
@@ -68,7 +60,7 @@ class _Found:
         return self.combined.message(number)[0]
 
 
-async def search(handle: Handle, question: TenantQuestion, limit: int) -> list[Hit]:
+async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     """Return the best ``limit`` messages of all sessions that pass the filters, best first."""
     arguments.whole(limit, "limit")
 
@@ -87,7 +79,7 @@ async def search(handle: Handle, question: TenantQuestion, limit: int) -> list[H
 
 
 async def recall(
-    handle: Handle, question: TenantQuestion, max_tokens: int, *, neighbours: int = 0
+    handle: Handle, question: Question, max_tokens: int, *, neighbours: int = 0
 ) -> Evidence:
     """Return verbatim evidence of all sessions that fits ``max_tokens``, by session, then time."""
     arguments.whole(max_tokens, "max_tokens")
@@ -119,7 +111,7 @@ async def recall(
 
 async def _asked(
     handle: Handle,
-    question: TenantQuestion,
+    question: Question,
     many: int,
     enough: Callable[[_Found], bool],
     answer: Callable[[_Found], Awaitable[Answer]],
@@ -145,7 +137,7 @@ async def _asked(
 
 async def _ranked(
     handle: Handle,
-    question: TenantQuestion,
+    question: Question,
     query: Query,
     many: int,
     enough: Callable[[_Found], bool],

@@ -123,7 +123,7 @@ class _NodeTask:
         if fits is None:
             return await count_attempts(run, wanted)
         unfit: PendingText | None = None
-        while (others := run.shared.in_flight.get(wanted)) is not None and others is not unfit:
+        while (others := run.in_flight.get(wanted)) is not None and others is not unfit:
             with run.mark_waiting():
                 await asyncio.wait([others], timeout=run.budget.time_left())
             found = others.result() if others.done() else None

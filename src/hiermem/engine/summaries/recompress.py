@@ -60,7 +60,7 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
         backlog = None
         record = await handle.record(session_id)
         if left and config_from(record.config) != config:
-            backlog = Backlog.of(record, config, weigher)
+            backlog = Backlog(record, config, weigher)
             while stretch := backlog.left():
                 page = await handle.messages(session_id, *stretch)
                 await asyncio.to_thread(backlog.feed, page)

@@ -20,8 +20,8 @@ from dataclasses import replace
 from functools import partial
 
 from hiermem.core.log import repack as repack_steps
-from hiermem.core.log.repack import Build
 from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.trees import Build
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.tree import fold

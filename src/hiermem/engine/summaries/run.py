@@ -15,7 +15,7 @@ from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.repack import Build
+from hiermem.core.log.trees import Build
 from hiermem.core.search import labels
 from hiermem.core.summaries import status
 from hiermem.core.summaries.agenda import PAGE
@@ -37,13 +37,14 @@ from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
 from hiermem.core.summaries.retries import ModelHistory
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.in_flight import InFlight, PendingText
 from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
 from hiermem.engine.calls.slots import SlotPool
+from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
-from hiermem.protocols import LLM, ChatMessage, SourceText, TenantStore, TokenCounter, TreeStore
+from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.tokens import RunCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
 
@@ -60,14 +61,14 @@ class UpdateRun(Run[Node]):
     """The dependencies and the state of one update run.
 
     ``tree`` is the tree whose nodes are made. ``pending_texts`` holds, by input hash, the texts
-    that this run is making, which other runs may await. ``split_nodes`` are the nodes of which
-    parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
-    run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
-    model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
-    way from beginning to end. The stand-in counts with ``extract_counter``, since each text that it
-    writes grows, and each level has sentences of the level below. ``history`` is what is stored of
-    the model, None before the run has looked; ``without_headings`` counts its newest answers in a
-    row without headings.
+    that this run is making; runs of the same handle await them, by ``in_flight``. ``split_nodes``
+    are the nodes of which parts are stored for the next run, until they have a text. ``building``
+    is the re-pack that the run makes texts for, None where it is about the serving tree. ``margin``
+    is how many of the model's tokens one of ours may be, as known when the run began: so the run
+    splits inputs in one way from beginning to end. The stand-in counts with ``extract_counter``,
+    since each text that it writes grows, and each level has sentences of the level below.
+    ``history`` is what is stored of the model, None before the run has looked;
+    ``without_headings`` counts its newest answers in a row without headings.
     """
 
     record: SessionRecord
@@ -76,6 +77,7 @@ class UpdateRun(Run[Node]):
     fallback: LLM
     templates: Mapping[str, PromptTemplate | str] | None
     shared: Shared
+    in_flight: InFlight
     building: Build | None = None
     commits: NodeCommits = field(init=False)
     margin: float = field(init=False)
@@ -156,14 +158,14 @@ class UpdateRun(Run[Node]):
 
     def begin_text(self, wanted: str) -> PendingText:
         """Note that this run makes the text for ``wanted``."""
-        mine = self.pending_texts[wanted] = self.shared.in_flight.begin(wanted)
+        mine = self.pending_texts[wanted] = self.in_flight.begin(wanted)
         return mine
 
     def drop_text(self, wanted: str) -> None:
         """Note that the text for ``wanted`` is committed, or was not made."""
         mine = self.pending_texts.pop(wanted, None)
         if mine is not None:
-            self.shared.in_flight.drop(wanted, mine)
+            self.in_flight.drop(wanted, mine)
 
     def time(self) -> datetime:
         """Return the present time."""
@@ -235,7 +237,7 @@ class UpdateRun(Run[Node]):
 
 
 def open_run(
-    store: TenantStore,
+    handle: Handle,
     tree: TreeStore,
     *,
     record: SessionRecord,
@@ -243,26 +245,24 @@ def open_run(
     policy: UpdatePolicy,
     llm: LLM,
     fallback: LLM,
-    counter: TokenCounter,
     templates: Mapping[str, PromptTemplate | str] | None,
-    now: Callable[[], datetime],
     sleep: Callable[[float], Awaitable[None]],
     budget: Budget,
     shared: Shared,
 ) -> UpdateRun:
     """Prepare a run that makes the nodes of ``tree``; nothing is read or written."""
     return UpdateRun(
-        store=store,
+        store=handle.store,
         tree=tree,
         kind="update",
         subject=record.id,
         lease=policy.lease,
-        now=now,
+        now=handle.store_now,
         sleep=sleep,
-        journal_budget=shared.journal_budget,
-        compare_clocks=shared.compare_clocks,
+        journal_budget=handle.journal_budget,
+        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
-        counter=counter,
+        counter=handle.counter,
         budget=budget,
         rate_limiter=shared.rate_limiter
         or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
@@ -276,6 +276,7 @@ def open_run(
         fallback=fallback,
         templates=templates,
         shared=shared,
+        in_flight=handle.in_flight,
     )
 
 

@@ -6,17 +6,13 @@ What is not shared, a run has of its own; so an update of one session needs none
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.retries import NodeBackoff
-from hiermem.engine.calls.budget import Budget, JournalBudget
-from hiermem.engine.calls.in_flight import InFlight
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter
-from hiermem.engine.calls.run import do_nothing
 from hiermem.engine.calls.slots import SessionSlots
-from hiermem.protocols import TenantStore
 from hiermem.types import Node
 
 
@@ -25,24 +21,20 @@ class Shared:
     """What a run of one session shares with others.
 
     ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
-    are charged to the budgets ``parents`` as well, and to the ``journal_budget``. Nodes in
-    ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes that another run
-    holds. ``in_flight`` are the texts that all of them are making; ``planned`` are the requests
-    that a common plan has counted, and ``answering_times`` the seconds for an answer that it has
-    looked up, by the model's name.
+    are charged to the budgets ``parents`` as well. Nodes in ``node_backoff`` are skipped. With
+    ``waits_for_leases`` the run waits for nodes that another run holds. ``planned`` are the
+    requests that a common plan has counted, and ``answering_times`` the seconds for an answer that
+    it has looked up, by the model's name.
     """
 
     slots: SessionSlots | None = None
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
-    journal_budget: JournalBudget | None = None
     node_backoff: NodeBackoff | None = None
     waits_for_leases: bool = True
-    in_flight: InFlight = field(default_factory=InFlight)
     planned: set[str] = field(default_factory=set[str])
     answering_times: dict[str, float | None] = field(default_factory=dict[str, float | None])
     clock: Callable[[], float] = field(default=time.monotonic)
-    compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
 
     def is_backed_off(self, node: Node) -> bool:
         """Return whether ``node`` must not be retried yet."""
@@ -53,13 +45,3 @@ class Shared:
         """Record the outcome of ``node``."""
         if self.node_backoff is not None:
             self.node_backoff.record_outcome(node, self.clock())
-
-
-def with_caps(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:
-    """Return ``shared`` with the caps of the session and the tenant among the parents.
-
-    A run that shares nothing reads the account of these caps for itself.
-    """
-    journal_budget = shared.journal_budget or JournalBudget(store, policy)
-    parents = (*shared.parents, *journal_budget.parents_of(session_id))
-    return replace(shared, journal_budget=journal_budget, parents=parents)

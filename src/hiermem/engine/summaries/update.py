@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -19,15 +18,15 @@ from hiermem.core.summaries import status
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.handle import state_from
+from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import UpdateRun, open_run, read_outdated
-from hiermem.engine.summaries.shared import Shared, with_caps
-from hiermem.errors import NotFoundError, UsageError
-from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.engine.summaries.shared import Shared
+from hiermem.errors import UsageError
+from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
@@ -35,16 +34,14 @@ UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 
 
 async def update(
-    store: TenantStore,
+    handle: Handle,
     session_id: str,
     *,
     llm: LLM,
     fallback: LLM,
-    counter: TokenCounter,
-    config: HierarchyConfig,
-    policy: UpdatePolicy,
-    now: Callable[[], datetime],
     prompts: Mapping[str, PromptTemplate | str] | None = None,
+    config: HierarchyConfig | None = None,
+    policy: UpdatePolicy | None = None,
     level: int | None = None,
     on_progress: Progress | None = None,
     max_calls: int | None = None,
@@ -61,16 +58,17 @@ async def update(
     ``fallback`` makes the stand-in where no answer of ``llm`` is fit. ``max_calls`` and
     ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends the run before the
     call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
-    With ``dry_run`` nothing is written or called, and the plan is returned. ``now`` returns aware
-    datetimes; ``sleep`` pauses. ``shared`` is what this run has in common with runs of other
-    sessions. ``record`` is the session's record, if the caller has just read it.
+    With ``dry_run`` nothing is written or called, and the plan is returned. ``policy`` is the
+    handle's if it is None; ``sleep`` pauses. ``shared`` is what this run has in common with runs of
+    other sessions. ``record`` is the session's record, if the caller has just read it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
-    Otherwise ``config`` is the session's own.
+    Without a ``config`` it is made under the handle's, anything else under the session's own.
 
-    Raises NotFoundError for an unknown session, UsageError for a negative cap or a ``level`` with a
-    full re-pack, and what the store raises; what was committed until then stays.
+    Raises NotFoundError for an unknown session, CounterMismatchError, UsageError for a negative cap
+    or a ``level`` with a full re-pack, and what the store raises; what was committed until then
+    stays.
     """
     if strategy not in ("incremental", "full"):
         raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
@@ -84,35 +82,32 @@ async def update(
     ):
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}; it must not be below {least}")
-    record = record or await store.session(session_id)
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
-    shared = with_caps(shared or Shared(), store, session_id, policy)
+    store, shared = handle.store, shared or Shared()
+    record = record or await handle.record(session_id)
+    config = config or await handle.config_for(record, repack=strategy == "full")
     budget = Budget(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=deadline,
         clock=shared.clock,
-        parents=shared.parents,
+        parents=(*shared.parents, *handle.journal_budget.parents_of(session_id)),
     )
     open_here = partial(
         open_run,
-        store,
+        handle,
         record=record,
         config=config,
-        policy=policy,
+        policy=policy or handle.update_policy,
         llm=llm,
         fallback=fallback,
-        counter=counter,
         templates=prompts,
-        now=now,
         sleep=sleep,
         budget=budget,
         shared=shared,
     )
     if strategy == "full":
         if dry_run:
-            return await plan_repack(store, record, config.to_json(), open_here, counter)
+            return await plan_repack(store, record, config.to_json(), open_here, handle.counter)
         return await repack(store, record, config.to_json(), open_here, on_progress)
     run = open_here(store.tree(session_id, record.tree))
     return await _incremental(run, level, on_progress, dry_run=dry_run)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 from hiermem.config import UpdatePolicy
@@ -161,29 +160,22 @@ class UpdatePool:
         try:
             session_update.record = await handle.record(session_update.session_id)
             updating = update(
-                handle.store,
+                handle,
                 session_update.session_id,
                 llm=self.llm,
                 fallback=self.fallback,
-                counter=handle.counter,
-                config=await handle.config_for(session_update.record, repack=strategy == "full"),
+                prompts=self.prompts,
                 strategy=strategy,
                 record=session_update.record,
-                policy=handle.update_policy,
-                prompts=self.prompts,
-                now=handle.store_now,
                 sleep=self.sleep,
                 shared=Shared(
                     slots=session_update.slots,
                     rate_limiter=self.rate_limiter,
                     parents=(session_update.budget,),
-                    journal_budget=handle.journal_budget,
                     node_backoff=session_update.node_backoff,
                     waits_for_leases=self.waits_for_leases,
-                    in_flight=handle.in_flight,
                     planned=self.planned,
                     clock=self.clock,
-                    compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
                 ),
                 **settings,
             )

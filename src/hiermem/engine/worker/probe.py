@@ -156,16 +156,14 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
     try:
         tree = handle.store.tree(record.id)
         run = open_run(
-            handle.store,
+            handle,
             tree,
             record=record,
             config=config_from(record.config),
             policy=handle.update_policy,
             llm=pool.llm,
             fallback=pool.fallback,
-            counter=handle.counter,
             templates=pool.prompts,
-            now=handle.store_now,
             sleep=pool.sleep,
             budget=pool.budget,
             shared=Shared(),

@@ -11,27 +11,19 @@ import secrets
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import MemoryClosedError
-from hiermem.stores.contract import named_after, run_decision, system_time
-from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
+from hiermem.stores.contract import answer_to, named_after, run_decision, system_time
+from hiermem.stores.dump import Dump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import SessionData, TenantData, TreeData
 from hiermem.stores.memory.dump import items, restored
-from hiermem.types.transaction import (
-    Attempt,
-    Changes,
-    Deciding,
-    DueSession,
-    NodeWrite,
-    Scrubbed,
-    Snapshot,
-    StoredRow,
-)
+from hiermem.types import transaction as tx
 
 __all__ = ["MemoryStore", "MemoryTenant", "MemoryTree"]
 
@@ -66,12 +58,12 @@ class MemoryStore:
             names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
         return [name for name in names if after is None or name > after][: max(limit, 0)]
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+    async def claim_due(self, limit: int, *, lease: float) -> list[tx.DueSession]:
         """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
         now = self.open_time()
         with self._lock:
             found = [
-                (session.due, DueSession(name, id_, session.due.generation))
+                (session.due, tx.DueSession(name, id_, session.due.generation))
                 for name, kept in self._tenants.items()
                 for id_, session in kept.sessions.items()
                 if session.due is not None and session.due.at <= now
@@ -104,20 +96,25 @@ class MemoryStore:
         self.open_tenant("")
         return self._clock()
 
-    def restore(self, name: str, dump: SessionDump, replaces: int | None) -> None:
+    def restore(self, name: str, dump: Dump, replaces: int | None) -> None:
         """Write a dump to tenant ``name``, for the tenant's handle."""
         lock, kept = self.open_tenant(name)
         with lock:
             draft = restored(kept, dump, replaces)
             empty = all(held == TenantData() for held in self._tenants.values())
-            check_secret(dump, self._secret, empty=empty)
-            self._secret = dump.secret
+            check_secret(dump[0], self._secret, empty=empty)
+            self._secret = dump[0].secret
             kept.become(draft)
 
     def open_secret(self) -> bytes:
         """Return the store's secret, for the tenant's handle."""
         self.open_tenant("")
         return self._secret
+
+
+def _answer(kept: TenantData, session_id: str, need: tx.Need) -> Any:
+    of = (kept, session_id)
+    return answer_to(need, reads, reads, of, lambda number: (kept.tree(session_id, number),))
 
 
 def _of_tenant(
@@ -174,7 +171,11 @@ class MemoryTenant:
     forks = _of_tenant(reads.forks)
 
     async def mutate(
-        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
+        self,
+        session_id: str,
+        decide: Callable[[tx.Snapshot], tx.Changes[T]],
+        *,
+        keys: Sequence[str] = (),
     ) -> T:
         """Read the snapshot, call ``decide`` with it and commit its changes, atomically."""
         lock, kept = self.open()
@@ -182,28 +183,33 @@ class MemoryTenant:
             session = kept.sessions.get(session_id)
             known = session.keys if session else {}
             before = session.record if session else None
-            changes = decide(Snapshot(before, {key: known[key] for key in keys if key in known}))
+            changes = decide(tx.Snapshot(before, {key: known[key] for key in keys if key in known}))
             changing.change(kept, session_id, changes)
             return changes.result
 
-    async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
+    async def transact(self, decide: Callable[[], tx.Deciding[T]]) -> T:
         """Run a decision that reads as it goes and commit its effects, atomically."""
         lock, kept = self.open()
         with lock:
-            batch = run_decision(decide, lambda id_, need: reads.answer(kept, id_, need))
+            batch = run_decision(decide, partial(_answer, kept))
             changing.change_all(kept, batch)
             return batch.result
 
-    read = _of_tenant(reads.read)
+    async def read(self, needs: Sequence[tx.SessionNeed]) -> list[Any]:
+        """Return the answers to these needs, in their order, all from one state."""
+        lock, kept = self.open()
+        with lock:
+            return [_answer(kept, *one) for one in needs]
+
     erase_all = _of_tenant(changing.erase_all)
 
-    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+    async def dump(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
         if session_id != NO_SESSION and self._session(session_id) is None:
             raise missing(session_id)
         return self._pages(session_id)
 
-    async def _pages(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+    async def _pages(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         lock, kept = self.open()
         with lock:
             found = items(kept, session_id)
@@ -211,7 +217,7 @@ class MemoryTenant:
             yield page
 
     async def restore(
-        self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
+        self, rows: AsyncIterable[Sequence[tx.StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned: all of it, or nothing, of which nothing is kept."""
         self._kept()
@@ -219,10 +225,10 @@ class MemoryTenant:
 
     restores = _of_tenant(reads.restores)
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self) -> tx.Scrubbed:
         """Report that nothing is left of what was removed; the live data are all there is."""
         self._kept()
-        return Scrubbed(done=True)
+        return tx.Scrubbed(done=True)
 
     # -- messages
 
@@ -239,7 +245,7 @@ class MemoryTenant:
 
     backlog = _of_tenant(reads.backlog)
 
-    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
+    async def take_due(self, session_id: str, *, lease: float) -> tx.DueSession | None:
         """Claim the session's entry if it is due or claimed."""
         lock, kept = self.open()
         now = self._store.open_time()
@@ -250,7 +256,7 @@ class MemoryTenant:
             if found.due.at > now and not found.due.claimed:
                 return None
             found.due.at, found.due.claimed = now + timedelta(seconds=lease), True
-            return DueSession(self._name, session_id, found.due.generation)
+            return tx.DueSession(self._name, session_id, found.due.generation)
 
     put_due = _of_tenant(changing.put_due)
     settle_due = _of_tenant(changing.settle_due)
@@ -308,10 +314,10 @@ class MemoryTree:
 
     async def write_nodes(
         self,
-        writes: Sequence[NodeWrite],
+        writes: Sequence[tx.NodeWrite],
         *,
-        attempts: Sequence[Attempt] = (),
-        attempts_if_applied: Sequence[Attempt] = (),
+        attempts: Sequence[tx.Attempt] = (),
+        attempts_if_applied: Sequence[tx.Attempt] = (),
     ) -> list[bool]:
         """Apply each write whose expectations hold; return which did. Record the attempts."""
         lock, kept = self._tenant.open()

@@ -24,26 +24,10 @@ from hiermem.stores.memory.data import (
     fresh_run,
 )
 from hiermem.types import Revision, SessionRecord
-from hiermem.types.transaction import (
-    TERMS,
-    Attempt,
-    Batch,
-    Block,
-    Changes,
-    Copy,
-    DueSession,
-    KeyEntry,
-    NodeWrite,
-    PlacedBlock,
-    Record,
-    RecordWrite,
-    Rewrite,
-    RunRecord,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 
-def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
+def change(kept: TenantData, session_id: str, changes: tx.Changes[Any]) -> None:
     """Apply the changes to one session of ``kept``.
 
     Raises UsageError, changing nothing, if they contradict what is stored.
@@ -74,7 +58,7 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     kept.sessions[session_id] = session
 
 
-def change_all(kept: TenantData, batch: Batch[Any]) -> None:
+def change_all(kept: TenantData, batch: tx.Batch[Any]) -> None:
     """Apply ``batch``, in its order; raise UsageError, with nothing done, if that is impossible."""
     draft = kept.draft()
     own: set[str] = set()
@@ -95,7 +79,9 @@ def change_all(kept: TenantData, batch: Batch[Any]) -> None:
     kept.become(draft)
 
 
-def _copied(session_id: str, source: SessionData | None, copy: Copy | None) -> SessionData | None:
+def _copied(
+    session_id: str, source: SessionData | None, copy: tx.Copy | None
+) -> SessionData | None:
     """Return the part of the source that ``copy`` wants, with the revisions in its tree 0."""
     if copy is None or source is None:
         return None
@@ -112,7 +98,7 @@ def _copied(session_id: str, source: SessionData | None, copy: Copy | None) -> S
 
 
 def _fill(
-    kept: TenantData, session: SessionData, copied: SessionData, changes: Changes[Any]
+    kept: TenantData, session: SessionData, copied: SessionData, changes: tx.Changes[Any]
 ) -> None:
     session.messages = copied.messages
     session.versions = copied.versions
@@ -124,7 +110,7 @@ def _fill(
 
 
 def _check_references(
-    session: SessionData, log: SessionData, after: SessionRecord, changes: Changes[Any]
+    session: SessionData, log: SessionData, after: SessionRecord, changes: tx.Changes[Any]
 ) -> None:
     """Refuse changes that name what does not exist, or claim what is taken.
 
@@ -146,7 +132,7 @@ def _check_references(
         raise refuse(after.id, "a parent is for a node that does not exist")
 
 
-def _write_log(session: SessionData, changes: Changes[Any]) -> None:
+def _write_log(session: SessionData, changes: tx.Changes[Any]) -> None:
     session.messages += [fresh_message(stored) for stored in changes.messages]
     session.keys.update(changes.keys)
     for index, flag in changes.flags:
@@ -158,7 +144,7 @@ def _write_log(session: SessionData, changes: Changes[Any]) -> None:
     session.events += changes.events
 
 
-def _rewrite(session: SessionData, rewrite: Rewrite) -> None:
+def _rewrite(session: SessionData, rewrite: tx.Rewrite) -> None:
     index = rewrite.message.index
     if rewrite.kind == "edit":
         session.versions.setdefault(index, []).append(session.messages[index])
@@ -166,7 +152,7 @@ def _rewrite(session: SessionData, rewrite: Rewrite) -> None:
         session.versions.pop(index, None)
         key = session.messages[index].key
         if key is not None and key in session.keys and session.keys[key].index == index:
-            session.keys[key] = KeyEntry(index, None)
+            session.keys[key] = tx.KeyEntry(index, None)
     session.messages[index] = fresh_message(rewrite.message)
     session.blocks = {
         place: block
@@ -175,7 +161,7 @@ def _rewrite(session: SessionData, rewrite: Rewrite) -> None:
     }
 
 
-def _write_structure(kept: TenantData, session: SessionData, changes: Changes[Any]) -> None:
+def _write_structure(kept: TenantData, session: SessionData, changes: tx.Changes[Any]) -> None:
     """Drop and forget first, then write nodes and parents."""
     owner = session.record.id
     if changes.drop_tree is not None:
@@ -219,7 +205,7 @@ def _drop_journal(kept: TenantData, subject: str) -> None:
 
 
 def write_nodes(
-    kept: TenantData, session_id: str, tree: int | None, writes: Sequence[NodeWrite]
+    kept: TenantData, session_id: str, tree: int | None, writes: Sequence[tx.NodeWrite]
 ) -> list[bool]:
     """Apply each write whose expectations hold; return which did."""
     for write in writes:
@@ -277,7 +263,7 @@ def put_due(kept: TenantData, session_ids: Sequence[str]) -> None:
             found.become_due(AT_ONCE, kept.clock())
 
 
-def settle_due(kept: TenantData, claimed: DueSession, *, at: datetime | None = None) -> bool:
+def settle_due(kept: TenantData, claimed: tx.DueSession, *, at: datetime | None = None) -> bool:
     """Remove the entry, or set its next time; return whether."""
     found = kept.sessions.get(claimed.session_id)
     if found is None or found.due is None or found.due.generation != claimed.generation:
@@ -286,12 +272,12 @@ def settle_due(kept: TenantData, claimed: DueSession, *, at: datetime | None = N
     return True
 
 
-def put_run(kept: TenantData, run: RunRecord) -> None:
+def put_run(kept: TenantData, run: tx.RunRecord) -> None:
     """Insert the run, or replace the one of the same id."""
     kept.runs[run.id] = fresh_run(run)
 
 
-def put_view(kept: TenantData, view: ViewRecord, *, epoch: int | None = None) -> bool:
+def put_view(kept: TenantData, view: tx.ViewRecord, *, epoch: int | None = None) -> bool:
     """Insert or replace the view of that session and name; return whether it did."""
     if epoch is not None and not kept.epoch_is(view.session_id, epoch):
         return False
@@ -301,11 +287,11 @@ def put_view(kept: TenantData, view: ViewRecord, *, epoch: int | None = None) ->
 
 def put_records(
     kept: TenantData,
-    writes: Sequence[RecordWrite],
+    writes: Sequence[tx.RecordWrite],
     *,
     epochs: Mapping[str, int] | None = None,
-    standing: Sequence[Record] = (),
-    attempts: Sequence[Attempt] = (),
+    standing: Sequence[tx.Record] = (),
+    attempts: Sequence[tx.Attempt] = (),
 ) -> bool:
     """Apply all of the writes, or none if an expectation fails; return which."""
     check_record_writes(writes)
@@ -326,12 +312,14 @@ def put_records(
         place = (write.kind, write.scope, write.key)
         kept.records.pop(place, None)
         if write.body is not None:
-            kept.records[place] = Record(*place, write.body, before.get(place, 0) + 1)
+            kept.records[place] = tx.Record(*place, write.body, before.get(place, 0) + 1)
     kept.attempts.update((attempt.id, attempt) for attempt in attempts)
     return True
 
 
-def put_blocks(kept: TenantData, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
+def put_blocks(
+    kept: TenantData, session_id: str, blocks: Sequence[tx.Block], *, epoch: int
+) -> bool:
     """Insert the blocks, or replace those of the same kind and start; return whether it did."""
     if not kept.epoch_is(session_id, epoch):
         return False
@@ -346,13 +334,13 @@ def drop_blocks(kept: TenantData, session_id: str, kind: str) -> None:
     found = kept.sessions.get(session_id)
     if found:
         found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
-        if kind == TERMS:
+        if kind == tx.TERMS:
             kept.dissolve(session_id)
 
 
 def put_segment(
     kept: TenantData,
-    blocks: Sequence[PlacedBlock],
+    blocks: Sequence[tx.PlacedBlock],
     pages: Mapping[int, bytes],
     *,
     replaces: Sequence[int] = (),
@@ -362,12 +350,12 @@ def put_segment(
         return False
     left = {number: one for number, one in kept.segments.items() if number not in replaces}
     taken = {id(block) for one in left.values() for _, block in one.members}
-    members: list[tuple[str, Block]] = []
+    members: list[tuple[str, tx.Block]] = []
     for one in blocks:
         owner = one.session.id
         if not kept.epoch_is(owner, one.session.epoch):
             return False
-        block = kept.sessions[owner].blocks.get((TERMS, one.block.start))
+        block = kept.sessions[owner].blocks.get((tx.TERMS, one.block.start))
         if block is None or block.stop != one.block.stop or id(block) in taken:
             return False
         members.append((owner, block))

@@ -14,16 +14,7 @@ from typing import Any
 
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    Due,
-    KeyEntry,
-    LogEvent,
-    Record,
-    RunRecord,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 
 @dataclass
@@ -57,17 +48,17 @@ class SessionData:
     record: SessionRecord
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
     versions: dict[int, list[StoredMessage]] = field(default_factory=dict[int, list[StoredMessage]])
-    keys: dict[str, KeyEntry] = field(default_factory=dict[str, KeyEntry])
-    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    keys: dict[str, tx.KeyEntry] = field(default_factory=dict[str, tx.KeyEntry])
+    events: list[tx.LogEvent] = field(default_factory=list[tx.LogEvent])
     trees: dict[int, TreeData] = field(default_factory=dict[int, TreeData])
-    blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
+    blocks: dict[tuple[str, int], tx.Block] = field(default_factory=dict[tuple[str, int], tx.Block])
     due: DueData | None = None
 
     def tree(self, number: int | None = None) -> TreeData:
         """Return a tree, the serving one if ``number`` is None; an empty one if it is new."""
         return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
-    def become_due(self, due: Due | None, now: datetime) -> None:
+    def become_due(self, due: tx.Due | None, now: datetime) -> None:
         """Enter when the session is due, unless it is by then and nobody claimed it."""
         if due is None:
             return
@@ -96,7 +87,7 @@ class SessionData:
 class SegmentData:
     """A segment: the blocks that it was made of, each with its session's id, and its pages."""
 
-    members: tuple[tuple[str, Block], ...]
+    members: tuple[tuple[str, tx.Block], ...]
     pages: Mapping[int, bytes]
 
 
@@ -116,13 +107,13 @@ class TenantData:
     written: list[tuple[str, int, Revision]] = field(
         default_factory=list[tuple[str, int, Revision]]
     )
-    runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
-    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
-    views: dict[tuple[str, str], ViewRecord] = field(
-        default_factory=dict[tuple[str, str], ViewRecord]
+    runs: dict[str, tx.RunRecord] = field(default_factory=dict[str, tx.RunRecord])
+    attempts: dict[str, tx.Attempt] = field(default_factory=dict[str, tx.Attempt])
+    views: dict[tuple[str, str], tx.ViewRecord] = field(
+        default_factory=dict[tuple[str, str], tx.ViewRecord]
     )
-    records: dict[tuple[str, str, str], Record] = field(
-        default_factory=dict[tuple[str, str, str], Record]
+    records: dict[tuple[str, str, str], tx.Record] = field(
+        default_factory=dict[tuple[str, str, str], tx.Record]
     )
     segments: dict[int, SegmentData] = field(default_factory=dict[int, SegmentData])
     #: The digests of what was restored, by session id.
@@ -150,7 +141,7 @@ class TenantData:
         found = self.sessions.get(session_id)
         return found is not None and found.record.epoch == epoch
 
-    def live(self, session_id: str, block: Block) -> bool:
+    def live(self, session_id: str, block: tx.Block) -> bool:
         """Return whether this very block is stored, and not one that replaced it."""
         found = self.sessions.get(session_id)
         return found is not None and found.blocks.get((block.kind, block.start)) is block
@@ -184,7 +175,7 @@ def fresh_revision(revision: Revision) -> Revision:
     return replace(revision, extras=_fresh(revision.extras))
 
 
-def fresh_run(run: RunRecord) -> RunRecord:
+def fresh_run(run: tx.RunRecord) -> tx.RunRecord:
     """Copy the mutable parts of a run."""
     return replace(run, detail=_fresh(run.detail))
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
-from hiermem.stores.dump import Item, SessionDump, missing
-from hiermem.stores.memory import changes
-from hiermem.stores.memory.data import (
-    SessionData,
-    TenantData,
-    fresh_message,
-    fresh_revision,
-    fresh_run,
-)
+from hiermem.stores.dump import Dump, Item, missing
+from hiermem.stores.memory import changes, data
 from hiermem.types import SessionRecord
 
 
-def items(kept: TenantData, session_id: str) -> list[Item]:
+def items(kept: data.TenantData, session_id: str) -> list[Item]:
     """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
     if session_id == NO_SESSION:
         return _named(kept, lambda owner: owner not in kept.sessions)
@@ -42,7 +36,7 @@ def items(kept: TenantData, session_id: str) -> list[Item]:
     return everything + [("block", "", one) for one in found.blocks.values()]
 
 
-def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
+def _named(kept: data.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     """Return what belongs to the sessions, or subjects, that are wanted by their name."""
     views = sorted(kept.views.items())
     found: list[Item] = [("view", "", one) for _, one in views if wanted(one.session_id)]
@@ -52,33 +46,35 @@ def _named(kept: TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     return found
 
 
-def restored(kept: TenantData, dump: SessionDump, replaces: int | None) -> TenantData:
+def restored(kept: data.TenantData, dump: Dump, replaces: int | None) -> data.TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
     Raises SessionExistsError, and UsageError where a name is taken.
     """
-    owner, draft = dump.session_id, kept.draft()
+    reader, values, digest = dump
+    owner, draft = reader.session_id, kept.draft()
     if owner in kept.sessions and kept.sessions[owner].record.version != replaces:
         raise SessionExistsError(owner)
     if replaces is not None:
         _remove(draft, owner)
-    draft.arrived[owner] = dump.digest
-    if dump.record is not None:
-        _write_session(draft, dump, dump.record)
+    draft.arrived[owner] = digest
+    if reader.record is not None:
+        _write_session(draft, values, reader.record)
         draft.sessions[owner].become_due(AT_ONCE, kept.clock())
-    before = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
-    draft.views.update({(one.session_id, one.name): one for one in dump.views})
-    draft.records.update({(one.kind, one.scope, one.key): one for one in dump.records})
-    draft.runs.update({one.id: fresh_run(one) for one in dump.runs})
-    draft.attempts.update({one.id: one for one in dump.attempts})
-    after = len(draft.views) + len(draft.records) + len(draft.runs) + len(draft.attempts)
-    added = len(dump.views) + len(dump.records) + len(dump.runs) + len(dump.attempts)
-    if after != before + added:
-        raise refuse(owner, "a view, record, run or call of the dump has a name that is taken")
+    brought: tuple[tuple[dict[Any, Any], dict[Any, Any]], ...] = (
+        (draft.views, {(one.session_id, one.name): one for one in values["view"]}),
+        (draft.records, {(one.kind, one.scope, one.key): one for one in values["record"]}),
+        (draft.runs, {one.id: data.fresh_run(one) for one in values["run"]}),
+        (draft.attempts, {one.id: one for one in values["attempt"]}),
+    )
+    for held, added in brought:
+        if held.keys() & added.keys():
+            raise refuse(owner, "a view, record, run or call of the dump has a name that is taken")
+        held.update(added)
     return draft
 
 
-def _remove(draft: TenantData, owner: str) -> None:
+def _remove(draft: data.TenantData, owner: str) -> None:
     """Remove a session, or what belongs to none."""
     if owner != NO_SESSION:
         changes.delete(draft, owner)
@@ -92,20 +88,21 @@ def _remove(draft: TenantData, owner: str) -> None:
     draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
 
 
-def _write_session(draft: TenantData, dump: SessionDump, record: SessionRecord) -> None:
-    owner = record.id
-    session = draft.sessions[owner] = SessionData(
+def _write_session(
+    draft: data.TenantData, values: dict[str, list[Any]], record: SessionRecord
+) -> None:
+    session = draft.sessions[record.id] = data.SessionData(
         record,
-        [fresh_message(one) for one in dump.messages],
-        keys=dict(dump.keys),
-        events=list(dump.events),
-        blocks={(one.kind, one.start): one for one in dump.blocks},
+        [data.fresh_message(one) for one in values["message"]],
+        keys=dict(values["key"]),
+        events=values["event"],
+        blocks={(one.kind, one.start): one for one in values["block"]},
     )
-    for earlier in dump.versions:
-        session.versions.setdefault(earlier.index, []).append(fresh_message(earlier))
-    for number, node in dump.nodes:
+    for earlier in values["version"]:
+        session.versions.setdefault(earlier.index, []).append(data.fresh_message(earlier))
+    for number, node in values["node"]:
         session.tree(number).nodes[node.id] = node
-    for number, revision in dump.revisions:
-        own = fresh_revision(revision)
+    for number, revision in values["revision"]:
+        own = data.fresh_revision(revision)
         session.tree(number).revisions[own.node_id, own.number] = own
-        draft.written.append((owner, number, own))
+        draft.written.append((record.id, number, own))

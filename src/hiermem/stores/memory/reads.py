@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from hiermem.stores.memory.data import (
     TenantData,
@@ -18,73 +17,8 @@ from hiermem.stores.memory.data import (
     fresh_run,
 )
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
-from hiermem.types import transaction as asked
+from hiermem.types import transaction as tx
 from hiermem.types.prices import add_costs
-from hiermem.types.transaction import (
-    TERMS,
-    Attempt,
-    Block,
-    IndexState,
-    LogEvent,
-    Need,
-    NodeTally,
-    PlacedBlock,
-    Record,
-    RestoreState,
-    RunRecord,
-    Segment,
-    SessionNeed,
-    SessionOrder,
-    Spent,
-    ViewRecord,
-)
-
-#: More records than a session can have.
-_ALL = 1 << 62
-
-
-def answer(kept: TenantData, session_id: str, need: Need) -> Any:  # noqa: PLR0912 - one for each need
-    """Return what a decision asked for, read from the state that its changes will apply to."""
-    of = (kept, session_id)
-    found: Any
-    match need:
-        case asked.NeedSession():
-            found = session(*of)
-        case asked.NeedForks():
-            found = forks(*of)
-        case asked.NeedMessages(start, stop, thread):
-            found = messages(*of, start, stop, thread=thread)
-        case asked.NeedEchoes():
-            found = echoing(*of)
-        case asked.NeedFlagged(flag, limit):
-            found = flagged(*of, flag, limit=limit)
-        case asked.NeedEvents():
-            found = events(*of)
-        case asked.NeedNodes(ids, tree):
-            found = nodes(kept.tree(session_id, tree), ids)
-        case asked.NeedLevel(number, start, stop, tree):
-            found = level(kept.tree(session_id, tree), number, start, stop)
-        case asked.NeedCovering(thread, index, tree, last):
-            end = index if last is None else last
-            found = spanning(kept.tree(session_id, tree), thread, index, end)
-        case asked.NeedProvisional(tree):
-            found = provisional(kept.tree(session_id, tree))
-        case asked.NeedRevisions(wanted, tree):
-            found = revisions(kept.tree(session_id, tree), wanted)
-        case asked.NeedViews(names):
-            held = [view for (owner, _), view in kept.views.items() if owner == session_id]
-            found = [view for view in held if names is None or view.name in names]
-            found.sort(key=lambda view: view.name)
-        case asked.NeedRecords(kind, everywhere):
-            scope = None if everywhere else session_id
-            found = records(kept, kind, scope=scope, limit=_ALL)
-    return found
-
-
-def read(kept: TenantData, needs: Sequence[SessionNeed]) -> list[Any]:
-    """Return the answers to these needs, in their order, all from one state."""
-    return [answer(kept, *one) for one in needs]
-
 
 # -- sessions and their logs
 
@@ -101,7 +35,7 @@ def sessions(
     after: str | None = None,
     limit: int = 100,
     metadata: Mapping[str, str] | None = None,
-    order_by: SessionOrder = "created",
+    order_by: tx.SessionOrder = "created",
 ) -> list[SessionRecord]:
     """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     records = [session.record for session in kept.sessions.values()]
@@ -167,7 +101,7 @@ def echoing(kept: TenantData, session_id: str) -> list[int]:
     ]
 
 
-def events(kept: TenantData, session_id: str) -> list[LogEvent]:
+def events(kept: TenantData, session_id: str) -> list[tx.LogEvent]:
     """Return the log's events that are not messages, in the order they were written."""
     found = kept.sessions.get(session_id)
     return list(found.events) if found else []
@@ -175,7 +109,7 @@ def events(kept: TenantData, session_id: str) -> list[LogEvent]:
 
 def blocks(
     kept: TenantData, session_id: str, kind: str, start: int = 0, stop: int | None = None
-) -> list[Block]:
+) -> list[tx.Block]:
     """Return the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
     found = kept.sessions.get(session_id)
     mine = [
@@ -186,10 +120,10 @@ def blocks(
     return sorted(mine, key=lambda block: block.start)
 
 
-def restores(kept: TenantData, session_id: str | None = None) -> list[RestoreState]:
+def restores(kept: TenantData, session_id: str | None = None) -> list[tx.RestoreState]:
     """Return what was restored of a session; nothing here is ever unfinished."""
     digest = None if session_id is None else kept.arrived.get(session_id)
-    return [] if session_id is None or digest is None else [RestoreState(session_id, digest)]
+    return [] if session_id is None or digest is None else [tx.RestoreState(session_id, digest)]
 
 
 # -- trees
@@ -274,7 +208,7 @@ def backlog(kept: TenantData, *, after: str | None = None, limit: int = 100) -> 
     return waiting[: max(limit, 0)]
 
 
-def tally(tree: TreeData) -> list[NodeTally]:
+def tally(tree: TreeData) -> list[tx.NodeTally]:
     """Add up the sealed nodes by level, then status."""
     groups: dict[tuple[int, Status], list[Node]] = {}
     for node in sealed(tree):
@@ -284,11 +218,11 @@ def tally(tree: TreeData) -> list[NodeTally]:
 
 def _added_up(
     number: int, status: Status, group: list[Node], made: dict[tuple[str, int], Revision]
-) -> NodeTally:
+) -> tx.NodeTally:
     served = [(node, made[at]) for node in group if (at := (node.id, node.revision)) in made]
     waits = [node.since for node in group if node.since is not None]
     measured = [made.fidelity for _, made in served if made.fidelity is not None]
-    return NodeTally(
+    return tx.NodeTally(
         number,
         status,
         count=len(group),
@@ -326,13 +260,13 @@ def reusable(kept: TenantData, input_hash: str) -> Revision | None:
 # -- journal, views and records
 
 
-def run(kept: TenantData, run_id: str) -> RunRecord | None:
+def run(kept: TenantData, run_id: str) -> tx.RunRecord | None:
     """Return the run of that id, or None."""
     found = kept.runs.get(run_id)
     return fresh_run(found) if found else None
 
 
-def runs(kept: TenantData, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
+def runs(kept: TenantData, *, subject: str | None = None, limit: int = 100) -> list[tx.RunRecord]:
     """Return the newest runs first, of one subject if given."""
     found = [run for run in kept.runs.values() if subject in (None, run.subject)]
     return [fresh_run(run) for run in found[::-1][: max(limit, 0)]]
@@ -340,7 +274,7 @@ def runs(kept: TenantData, *, subject: str | None = None, limit: int = 100) -> l
 
 def attempts(
     kept: TenantData, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
-) -> list[Attempt]:
+) -> list[tx.Attempt]:
     """Return the journalled attempts in the order they started, filtered if asked."""
     return [
         attempt
@@ -349,10 +283,10 @@ def attempts(
     ][: max(limit, 0)]
 
 
-def spent(kept: TenantData, session_id: str | None = None) -> Spent:
+def spent(kept: TenantData, session_id: str | None = None) -> tx.Spent:
     """Add up the journalled attempts of one session, or of the tenant."""
     tried = [one for one in kept.attempts.values() if session_id in (None, one.session_id)]
-    return Spent(
+    return tx.Spent(
         calls=len(tried),
         tokens_in=sum(one.tokens_in for one in tried),
         tokens_out=sum(one.tokens_out for one in tried),
@@ -363,9 +297,18 @@ def spent(kept: TenantData, session_id: str | None = None) -> Spent:
     )
 
 
-def view(kept: TenantData, session_id: str, name: str) -> ViewRecord | None:
+def view(kept: TenantData, session_id: str, name: str) -> tx.ViewRecord | None:
     """Return the stored view, or None."""
     return kept.views.get((session_id, name))
+
+
+def views(
+    kept: TenantData, session_id: str, *, names: Sequence[str] | None = None
+) -> list[tx.ViewRecord]:
+    """Return the views of the session, or those with these names, by name."""
+    held = [view for (owner, _), view in kept.views.items() if owner == session_id]
+    wanted = [view for view in held if names is None or view.name in names]
+    return sorted(wanted, key=lambda view: view.name)
 
 
 def records(
@@ -375,7 +318,7 @@ def records(
     scope: str | None = None,
     key: str | None = None,
     limit: int = 10_000,
-) -> list[Record]:
+) -> list[tx.Record]:
     """Return up to ``limit`` records of ``kind``, filtered if asked, by scope, then key."""
     found = [
         record
@@ -390,23 +333,23 @@ def records(
 
 def index_state(
     kept: TenantData, pages: Sequence[int] = (), *, limit: int | None = 100
-) -> IndexState:
+) -> tx.IndexState:
     """Return the segments with these pages, the loose blocks, and what has no block."""
-    segments: list[Segment] = []
+    segments: list[tx.Segment] = []
     taken: set[int] = set()
     for number, segment in sorted(kept.segments.items()):
         taken |= {id(block) for _, block in segment.members}
         dead = [n for n, member in enumerate(segment.members) if not kept.live(*member)]
         held = {page: segment.pages[page] for page in pages if page in segment.pages}
-        segments.append(Segment(number, len(segment.members), tuple(dead), held))
-    loose: list[PlacedBlock] = []
+        segments.append(tx.Segment(number, len(segment.members), tuple(dead), held))
+    loose: list[tx.PlacedBlock] = []
     behind: list[tuple[SessionRecord, tuple[tuple[int, int], ...]]] = []
     for session in kept.sessions.values():
         own = sorted(
-            (block for block in session.blocks.values() if block.kind == TERMS),
+            (block for block in session.blocks.values() if block.kind == tx.TERMS),
             key=lambda block: block.start,
         )
-        loose += [PlacedBlock(session.record, one) for one in own if id(one) not in taken]
+        loose += [tx.PlacedBlock(session.record, one) for one in own if id(one) not in taken]
         covered = {index for block in own for index in range(block.start, block.stop)}
         without = [n for n in range(session.record.messages) if n not in covered]
         if without:
@@ -414,15 +357,15 @@ def index_state(
             stops = [n + 1 for n in without if n + 1 not in without]
             behind.append((session.record, tuple(zip(starts, stops, strict=True))))
     most = None if limit is None else max(limit, 0)
-    return IndexState(tuple(segments), tuple(loose[:most]), tuple(behind[:most]))
+    return tx.IndexState(tuple(segments), tuple(loose[:most]), tuple(behind[:most]))
 
 
-def segment_blocks(kept: TenantData, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
+def segment_blocks(kept: TenantData, places: Sequence[tuple[int, int]]) -> list[tx.PlacedBlock]:
     """Return the blocks at these (segment, place) that are not dead."""
-    found: list[PlacedBlock] = []
+    found: list[tx.PlacedBlock] = []
     for number, place in places:
         members = kept.segments[number].members if number in kept.segments else ()
         if 0 <= place < len(members) and kept.live(*members[place]):
             owner, block = members[place]
-            found.append(PlacedBlock(kept.sessions[owner].record, block, number, place))
+            found.append(tx.PlacedBlock(kept.sessions[owner].record, block, number, place))
     return found

@@ -17,17 +17,8 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from hiermem import errors
 from hiermem.core import arguments
-from hiermem.errors import (
-    ConfigError,
-    NotFoundError,
-    ReadOnlyError,
-    SecretMismatchError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
-    UsageError,
-)
 from hiermem.stores.postgres import due, reads, schema
 from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
 from hiermem.stores.postgres.failures import FAILURES, translate
@@ -105,14 +96,14 @@ class PostgresStore:
         server cannot be reached or the store is of an older version.
         """
         if not isinstance(schema, str) or not _NAME.fullmatch(schema):
-            raise ConfigError(
+            raise errors.ConfigError(
                 "schema must be up to 48 lower-case letters, digits and underscores, and begin "
                 "with no digit and not with pg_"
             )
         if secret is not None:
             _check_key(secret)
         if arguments.whole(pool_min, "pool_min") > arguments.whole(pool_max, "pool_max", least=1):
-            raise UsageError("pool_min must be from 0 to pool_max")
+            raise errors.UsageError("pool_min must be from 0 to pool_max")
         for named, limit in (
             ("lock_timeout", lock_timeout),
             ("statement_timeout", statement_timeout),
@@ -120,7 +111,7 @@ class PostgresStore:
         ):
             # The server counts milliseconds in 32 bits, and takes 0 for no limit.
             if not _SHORTEST <= arguments.seconds(limit, named) <= _LONGEST:
-                raise UsageError(f"{named} must be from {_SHORTEST} to {_LONGEST:,} seconds")
+                raise errors.UsageError(f"{named} must be from {_SHORTEST} to {_LONGEST:,} seconds")
         if backups_expire is not None:
             _check_expiry(backups_expire)
         await _prepared(
@@ -169,7 +160,7 @@ class PostgresStore:
         shared = self._shared
         async with shared.connections.use():  # refuses a closed store, and keeps it open
             if shared.read_only:
-                raise ReadOnlyError
+                raise errors.ReadOnlyError
             async with _connected(self._dsn) as connection:
                 return await scrub(
                     connection,
@@ -186,14 +177,16 @@ class PostgresStore:
 def _check_key(secret: bytes) -> None:
     if not isinstance(secret, bytes) or len(secret) != _SECRET:
         found = f"{len(secret)} bytes" if isinstance(secret, bytes) else type(secret).__name__
-        raise UsageError(f"secret is {found}; it must be {_SECRET} bytes")
+        raise errors.UsageError(f"secret is {found}; it must be {_SECRET} bytes")
 
 
 def _check_expiry(expiry: timedelta) -> None:
     if not isinstance(expiry, timedelta):
-        raise UsageError(f"backups_expire is {type(expiry).__name__}; it must be a timedelta")
+        raise errors.UsageError(
+            f"backups_expire is {type(expiry).__name__}; it must be a timedelta"
+        )
     if not timedelta(0) <= expiry <= _EXPIRY:
-        raise UsageError("backups_expire must be from 0 to a hundred years")
+        raise errors.UsageError("backups_expire must be from 0 to a hundred years")
 
 
 async def _prepared(
@@ -207,10 +200,10 @@ async def _prepared(
     async with _connected(dsn) as connection:
         if connection.info.server_version < _OLDEST:
             found = connection.info.server_version // 10_000
-            raise ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
+            raise errors.ConfigError(f"PostgreSQL at {named} is {found}; 16 or newer is needed")
         encoding = connection.info.parameter_status("server_encoding")
         if encoding not in (None, "UTF8"):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"the database {named} has the encoding {encoding}, which does not hold every "
                 "text; create one with ENCODING 'UTF8'"
             )
@@ -259,7 +252,7 @@ async def _version(connection: Connection, name: str) -> int | None:
     except psycopg.errors.UndefinedColumn:
         row = None
     if row is None or not isinstance(row[0], int):
-        raise StoreCorruptError(
+        raise errors.StoreCorruptError(
             f"the table store in the schema {name} is not that of a store; it was left untouched; "
             "restore a copy of it, or name another schema"
         )
@@ -280,7 +273,7 @@ async def _created(connection: Connection, name: str, secret: bytes) -> int:
             (name,),
         )
         if others.rowcount:
-            raise StoreCorruptError(
+            raise errors.StoreCorruptError(
                 f"the schema {name} holds tables, but no store; name an empty schema, or a new one"
             )
         await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(owned))
@@ -317,14 +310,14 @@ async def _alone(connection: Connection, name: str) -> int | None:
 
 def _check_version(version: int | None, name: str, named: str) -> None:
     if version is None:
-        raise NotFoundError(f"there is no store in the schema {name} of {named}")
+        raise errors.NotFoundError(f"there is no store in the schema {name} of {named}")
     if version > schema.VERSION:
-        raise StoreNewerError(
+        raise errors.StoreNewerError(
             f"the store in the schema {name} of {named} has version {version}, and this hiermem "
             f"knows {schema.VERSION}; upgrade the library"
         )
     if version < schema.VERSION:
-        raise StoreError(
+        raise errors.StoreError(
             f"the store in the schema {name} of {named} has version {version}, and this hiermem "
             f"needs {schema.VERSION}; run: hiermem migrate --db DSN"
         )
@@ -333,7 +326,7 @@ def _check_version(version: int | None, name: str, named: str) -> None:
 async def _check_secret(connection: Connection, name: str, secret: bytes) -> None:
     select = sql.SQL("SELECT secret FROM {}.store").format(sql.Identifier(name))
     if await (await connection.execute(select)).fetchone() != (secret,):
-        raise SecretMismatchError(
+        raise errors.SecretMismatchError(
             f"the store in the schema {name} has another secret; stores that share tenants have one"
         )
 
@@ -348,7 +341,7 @@ async def _check_confined(connection: Connection, name: str) -> None:
         (f'"{name}"',),
     )
     if found.rowcount:
-        raise ConfigError(
+        raise errors.ConfigError(
             "row_security=True needs a role that is neither a superuser nor the owner of the "
             f"tables in the schema {name}, nor may bypass its policies"
         )

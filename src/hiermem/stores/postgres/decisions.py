@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hiermem.errors import ReadOnlyError
 from hiermem.stores import rows
 from hiermem.stores.codec import decode
-from hiermem.stores.contract import answer_decision, check_changes
+from hiermem.stores.contract import answer_decision, answer_to, check_changes
 from hiermem.stores.postgres import reads, writes
 from hiermem.stores.postgres.connections import BEGIN, COMMIT, ONE_STATE, Connection, Sent
 from hiermem.stores.postgres.statements import Query, Statement
@@ -30,6 +30,7 @@ from hiermem.types.transaction import (
     Changes,
     Deciding,
     KeyEntry,
+    Need,
     NeedForks,
     NeedRecords,
     NeedSession,
@@ -156,10 +157,23 @@ class _Run(Generic[T]):
             yield writes.runs(batch.runs)
 
 
+def answer(session_id: str, need: Need) -> Query[Any]:
+    """Return the query that answers a need."""
+    query: Query[Any] = answer_to(
+        need, reads, reads, (session_id,), lambda tree: ((session_id, tree),)
+    )
+    return query
+
+
 def _query(asked: tuple[str, Any]) -> Query[Any]:
-    """Return the query that answers a need; ``mutate`` asks for keys by a query of its own."""
+    """Return the query for a decision, which also needs the number of a session.
+
+    ``mutate`` asks for keys by a query of its own.
+    """
     session_id, need = asked
-    return need if isinstance(need, Query) else reads.answer(session_id, need)
+    if isinstance(need, NeedSession):
+        return reads.head(session_id)
+    return need if isinstance(need, Query) else answer(session_id, need)
 
 
 async def transact(scope: Scope, decide: Callable[[], Deciding[T]]) -> T:
@@ -238,12 +252,8 @@ async def _follows(scope: Scope, known: tuple[int, SessionRecord], changes: Chan
     assert after is not None
     statements = [writes.follow(number, before, after), *writes.changed(before, after, changes)]
     scope.forget({after.id})
-
-    async def write(connection: Connection) -> list[list[tuple[Any, ...]]]:
-        sent = [scope.prologue({after.id}), *map(scope.sent, statements)]
-        return await scope.send(connection, sent, committing=True)
-
-    ((ok, *stored),) = (await scope.on_connection(write))[1]
+    sent = [scope.prologue({after.id}), *map(scope.sent, statements)]
+    ((ok, *stored),) = (await scope.run(sent, committing=True))[1]
     if ok == "1":
         scope.remember(number, after)
         return True

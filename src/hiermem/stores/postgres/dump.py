@@ -1,21 +1,30 @@
-"""The statements that dump a session, or what belongs to none.
+"""The statements that dump a session, or what belongs to none, and that restore one in batches.
 
-A dump reads in one transaction that sees one state, row by row through a cursor.
+A dump reads in one transaction that sees one state, row by row through a cursor. What a restore has
+brought is stored under a number that no row of ``sessions`` has yet, so nothing reads it. Rows that
+are found by a name are held as they came, and written with the row of the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
 
 from hiermem.core.log.row_digest import NO_SESSION
+from hiermem.core.summaries.due import AT_ONCE
+from hiermem.errors import ReadOnlyError, SessionExistsError
 from hiermem.stores import rows
-from hiermem.stores.dump import Pages, missing
-from hiermem.stores.postgres import reads
-from hiermem.stores.postgres.connections import ONE_STATE, Sent
+from hiermem.stores.dump import Item, Pages, RowReader, check_secret, held_items, missing
+from hiermem.stores.postgres import due, reads, writes
+from hiermem.stores.postgres.connections import BEGIN, COMMIT, ONE_STATE, Connection, Sent
 from hiermem.stores.postgres.scope import Scope
-from hiermem.stores.postgres.statements import NUMBER, Statement
-from hiermem.types.transaction import StoredRow
+from hiermem.stores.postgres.statements import NUMBER, OK, TABLES, Query, Statement
+from hiermem.stores.receive import Progress, taken_over
+from hiermem.types.transaction import RestoreState, StoredRow
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
@@ -28,6 +37,11 @@ _OF: Final = {
     "session": f"m.session = {NUMBER}",
     "tree": f"m.session = {NUMBER}",
 }
+_AT: Final = "WHERE tenant = $1 AND id = $2"
+
+
+# ---------------------------------------------------------------------------------------------
+# Dumping
 
 
 def _selected(kind: str, session_id: str) -> Statement | None:
@@ -89,3 +103,206 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
                     break
                 (chunk,) = await scope.send(connection, [fetch])
         yield filling.end()
+
+
+# ---------------------------------------------------------------------------------------------
+# Restoring
+
+
+def restores(session_id: str | None = None) -> Query[list[RestoreState]]:
+    """Return what restores brought of one session, or all that is unfinished, by id."""
+    where = "session IS NOT NULL" if session_id is None else "id = $2"
+    return Query(
+        f"SELECT id, digest, session IS NOT NULL FROM restores WHERE tenant = $1 AND {where} "
+        "ORDER BY id",
+        () if session_id is None else (session_id,),
+        lambda found: [RestoreState(*row) for row in found],
+    )
+
+
+@dataclass(frozen=True)
+class PostgresReceiver:
+    """What the restore of one session does; see ``hiermem.stores.receive.Receiver``."""
+
+    _scope: Scope
+    _replaces: int | None
+    _id: str
+
+    async def begin(self, reader: RowReader, first: bytes) -> Progress:
+        """Return how far a restore of this record has come, and reserve its number."""
+
+        async def work(connection: Connection) -> Progress:
+            found = await self._checked(connection, reader)
+            if found is not None and found[3] == first:
+                return Progress(found[1], found[2], first)
+            sent = [*map(self._scope.sent, self._reserved(first)), COMMIT]
+            await self._scope.send(connection, sent, committing=True)
+            return Progress(first=first)
+
+        return await self._scope.on_connection(work)
+
+    async def add(
+        self, before: Progress, after: Progress, items: Sequence[Item], held: Sequence[StoredRow]
+    ) -> None:
+        """Write the items under the reserved number, and keep the rows ``held``."""
+        statements = [
+            Statement(
+                "SELECT set_config('hiermem.ok', CASE WHEN EXISTS (SELECT FROM restores "
+                f"{_AT} AND session IS NOT NULL AND taken = $3 AND chain = $4 AND first = $5) "
+                "THEN '1' ELSE '' END, true)",
+                (self._id, before.rows, before.chain, before.first),
+            ),
+            *map(_unseen, _written(self._id, items)),
+            Statement(
+                f"UPDATE restores SET taken = $3, chain = $4 {_AT} AND {OK}",
+                (self._id, after.rows, after.chain),
+            ),
+        ]
+        if held:
+            kept = Statement(
+                "INSERT INTO restored_rows (tenant, id, row, data) "
+                f"SELECT $1, $2, $3, $4 WHERE {OK}",
+                (self._id, before.rows, zlib.compress(json.dumps(held).encode())),
+            )
+            statements.append(kept)
+        found = await self._scope.write({self._id}, statements)
+        if found[0][0][0] != "1":
+            raise taken_over(self._id)
+
+    async def finish(self, before: Progress, digest: str, reader: RowReader) -> None:
+        """Write the row of the session and the rows that were held."""
+        scope = self._scope
+
+        async def work(connection: Connection) -> None:
+            found = await self._checked(connection, reader)
+            if found is None or tuple(found[1:]) != (before.rows, before.chain, before.first):
+                raise taken_over(self._id)
+            statements = list(self._shown(found[0], reader))
+            await scope.send(connection, [scope.index_lock(), *map(scope.sent, statements)])
+            last = -1
+            while page := (await scope.send(connection, [scope.sent(self._page(last))]))[0]:
+                ((last, data),) = page
+                items = held_items(json.loads(zlib.decompress(data)))
+                await scope.send(connection, [*map(scope.sent, _written(self._id, items))])
+            ended = [
+                Statement(
+                    "UPDATE store SET secret = $2 WHERE $1::uuid = $1 AND secret <> $2",
+                    (reader.secret,),
+                ),
+                Statement(f"DELETE FROM restored_rows {_AT}", (self._id,)),
+                Statement(
+                    "UPDATE restores SET session = NULL, chain = NULL, first = NULL, digest = $3 "
+                    f"{_AT}",
+                    (self._id, digest),
+                ),
+            ]
+            sent = [*map(scope.sent, ended), COMMIT]
+            await scope.send(connection, sent, committing=True)
+
+        scope.forget({self._id})
+        await scope.on_connection(work)
+        scope.forget({self._id})
+
+    async def drop(self) -> None:
+        """Remove what came so far."""
+        await self._scope.write({self._id}, list(writes.dropped_restore(self._id)))
+
+    async def _checked(self, connection: Connection, reader: RowReader) -> Sequence[Any] | None:
+        """Begin a transaction; return the number and the progress of the restore, if it began.
+
+        Raises SessionExistsError and SecretMismatchError.
+        """
+        scope = self._scope
+        if scope.read_only:
+            raise ReadOnlyError
+        begin: list[Sent] = [BEGIN]
+        if await scope.read(reads.secret()) != reader.secret:
+            # Nobody may write the first row meanwhile.
+            lock = "LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE"
+            begin += [scope.prologue(), (lock, ())]
+        begin.append(scope.prologue({self._id}, writing=True))
+        asked: list[Query[Any]] = [
+            reads.session(self._id), reads.secret(), reads.holds_nothing(), self._progress(),
+        ]  # fmt: skip
+        found = await scope.send(connection, [*begin, *map(scope.sent, asked)])
+        there, secret, empty, progress = (
+            one.read(found[place]) for place, one in enumerate(asked, len(begin))
+        )
+        if there is not None and there.version != self._replaces:
+            raise SessionExistsError(self._id)
+        check_secret(reader, secret, empty=empty)
+        known: Sequence[Any] | None = progress
+        return known
+
+    def _progress(self) -> Query[Any]:
+        return Query(
+            f"SELECT session, taken, chain, first FROM restores {_AT} AND session IS NOT NULL",
+            (self._id,),
+            lambda found: found[0] if found else None,
+        )
+
+    def _page(self, last: int) -> Statement:
+        return Statement(
+            f"SELECT row, data FROM restored_rows {_AT} AND row > $3 ORDER BY row LIMIT 1",
+            (self._id, last),
+        )
+
+    def _reserved(self, first: bytes) -> Iterator[Statement]:
+        """Yield the statements that reserve a number that no session has had, and none will get.
+
+        What came before is dropped.
+        """
+        yield from writes.dropped_restore(self._id)
+        number = "0"
+        if self._id != NO_SESSION:
+            number = f"(SELECT session FROM sessions WHERE tenant = $1 AND id = '{NO_SESSION}')"
+            yield Statement(
+                "INSERT INTO sessions (tenant, id, participants, config, counter, created_at, "
+                f"forked_at) VALUES ($1, '{NO_SESSION}', '', '', '', 0, 0)"
+            )
+        yield Statement(
+            "INSERT INTO restores (tenant, id, session, taken, chain, first) "
+            f"VALUES ($1, $2, {number}, 0, $3, $4) ON CONFLICT (tenant, id) DO UPDATE SET "
+            "session = excluded.session, taken = 0, chain = excluded.chain, "
+            "first = excluded.first",
+            (self._id, b"", first),
+        )
+        if self._id != NO_SESSION:
+            yield Statement(f"DELETE FROM sessions WHERE tenant = $1 AND id = '{NO_SESSION}'")
+
+    def _shown(self, number: int, reader: RowReader) -> Iterator[Statement]:
+        if self._replaces is not None:
+            yield from writes.deleted_shown(self._id)
+        if reader.record is not None:
+            record = reader.record
+            marks = ", ".join(f"${place}" for place in range(4, 4 + len(rows.FIXED.types)))
+            yield Statement(
+                f"INSERT INTO sessions (tenant, session, id, {rows.FIXED.columns}) "
+                f"OVERRIDING SYSTEM VALUE VALUES ($1, $3, $2, {marks})",
+                (record.id, number, *rows.FIXED.row(record)),
+            )
+            yield from writes.record_of(record)
+            yield from due.note(record.id, AT_ONCE)
+
+
+def _unseen(statement: Statement) -> Statement:
+    """Return the statement about the session that has a reserved number only."""
+    return Statement(statement.sql.replace("sessions s", "restores s"), statement.values)
+
+
+def _written(session_id: str, items: Iterable[Item]) -> Iterator[Statement]:
+    """Yield the statements that write the items, in their order."""
+    for (kind, tree), several in groupby(items, _table_of):
+        values: list[Any] = [(at, value) if kind == "key" else value for _, at, value in several]
+        if kind == "block":
+            yield from writes.put_blocks(session_id, values)
+            continue
+        table = TABLES[kind]
+        of = {"tenant": (), "tree": (session_id, tree)}.get(table.owner, (session_id,))
+        yield table.put(values, *of, fresh=True)
+
+
+def _table_of(item: Item) -> tuple[str, Any]:
+    """Return the kind of an item, and the number of its tree if it is of one."""
+    kind, at, _ = item
+    return kind, at if rows.KINDS[kind].owner == "tree" else None

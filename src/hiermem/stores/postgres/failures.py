@@ -12,16 +12,7 @@ from typing import Final
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from hiermem.errors import (
-    ConfigError,
-    HiermemError,
-    InvalidTextError,
-    MemoryClosedError,
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    UsageError,
-)
+from hiermem import errors
 
 #: What the driver and its pool may raise.
 FAILURES: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
@@ -101,56 +92,58 @@ def translate(error: Exception, shown: str, *, committing: bool = False) -> Exce
     it is unknown whether a write took effect whose connection was lost.
     """
     if isinstance(error, PoolClosed):
-        return MemoryClosedError("the store is closed; open it again")
+        return errors.MemoryClosedError("the store is closed; open it again")
     if isinstance(error, PoolTimeout):
-        return StoreBusyError(f"no connection to {shown} was free in time; try again")
+        return errors.StoreBusyError(f"no connection to {shown} was free in time; try again")
     if isinstance(error, UnicodeEncodeError):
-        return InvalidTextError("a text holds a lone surrogate; replace it before storing")
+        return errors.InvalidTextError("a text holds a lone surrogate; replace it before storing")
     if isinstance(error, OverflowError):
-        return UsageError(BEYOND)
+        return errors.UsageError(BEYOND)
     if isinstance(error, psycopg.Error):
         return _of_server(error, shown, committing=committing)
     return error
 
 
-def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> HiermemError:
+def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.HiermemError:
     state = error.sqlstate or refused_connection(error)
     where = f"PostgreSQL at {shown}"
-    made: HiermemError
+    made: errors.HiermemError
     if state in _BUSY:
-        made = StoreBusyError(f"{where}: {_BUSY[state]} ({state}); try again")
+        made = errors.StoreBusyError(f"{where}: {_BUSY[state]} ({state}); try again")
     elif state.startswith("28"):
-        made = ConfigError(
+        made = errors.ConfigError(
             f"{where} refused the user or the password ({state}); check the connection string"
         )
     elif state in ("3D000", "42501"):
         what = "has no such database (3D000); create it, or check the connection string"
         if state == "42501":
             what = "denies this to the role (42501); the page on PostgreSQL names what roles need"
-        made = ConfigError(f"{where} {what}")
+        made = errors.ConfigError(f"{where} {what}")
     elif state == REFUSED:
-        made = UsageError(
+        made = errors.UsageError(
             "the write contradicts what is stored: a flag, a parent or a copied text is for "
             "something that does not exist"
         )
     elif state == "22003":
-        made = UsageError(BEYOND)
+        made = errors.UsageError(BEYOND)
     elif state.startswith(("21", "22", "23")) or isinstance(error, psycopg.DataError):
-        made = UsageError(f"the write contradicts what is stored ({state or 'a value'})")
+        made = errors.UsageError(f"the write contradicts what is stored ({state or 'a value'})")
     elif state in ("42P01", "42703"):
-        made = StoreCorruptError(
+        made = errors.StoreCorruptError(
             f"{where}: a table or a column of the store is missing ({state}); restore a copy of it"
         )
     elif not state and _is_bad_setting(error):
-        made = ConfigError(
+        made = errors.ConfigError(
             f"the connection string to {where} has a value that libpq does not take; check the "
             "port, sslmode and the other settings"
         )
     elif not state or state.startswith("08"):
-        made = StoreError(f"the connection to {where} was lost or not made{_unreached(error)}")
+        made = errors.StoreError(
+            f"the connection to {where} was lost or not made{_unreached(error)}"
+        )
     else:
-        made = StoreError(f"{where} failed ({state})")
+        made = errors.StoreError(f"{where} failed ({state})")
     lost = not state or state.startswith(("08", "57P"))
-    if committing and lost and isinstance(made, StoreError):
+    if committing and lost and isinstance(made, errors.StoreError):
         made.committed = None
     return made

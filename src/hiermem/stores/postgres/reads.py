@@ -14,20 +14,7 @@ from hiermem.stores import rows
 from hiermem.stores.codec import Format, decode, read_time
 from hiermem.stores.postgres.statements import NUMBER, SESSION, Query, digest, listed, single
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types import transaction as asked
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    KeyEntry,
-    LogEvent,
-    Need,
-    NodeTally,
-    Record,
-    RunRecord,
-    SessionOrder,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
@@ -128,7 +115,7 @@ def _records(sql: str, *values: Any) -> Query[list[SessionRecord]]:
     )
 
 
-def keys(session_id: str, wanted: Sequence[str]) -> Query[dict[str, KeyEntry]]:
+def keys(session_id: str, wanted: Sequence[str]) -> Query[dict[str, tx.KeyEntry]]:
     """Read the entries of the keys that exist."""
     return Query(
         f"SELECT {rows.KEYS.columns} FROM keys WHERE tenant = $1 AND session = {NUMBER} "
@@ -143,7 +130,7 @@ def sessions(
     after: str | None = None,
     limit: int = 100,
     metadata: Mapping[str, str] | None = None,
-    order_by: SessionOrder = "created",
+    order_by: tx.SessionOrder = "created",
 ) -> Query[list[SessionRecord]]:
     """Read up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     if order_by == "created":
@@ -248,7 +235,7 @@ def echoing(session_id: str) -> Query[list[int]]:
     return Query(found, (session_id,), read)
 
 
-def events(session_id: str) -> Query[list[LogEvent]]:
+def events(session_id: str) -> Query[list[tx.LogEvent]]:
     """Return the log's events that are not messages, in the order of their writing."""
     sql = f"{_of_session(rows.EVENTS)} ORDER BY m.event"
     return listed(rows.EVENTS, sql, session_id)
@@ -337,7 +324,7 @@ def outdated(
     return _nodes(of, where, *values, joined=f"JOIN {_SERVING} ")
 
 
-def tally(of: TreeOf) -> Query[list[NodeTally]]:
+def tally(of: TreeOf) -> Query[list[tx.NodeTally]]:
     """Return the totals of the sealed nodes for each level and status, in that order."""
     return listed(
         rows.TALLY,
@@ -401,7 +388,7 @@ def backlog(*, after: str | None = None, limit: int = 100) -> Query[list[str]]:
 # -- the journal, views, records and blocks
 
 
-def run(run_id: str) -> Query[RunRecord | None]:
+def run(run_id: str) -> Query[tx.RunRecord | None]:
     """Return the run with this id, or None if it does not exist."""
     return single(rows.RUNS, f"{_of_tenant(rows.RUNS)} AND id = $2", run_id)
 
@@ -420,7 +407,7 @@ def _of_tenant(form: Format[Any]) -> str:
     return f"SELECT {form.columns} FROM {form.table} WHERE tenant = $1"
 
 
-def runs(*, subject: str | None = None, limit: int = 100) -> Query[list[RunRecord]]:
+def runs(*, subject: str | None = None, limit: int = 100) -> Query[list[tx.RunRecord]]:
     """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
     where, values = _named(3, subject=subject)
     sql = f"{_of_tenant(rows.RUNS)}{where} ORDER BY run DESC LIMIT $2"
@@ -429,7 +416,7 @@ def runs(*, subject: str | None = None, limit: int = 100) -> Query[list[RunRecor
 
 def attempts(
     *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
-) -> Query[list[Attempt]]:
+) -> Query[list[tx.Attempt]]:
     """Return up to ``limit`` journalled attempts in the order in which they were recorded.
 
     ``run_id`` and ``session_id`` filter the attempts if they are given.
@@ -439,7 +426,7 @@ def attempts(
     return listed(rows.ATTEMPTS, sql, max(limit, 0), *values)
 
 
-def spent(session_id: str | None = None) -> Query[Spent]:
+def spent(session_id: str | None = None) -> Query[tx.Spent]:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = _named(2, session_id=session_id)
     return Query(
@@ -453,12 +440,12 @@ def spent(session_id: str | None = None) -> Query[Spent]:
     )
 
 
-def view(session_id: str, name: str) -> Query[ViewRecord | None]:
+def view(session_id: str, name: str) -> Query[tx.ViewRecord | None]:
     """Return the stored view, or None if it does not exist."""
     return single(rows.VIEWS, f"{_of_tenant(rows.VIEWS)} AND place = $2", digest(session_id, name))
 
 
-def views(session_id: str, names: Sequence[str] | None = None) -> Query[list[ViewRecord]]:
+def views(session_id: str, *, names: Sequence[str] | None = None) -> Query[list[tx.ViewRecord]]:
     """Return the views of the session, or those with these names, by name."""
     where, values = _named(2, session_id=session_id)
     if names is None:
@@ -469,7 +456,7 @@ def views(session_id: str, names: Sequence[str] | None = None) -> Query[list[Vie
 
 def records(
     kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
-) -> Query[list[Record]]:
+) -> Query[list[tx.Record]]:
     """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
 
     ``scope`` and ``key`` filter the records if they are given.
@@ -490,47 +477,10 @@ def records(
 
 def blocks(
     session_id: str, kind: str, start: int = 0, stop: int | None = None
-) -> Query[list[Block]]:
+) -> Query[list[tx.Block]]:
     """Return the blocks of ``kind`` whose own ``start`` is in the range, by ``start``."""
     sql = (
         f"{_of_session(rows.BLOCKS)} AND m.kind = $3 AND m.start >= $4 AND m.start < $5 "
         "ORDER BY m.start"
     )
     return listed(rows.BLOCKS, sql, session_id, kind, start, _ALL if stop is None else stop)
-
-
-# -- what decisions ask for
-
-
-def answer(session_id: str, need: Need) -> Query[Any]:  # noqa: PLR0912 - one for each need
-    """Return the query that answers a need of a decision."""
-    found: Query[Any]
-    match need:
-        case asked.NeedSession():
-            found = head(session_id)
-        case asked.NeedForks():
-            found = forks(session_id)
-        case asked.NeedMessages(start, stop, thread):
-            found = messages(session_id, start, stop, thread=thread)
-        case asked.NeedEchoes():
-            found = echoing(session_id)
-        case asked.NeedFlagged(flag, limit):
-            found = flagged(session_id, flag, limit=limit)
-        case asked.NeedEvents():
-            found = events(session_id)
-        case asked.NeedNodes(ids, tree):
-            found = nodes((session_id, tree), ids)
-        case asked.NeedLevel(number, start, stop, tree):
-            found = level((session_id, tree), number, start, stop)
-        case asked.NeedCovering(thread, index, tree, last):
-            end = index if last is None else last
-            found = spanning((session_id, tree), thread, index, end)
-        case asked.NeedProvisional(tree):
-            found = provisional((session_id, tree))
-        case asked.NeedRevisions(wanted, tree):
-            found = revisions((session_id, tree), wanted)
-        case asked.NeedViews(names):
-            found = views(session_id, names)
-        case asked.NeedRecords(kind, everywhere):
-            found = records(kind, scope=None if everywhere else session_id, limit=_ALL)
-    return found

@@ -70,6 +70,7 @@ class Scope:
         self.read_only = shared.read_only
         self.place = shared.place
         self._shared = shared
+        self.send = shared.connections.send
         self._waiting: list[tuple[Query[Any], asyncio.Future[list[tuple[Any, ...]]]]] = []
         self._reading: set[asyncio.Task[None]] = set()
         self._lock = lock_number(shared.schema, self.tenant)
@@ -144,11 +145,15 @@ class Scope:
             await connections.renew()
         raise AssertionError("the last run returns or raises")
 
-    async def send(
-        self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
+    async def run(
+        self, statements: Sequence[Sent], *, committing: bool = False
     ) -> list[list[tuple[Any, ...]]]:
-        """Send the statements together; see ``Connections.send``."""
-        return await self._shared.connections.send(connection, statements, committing=committing)
+        """Send the statements together, on a connection of their own; return the rows of each."""
+
+        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            return await self.send(connection, statements, committing=committing)
+
+        return await self.on_connection(work)
 
     async def read(self, query: Query[T]) -> T:
         """Read in one state of the store. Reads that begin at the same time are sent together."""
@@ -179,10 +184,7 @@ class Scope:
                 answer.set_result(rows)
 
     async def _found(self, queries: Sequence[Query[Any]]) -> list[Any]:
-        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
-            return await self.send(connection, [self.prologue(), *map(self.sent, queries)])
-
-        return (await self.on_connection(work))[1:]
+        return (await self.run([self.prologue(), *map(self.sent, queries)]))[1:]
 
     async def _found_or_error(self, query: Query[Any]) -> Any:
         try:
@@ -193,12 +195,8 @@ class Scope:
     async def read_one_state(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Run queries that all see the same state of the store, and wait for them once."""
         begun: list[Sent] = [ONE_STATE, self.prologue()]
-        sent = [*begun, *map(self.sent, queries), COMMIT]
-
-        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
-            return await self.send(connection, sent)
-
-        found = (await self.on_connection(work))[len(begun) : -1]
+        found = await self.run([*begun, *map(self.sent, queries), COMMIT])
+        found = found[len(begun) : -1]
         return [query.read(rows) for query, rows in zip(queries, found, strict=True)]
 
     async def write(
@@ -217,21 +215,14 @@ class Scope:
             raise ReadOnlyError
         begun = [self.prologue(names, whole=whole, writing=True), *index]
         sent = [*begun, *map(self.sent, statements)]
-
-        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
-            return await self.send(connection, sent, committing=True)
-
-        return (await self.on_connection(work))[len(begun) :]
+        return (await self.run(sent, committing=True))[len(begun) :]
 
     async def write_alone(self, query: Query[T]) -> T:
         """Run one statement that needs no lock but those of the rows it hits, and commit it."""
         if self.read_only:
             raise ReadOnlyError
-
-        async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
-            return await self.send(connection, [self.prologue(), self.sent(query)], committing=True)
-
-        return query.read((await self.on_connection(work))[1])
+        found = await self.run([self.prologue(), self.sent(query)], committing=True)
+        return query.read(found[1])
 
     # -- what is remembered of sessions
 

@@ -16,7 +16,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores.contract import check_record_writes, check_write, named_after
 from hiermem.stores.dump import missing
-from hiermem.stores.postgres import decisions, due, reads, restores, segments
+from hiermem.stores.postgres import decisions, due, reads, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
 from hiermem.stores.postgres.connections import Sent
@@ -24,26 +24,7 @@ from hiermem.stores.postgres.reads import TreeOf
 from hiermem.stores.postgres.scope import Scope
 from hiermem.stores.postgres.statements import Query, Statement
 from hiermem.stores.receive import receive
-from hiermem.types.transaction import (
-    TERMS,
-    Attempt,
-    Block,
-    Changes,
-    Deciding,
-    DueSession,
-    IndexState,
-    NeedSession,
-    NodeWrite,
-    PlacedBlock,
-    Record,
-    RecordWrite,
-    RunRecord,
-    Scrubbed,
-    SessionNeed,
-    Snapshot,
-    StoredRow,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,22 +85,22 @@ class PostgresTenant:
     forks = _reading(reads.forks)
 
     async def mutate(
-        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
+        self,
+        session_id: str,
+        decide: Callable[[tx.Snapshot], tx.Changes[T]],
+        *,
+        keys: Sequence[str] = (),
     ) -> T:
         """Call ``decide`` with the snapshot and commit its changes, under the session's lock."""
         return await decisions.mutate(self._scope, session_id, decide, keys)
 
-    async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
+    async def transact(self, decide: Callable[[], tx.Deciding[T]]) -> T:
         """Run a decision that requests its reads, under the locks of what it asks about."""
         return await decisions.transact(self._scope, decide)
 
-    async def read(self, needs: Sequence[SessionNeed]) -> list[Any]:
+    async def read(self, needs: Sequence[tx.SessionNeed]) -> list[Any]:
         """Return the answers to these needs, in their order, all from one state of the store."""
-        found = await self._scope.read_one_state([reads.answer(*one) for one in needs])
-        return [
-            answer and answer[1] if isinstance(need, NeedSession) else answer
-            for (_, need), answer in zip(needs, found, strict=True)
-        ]
+        return await self._scope.read_one_state([decisions.answer(*one) for one in needs])
 
     async def erase_all(self) -> int:
         """Remove all data of this tenant; return the number of sessions removed."""
@@ -130,25 +111,25 @@ class PostgresTenant:
         self._scope.forget()
         return int(found[0][0][0])
 
-    async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
+    async def dump(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
         if session_id != NO_SESSION and await self.session(session_id) is None:
             raise missing(session_id)
         return dumping.dump(self._scope, session_id)
 
     async def restore(
-        self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
+        self, rows: AsyncIterable[Sequence[tx.StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(restores.PostgresReceiver, self._scope, replaces)
+        receiver = partial(dumping.PostgresReceiver, self._scope, replaces)
         await receive(rows, receiver, tenant=self.tenant)
 
-    restores = _reading(restores.restores)
+    restores = _reading(dumping.restores)
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self) -> tx.Scrubbed:
         """Report that removed rows are still in the server's files; nothing is vacuumed."""
         await self.now()  # refuses a closed store
-        return Scrubbed(done=False, reason=UNTOUCHED)
+        return tx.Scrubbed(done=False, reason=UNTOUCHED)
 
     # -- messages
 
@@ -166,7 +147,7 @@ class PostgresTenant:
     backlog = _reading(reads.backlog)
     reusable = _reading(reads.reusable)
 
-    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
+    async def take_due(self, session_id: str, *, lease: float) -> tx.DueSession | None:
         """Claim the session's entry if it is due or claimed."""
         return await self._scope.write_alone(due.claim_one(self.tenant, session_id, lease))
 
@@ -174,14 +155,14 @@ class PostgresTenant:
         """Make those of these sessions due now that have no entry."""
         await self._scope.write((), [due.put_due(session_ids)])
 
-    async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
+    async def settle_due(self, claimed: tx.DueSession, *, at: datetime | None = None) -> bool:
         """Remove the entry, or set its next time; return whether."""
         found = await self._scope.write((), [due.settle_due(claimed, at)])
         return bool(found[0])
 
     # -- journal and views
 
-    async def put_run(self, run: RunRecord) -> None:
+    async def put_run(self, run: tx.RunRecord) -> None:
         """Insert the run, or replace the run with the same id."""
         await self._scope.write((), [changing.runs([run])])
 
@@ -191,7 +172,7 @@ class PostgresTenant:
     spent = _reading(reads.spent)
     view = _reading(reads.view)
 
-    async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
+    async def put_view(self, view: tx.ViewRecord, *, epoch: int | None = None) -> bool:
         """Insert the view, or replace it, unless ``epoch`` is outdated; return whether."""
         epochs = {} if epoch is None else {view.session_id: epoch}
         put = [changing.only_if(epochs), changing.put_view(view)]
@@ -210,11 +191,11 @@ class PostgresTenant:
 
     async def put_records(
         self,
-        writes: Sequence[RecordWrite],
+        writes: Sequence[tx.RecordWrite],
         *,
         epochs: Mapping[str, int] | None = None,
-        standing: Sequence[Record] = (),
-        attempts: Sequence[Attempt] = (),
+        standing: Sequence[tx.Record] = (),
+        attempts: Sequence[tx.Attempt] = (),
     ) -> bool:
         """Apply all writes, record ``attempts`` and return True, or do nothing and return False."""
         check_record_writes(writes)
@@ -230,31 +211,31 @@ class PostgresTenant:
 
     blocks = _reading(reads.blocks)
 
-    async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
+    async def put_blocks(self, session_id: str, blocks: Sequence[tx.Block], *, epoch: int) -> bool:
         """Insert the blocks, or replace those of the same kind and start, unless outdated."""
         put = [changing.only_if({session_id: epoch}), *changing.put_blocks(session_id, blocks)]
-        terms = any(block.kind == TERMS for block in blocks)
+        terms = any(block.kind == tx.TERMS for block in blocks)
         together = [self._scope.index_lock(together=True)] if terms else []
         return await self._applied({session_id}, put, index=together)
 
     async def drop_blocks(self, session_id: str, kind: str) -> None:
         """Remove all blocks of ``kind``."""
         dropped = list(changing.drop_blocks(session_id, kind))
-        alone = [self._scope.index_lock()] if kind == TERMS else []
+        alone = [self._scope.index_lock()] if kind == tx.TERMS else []
         await self._scope.write({session_id}, dropped, index=alone)
 
     # -- the index over all sessions
 
     async def index_state(
         self, pages: Sequence[int] = (), *, limit: int | None = 100
-    ) -> IndexState:
+    ) -> tx.IndexState:
         """Return the segments with these pages, the loose blocks, and what has no block."""
         found = await self._scope.read_one_state(segments.state(pages, limit))
         return segments.read_state(found)
 
     async def put_segment(
         self,
-        blocks: Sequence[PlacedBlock],
+        blocks: Sequence[tx.PlacedBlock],
         pages: Mapping[int, bytes],
         *,
         replaces: Sequence[int] = (),
@@ -286,10 +267,10 @@ class PostgresTree:
 
     async def write_nodes(
         self,
-        writes: Sequence[NodeWrite],
+        writes: Sequence[tx.NodeWrite],
         *,
-        attempts: Sequence[Attempt] = (),
-        attempts_if_applied: Sequence[Attempt] = (),
+        attempts: Sequence[tx.Attempt] = (),
+        attempts_if_applied: Sequence[tx.Attempt] = (),
     ) -> list[bool]:
         """Apply each write whose expectations hold, and record the attempts; return which did."""
         for write in writes:

@@ -19,19 +19,7 @@ from hiermem.stores.postgres import statements as tables
 from hiermem.stores.postgres.reads import RECORD, TreeOf
 from hiermem.stores.postgres.statements import NUMBER, OK, SESSION, TABLES, Statement, digest
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import (
-    TERMS,
-    Attempt,
-    Block,
-    Changes,
-    Copy,
-    NodeWrite,
-    Record,
-    RecordWrite,
-    Rewrite,
-    RunRecord,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
@@ -127,7 +115,7 @@ def _of_session(delete: str, session_id: str, where: str = "", *values: Any) -> 
 
 
 def changed(
-    before: SessionRecord | None, after: SessionRecord, changes: Changes[Any]
+    before: SessionRecord | None, after: SessionRecord, changes: tx.Changes[Any]
 ) -> Iterator[Statement]:
     """Yield the statements for everything in ``changes`` but the record itself."""
     session_id = after.id
@@ -152,7 +140,7 @@ def changed(
     yield from due.note(session_id, due_by_change(before, after, changes))
 
 
-def _copied(session_id: str, tree: int, copy: Copy) -> Iterator[Statement]:
+def _copied(session_id: str, tree: int, copy: tx.Copy) -> Iterator[Statement]:
     """Yield the statements that copy messages, their versions, keys and texts from the source."""
     of = "o.tenant = $1 AND o.id = $3 AND s.tenant = $1 AND s.id = $2"
     columns = rows.prefixed("m", ", ".join(_COLUMNS))
@@ -201,7 +189,7 @@ def _flagged(after: SessionRecord, index: int, flag: str) -> Statement:
     )
 
 
-def _rewritten(after: SessionRecord, rewrite: Rewrite) -> Iterator[Statement]:
+def _rewritten(after: SessionRecord, rewrite: tx.Rewrite) -> Iterator[Statement]:
     index = rewrite.message.index
     if not 0 <= index < after.messages:
         raise refuse(after.id, f"a rewrite is of message {index}, which does not exist")
@@ -229,7 +217,7 @@ def _rewritten(after: SessionRecord, rewrite: Rewrite) -> Iterator[Statement]:
     yield segments.dropped(after.id, holding, index)
 
 
-def _structure(session_id: str, tree: int, changes: Changes[Any]) -> Iterator[Statement]:
+def _structure(session_id: str, tree: int, changes: tx.Changes[Any]) -> Iterator[Statement]:
     """Yield the statements for dropped, forgotten and new nodes and the parents of older nodes."""
     if changes.drop_tree is not None:
         for table in ("nodes", "revisions"):
@@ -340,12 +328,12 @@ def _deleted_rows(session_id: str) -> Iterator[Statement]:
 # -- writes without a decision
 
 
-def runs(given: Sequence[RunRecord]) -> Statement:
+def runs(given: Sequence[tx.RunRecord]) -> Statement:
     """Return the statement that inserts runs, or replaces those of the same ids."""
     return TABLES["run"].put(given)
 
 
-def attempts(given: Sequence[Attempt], where: str = "") -> Iterator[Statement]:
+def attempts(given: Sequence[tx.Attempt], where: str = "") -> Iterator[Statement]:
     """Yield the statement that inserts attempts, or replaces those of the same ids."""
     if given:
         made = TABLES["attempt"].put(given)
@@ -371,7 +359,9 @@ _EXPECTED: Final = (
 
 
 def only_if(
-    epochs: Mapping[str, int], standing: Sequence[Record] = (), writes: Sequence[RecordWrite] = ()
+    epochs: Mapping[str, int],
+    standing: Sequence[tx.Record] = (),
+    writes: Sequence[tx.RecordWrite] = (),
 ) -> Statement:
     """Return the statement after which nothing is changed unless all of this holds.
 
@@ -395,7 +385,7 @@ def only_if(
     )
 
 
-def put_records(writes: Sequence[RecordWrite]) -> Iterator[Statement]:
+def put_records(writes: Sequence[tx.RecordWrite]) -> Iterator[Statement]:
     """Yield the statements that insert, replace or delete the records."""
     for write in writes:
         if write.body is None:
@@ -410,12 +400,12 @@ def put_records(writes: Sequence[RecordWrite]) -> Iterator[Statement]:
         )
 
 
-def put_view(view: ViewRecord) -> Statement:
+def put_view(view: tx.ViewRecord) -> Statement:
     """Return the statement that inserts the view, or replaces it."""
     return TABLES["view"].put([view])
 
 
-def put_blocks(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
+def put_blocks(session_id: str, blocks: Sequence[tx.Block]) -> Iterator[Statement]:
     """Yield the statements that insert the blocks, or replace those of the same start."""
     yield from segments.noted(session_id, blocks)
     yield TABLES["block"].put(blocks, session_id)
@@ -423,7 +413,7 @@ def put_blocks(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
 
 def drop_blocks(session_id: str, kind: str) -> Iterator[Statement]:
     """Yield the statements that remove all blocks of ``kind``."""
-    if kind == TERMS:
+    if kind == tx.TERMS:
         yield segments.dissolved(session_id)
     yield segments.dropped(session_id, " AND m.kind = $3", kind)
 
@@ -453,7 +443,7 @@ _WRITE_REVISION: Final = (
 )
 
 
-def write_node(of: TreeOf, write: NodeWrite) -> Statement:
+def write_node(of: TreeOf, write: tx.NodeWrite) -> Statement:
     """Return the statement that writes one node by compare-and-swap, with its text.
 
     Its row is (…, 1) where the node was written, and (…, 0) where it was not.

@@ -24,7 +24,7 @@ from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -85,36 +85,24 @@ class SQLiteStore:
             raise UsageError("busy_timeout must be 0 or more, and readers 1 or more")
         if read_only and name == files.MEMORY:
             raise UsageError("':memory:' with read_only=True would be empty for ever")
-        found = partial(cls._open, name, create=create, read_only=read_only)
-        return await asyncio.to_thread(
-            found, busy_timeout=busy_timeout, readers=readers, clock=clock
-        )
-
-    @classmethod
-    def _open(
-        cls,
-        name: str,
-        *,
-        create: bool,
-        read_only: bool,
-        busy_timeout: float,
-        readers: int,
-        clock: Callable[[], datetime],
-    ) -> SQLiteStore:
         opened = partial(cls, path=name, busy_timeout=busy_timeout, clock=clock)
-        if name == files.MEMORY:
-            connection = files.connect(name, busy_timeout=busy_timeout)
-            files.create_in(connection, current())
-            return opened(writer=Writer(connection, clock=clock), readers=None)
-        file = Path(name).absolute()
-        if read_only:
-            files.prepare_to_read(file, busy_timeout=busy_timeout, schema=current())
-            connect = partial(files.connect_to_read, file, busy_timeout=busy_timeout)
-            return opened(writer=None, readers=Readers(connect, readers))
-        files.prepare(file, create=create, busy_timeout=busy_timeout, schema=current())
-        connect = partial(files.connect, file, busy_timeout=busy_timeout)
-        writer = Writer(connect(), connect, clock=clock)
-        return opened(writer=writer, readers=Readers(connect, readers))
+
+        def work() -> SQLiteStore:
+            if name == files.MEMORY:
+                connection = files.connect(name, busy_timeout=busy_timeout)
+                files.create_in(connection, current())
+                return opened(writer=Writer(connection, clock=clock), readers=None)
+            file = Path(name).absolute()
+            if read_only:
+                files.prepare_to_read(file, busy_timeout=busy_timeout, schema=current())
+                connect = partial(files.connect_to_read, file, busy_timeout=busy_timeout)
+                return opened(writer=None, readers=Readers(connect, readers))
+            files.prepare(file, create=create, busy_timeout=busy_timeout, schema=current())
+            connect = partial(files.connect, file, busy_timeout=busy_timeout)
+            writer = Writer(connect(), connect, clock=clock)
+            return opened(writer=writer, readers=Readers(connect, readers))
+
+        return await asyncio.to_thread(work)
 
     @property
     def path(self) -> str:
@@ -156,13 +144,13 @@ class SQLiteStore:
 
     async def close(self) -> None:
         """Finish the queued work and close the file. A second call is harmless."""
-        await asyncio.to_thread(self._close)
 
-    def _close(self) -> None:
-        if self._readers:
-            self._readers.close()
-        if self._writer:
-            self._writer.close()
+        def work() -> None:
+            for worker in (self._readers, self._writer):
+                if worker:
+                    worker.close()
+
+        await asyncio.to_thread(work)
 
     def _writing(self) -> Writer:
         """Return the writer. Raises ReadOnlyError where the store was opened for reading."""
@@ -249,8 +237,8 @@ class SQLiteStore:
         await self.read(lambda _: None)  # refuses a closed store
         return self._clock()
 
-    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
+    def write_here(self, work: Callable[[Transaction], T]) -> T | None:
+        """Run ``work`` on this thread, which blocks; return None at once if other writes wait."""
         return self._writing().run_here(work)
 
     async def scrub(self) -> Scrubbed:
@@ -259,11 +247,12 @@ class SQLiteStore:
             # In memory, no bytes outlive their row, and there are no backups.
             await self._writing().run(lambda _: None)
             return Scrubbed(done=True)
-        return await asyncio.to_thread(self._scrub)
 
-    def _scrub(self) -> Scrubbed:
-        with self._writing().pause():
-            return scrub(self._file, busy_timeout=self._busy_timeout)
+        def work() -> Scrubbed:
+            with self._writing().pause():
+                return scrub(self._file, busy_timeout=self._busy_timeout)
+
+        return await asyncio.to_thread(work)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -8,8 +8,8 @@ it, and its commits are lost.
 file to which a connection is open is never opened otherwise; ``read_head`` sees to that.
 
 *A fork.* SQLite counts its locks in memory. A child inherits the count without the locks, and takes
-none when it opens the file. So all connections are closed before a fork, and opened again when they
-are next needed. Where one is in use for longer than ``PATIENCE``, the child refuses to open its
+none when it opens the file. So ``workers`` closes all connections before a fork, and opens them
+again when they are next needed. Where one is in use for too long, the child refuses to open its
 file.
 """
 
@@ -18,20 +18,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from hiermem.errors import ForkedProcessError
-from hiermem.process import at_fork
-
-if TYPE_CHECKING:
-    from hiermem.stores.sqlite.workers import Readers, Writer
-
-#: Seconds that a fork waits for reads and writes under way.
-PATIENCE: Final = 5.0
 
 
 class Connection(sqlite3.Connection):
@@ -45,10 +36,7 @@ class _Registry:
 
     def __init__(self, carried: frozenset[tuple[int, int]]) -> None:
         self.guard = threading.Lock()
-        self.forking = threading.Lock()
         self.connections: WeakSet[Connection] = WeakSet()
-        self.owners: WeakSet[Writer | Readers] = WeakSet()
-        self.paused: list[Writer | Readers] = []
         #: The files of which an inherited connection is open, by device and inode.
         self.carried = carried
 
@@ -83,12 +71,6 @@ def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def keep(owner: Writer | Readers) -> None:
-    """Have ``owner`` close its connections before every fork."""
-    with _registry.guard:
-        _registry.owners.add(owner)
-
-
 def check(path: Path) -> None:
     """Raise ForkedProcessError where an inherited connection to the file at ``path`` is open."""
     if _registry.carried and _identity(path) in _registry.carried:
@@ -115,26 +97,18 @@ def _is_open(connection: Connection) -> bool:
     return True
 
 
-def _before() -> None:
-    _registry.forking.acquire()
-    until = time.monotonic() + PATIENCE
-    with _registry.guard:
-        owners = list(_registry.owners)
-    for owner in owners:
-        owner.pause_for_fork(until)
-        _registry.paused.append(owner)
-    # Held during the fork, so that the set is whole when the child reads it.
+def hold() -> None:
+    """Keep the set of open connections whole, until ``release`` or, in a child, ``inherit``."""
     _registry.guard.acquire()
 
 
-def _in_parent() -> None:
+def release() -> None:
+    """End what ``hold`` began."""
     _registry.guard.release()
-    while _registry.paused:
-        _registry.paused.pop().resume_after_fork()
-    _registry.forking.release()
 
 
-def _in_child() -> None:
+def inherit() -> None:
+    """Begin anew, in a forked process; note the files of which a connection is still open."""
     global _registry  # noqa: PLW0603 - a process has one
     left = [one.path for one in _registry.connections if _is_open(one) and one.path is not None]
     found = {identity for path in left if (identity := _identity(path)) is not None}
@@ -146,6 +120,3 @@ def _in_child() -> None:
 
 #: What belongs to earlier processes, kept for ever.
 _inherited: list[object] = []
-
-if os.name == "posix":
-    at_fork(before=_before, in_parent=_in_parent, in_child=_in_child)

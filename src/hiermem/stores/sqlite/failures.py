@@ -9,14 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from hiermem.errors import (
-    HiermemError,
-    InvalidTextError,
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    UsageError,
-)
+from hiermem import errors
 
 #: The errors that a statement may raise. With a damaged file, even the error's text may be
 #: unreadable, which raises UnicodeDecodeError.
@@ -43,28 +36,28 @@ def translate(
     ``committing`` says that the commit itself raised ``error``. Then only a full disk and a held
     lock are known to have undone the commit: a failed sync may still have reached the disk.
     """
-    if isinstance(error, HiermemError):
+    if isinstance(error, errors.HiermemError):
         return error
     if isinstance(error, UnicodeEncodeError):
-        return InvalidTextError("a text holds a lone surrogate; replace it before storing")
+        return errors.InvalidTextError("a text holds a lone surrogate; replace it before storing")
     if isinstance(error, UnicodeDecodeError):
-        return StoreCorruptError(f"the store is damaged (its schema is no text); {DAMAGED}")
+        return errors.StoreCorruptError(f"the store is damaged (its schema is no text); {DAMAGED}")
     if isinstance(error, OverflowError):
-        return UsageError("a number is beyond the 64 bits that the store keeps")
+        return errors.UsageError("a number is beyond the 64 bits that the store keeps")
     if not isinstance(error, sqlite3.Error):
         return error
     code = _primary(error)
-    result: HiermemError
+    result: errors.HiermemError
     store = "the store" if opening is None else f"the store at {opening}"
     if code in _BUSY:
-        result = StoreBusyError(f"another process holds {store}; try again")
+        result = errors.StoreBusyError(f"another process holds {store}; try again")
     elif code in _CORRUPT or "decode to UTF-8" in str(error):
-        result = StoreCorruptError(f"{store} is damaged ({error}); {DAMAGED}")
+        result = errors.StoreCorruptError(f"{store} is damaged ({error}); {DAMAGED}")
     elif code == sqlite3.SQLITE_CONSTRAINT:
-        result = UsageError(f"the write contradicts what is stored ({error})")
+        result = errors.UsageError(f"the write contradicts what is stored ({error})")
     else:
         what = "SQLite failed" if opening is None else f"{store} cannot be opened"
-        failed = StoreError(f"{what} ({_name(error)}): {error}")
+        failed = errors.StoreError(f"{what} ({_name(error)}): {error}")
         failed.committed = None if committing and code != sqlite3.SQLITE_FULL else False
         result = failed
     result.__cause__ = error

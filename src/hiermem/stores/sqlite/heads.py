@@ -10,15 +10,29 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from hiermem.stores import rows
 from hiermem.stores.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 
+Of = TypeVar("Of")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Of]):
+    """A part of a store as reads see it: the connection, and what names the part."""
+
+    connection: sqlite3.Connection
+    of: Of
+
+
 #: A tree of a session: its tenant, the session's id, and its number, None for the serving one.
 TreeOf: TypeAlias = tuple[str, str, int | None]
+Tenant: TypeAlias = Part[str]
+Tree: TypeAlias = Part[TreeOf]
 
 #: What ``rows.SESSIONS`` reads.
 SESSION: Final = (
@@ -50,6 +64,23 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
+#: What stands before the columns of a row, by the owner of its table.
+_OWNERS: Final = {
+    "tenant": "tenant", "session": "session", "tree": "tenant, session, tree", "log": "",
+}  # fmt: skip
+#: The statements that insert a row, by the kinds of a dump, and those that may replace one.
+INSERT: Final = {
+    kind: insert(form.table, _OWNERS[form.owner], form.columns) for kind, form in rows.KINDS.items()
+}
+REPLACE: Final = {
+    "node": replacing(INSERT["node"], "session, tree, id", rows.NODES.columns),
+    "run": replacing(INSERT["run"], "tenant, id", rows.RUNS.columns),
+    "attempt": replacing(INSERT["attempt"], "tenant, id", rows.ATTEMPTS.columns),
+    "view": replacing(INSERT["view"], "tenant, session_id, name", "state"),
+    "block": replacing(INSERT["block"], "session, kind, start", "stop, data"),
+}
+
+
 @contextmanager
 def one_state(connection: sqlite3.Connection) -> Generator[None]:
     """Let several statements see the same state; inside a transaction they already do."""
@@ -64,11 +95,11 @@ def one_state(connection: sqlite3.Connection) -> Generator[None]:
             connection.execute("COMMIT")
 
 
-def place(connection: sqlite3.Connection, of: TreeOf) -> tuple[int, int] | None:
+def place(part: Tree) -> tuple[int, int] | None:
     """Return (the session's number, the tree's), or None if the session does not exist."""
-    found = connection.execute(_PLACE, of[:2]).fetchall()
+    found = part.connection.execute(_PLACE, part.of[:2]).fetchall()
     for number, serving in decode(found, _read_place, "sessions"):
-        return number, serving if of[2] is None else of[2]
+        return number, serving if part.of[2] is None else part.of[2]
     return None
 
 
@@ -77,9 +108,9 @@ def _read_place(row: Sequence[Any]) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def number(connection: sqlite3.Connection, tenant: str, session_id: str) -> int | None:
+def number(part: Tenant, session_id: str) -> int | None:
     """Return the session's number, or None if it does not exist."""
-    at = place(connection, (tenant, session_id, None))
+    at = place(Part(part.connection, (part.of, session_id, None)))
     return at and at[0]
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from hiermem.stores import rows
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite import heads, segments, trees
-from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
+from hiermem.stores.sqlite.heads import REPLACE, epoch_is
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import (
     TERMS,
@@ -27,12 +27,6 @@ from hiermem.types.transaction import (
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-_RUN: Final = replacing(
-    insert("runs", "tenant", rows.RUNS.columns), "tenant, id", rows.RUNS.columns
-)
-_VIEW: Final = replacing(
-    insert("views", "tenant", rows.VIEWS.columns), "tenant, session_id, name", "state"
-)
 _RECORD_AT: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
 _RECORD_HELD: Final = f"SELECT body, version FROM records WHERE {_RECORD_AT}"
 DROP_RECORD: Final = f"DELETE FROM records WHERE {_RECORD_AT}"
@@ -41,15 +35,12 @@ _PUT_RECORD: Final = (
     "ON CONFLICT (tenant, kind, scope, key) "
     "DO UPDATE SET body = excluded.body, version = version + 1"
 )
-_BLOCK: Final = replacing(
-    insert("blocks", "session", rows.BLOCKS.columns), "session, kind, start", "stop, data"
-)
 
 
 def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
     """Insert the run, or replace the run with the same id, which keeps its place."""
     transaction.writing()
-    transaction.connection.execute(_RUN, (tenant, *rows.RUNS.row(run)))
+    transaction.connection.execute(REPLACE["run"], (tenant, *rows.RUNS.row(run)))
 
 
 def put_view(
@@ -62,7 +53,7 @@ def put_view(
     if epoch is not None and not epoch_is(transaction, tenant, view.session_id, epoch):
         return False
     transaction.writing()
-    transaction.connection.execute(_VIEW, (tenant, *rows.VIEWS.row(view)))
+    transaction.connection.execute(REPLACE["view"], (tenant, *rows.VIEWS.row(view)))
     return True
 
 
@@ -122,7 +113,7 @@ def write_blocks(transaction: Transaction, number: int, blocks: Sequence[Block])
     """Write the blocks of the session of that number."""
     transaction.writing()
     for block in blocks:
-        transaction.connection.execute(_BLOCK, (number, *rows.BLOCKS.row(block)))
+        transaction.connection.execute(REPLACE["block"], (number, *rows.BLOCKS.row(block)))
         if block.kind == TERMS:
             segments.place(transaction.connection, number, block.start, block.stop)
 

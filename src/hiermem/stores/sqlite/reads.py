@@ -15,18 +15,9 @@ from hiermem.stores import rows
 from hiermem.stores.codec import Format, decode, pack
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite.failures import DAMAGED
-from hiermem.stores.sqlite.heads import SESSION, SESSIONS, number, one_state
+from hiermem.stores.sqlite.heads import SESSION, SESSIONS, Tenant, number, one_state
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import (
-    Attempt,
-    Block,
-    LogEvent,
-    Record,
-    RunRecord,
-    SessionOrder,
-    Spent,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 T = TypeVar("T")
 
@@ -124,9 +115,9 @@ def secret(connection: sqlite3.Connection) -> bytes:
     return found[0]
 
 
-def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> SessionRecord | None:
+def session(part: Tenant, session_id: str) -> SessionRecord | None:
     """Return the session's record, or None if it does not exist."""
-    return _first(_records(connection, f"{SESSIONS} AND s.id = ?", tenant, session_id))
+    return _first(_records(part.connection, f"{SESSIONS} AND s.id = ?", part.of, session_id))
 
 
 def _records(connection: sqlite3.Connection, statement: str, *values: Any) -> list[SessionRecord]:
@@ -135,58 +126,53 @@ def _records(connection: sqlite3.Connection, statement: str, *values: Any) -> li
 
 
 def sessions(
-    connection: sqlite3.Connection,
-    tenant: str,
+    part: Tenant,
     *,
     after: str | None = None,
     limit: int = 100,
     metadata: Mapping[str, str] | None = None,
-    order_by: SessionOrder = "created",
+    order_by: tx.SessionOrder = "created",
 ) -> list[SessionRecord]:
     """Return up to ``limit`` sessions that hold all of ``metadata``, in the order asked for."""
     count = max(limit, 0)
     created = order_by == "created"
-    with one_state(connection):
+    with one_state(part.connection):
         begin: tuple[int, int] | None = None
         if after is not None:
-            begin = connection.execute(_STANDING, (tenant, after)).fetchone()
+            begin = part.connection.execute(_STANDING, (part.of, after)).fetchone()
         last = begin[1] if begin else 0
         at = begin or _FIRST
         bounds: list[tuple[Any, ...]] = [(last,)] if created else [at, at[:1]]
         numbers: tuple[str, ...] = ()
         if metadata:
-            holding = _holding(connection, tenant, metadata, last if created else 0)
+            holding = _holding(part, metadata, last if created else 0)
             numbers = (pack(list(islice(holding, count) if created else holding)),)
         found: list[Any] = []
         statements = listing(order_by, filtered=bool(metadata))
         for statement, bound in zip(statements, bounds, strict=True):
-            values = (*numbers, tenant, *bound, count - len(found))
-            found += connection.execute(statement, values).fetchall()
+            values = (*numbers, part.of, *bound, count - len(found))
+            found += part.connection.execute(statement, values).fetchall()
     return [record for _, record in decode(found, rows.SESSIONS.read, "sessions")]
 
 
-def listing(order_by: SessionOrder, *, filtered: bool) -> list[str]:
+def listing(order_by: tx.SessionOrder, *, filtered: bool) -> list[str]:
     """Return the statements that list sessions; if ``filtered``, they bind their numbers first."""
     source = _NUMBERED if filtered else _LISTED[order_by]
     return [f"SELECT {SESSION} FROM {source} WHERE {where}" for where in _AFTER[order_by]]
 
 
-def count_sessions(
-    connection: sqlite3.Connection, tenant: str, *, metadata: Mapping[str, str] | None = None
-) -> int:
+def count_sessions(part: Tenant, *, metadata: Mapping[str, str] | None = None) -> int:
     """Return the number of sessions that hold all of ``metadata``."""
     metadata = metadata or {}
     if len(metadata) > 1:
-        with one_state(connection):
-            return sum(1 for _ in _holding(connection, tenant, metadata, 0))
+        with one_state(part.connection):
+            return sum(1 for _ in _holding(part, metadata, 0))
     pair = next(iter(metadata.items()), ())
-    found = connection.execute(COUNT_HOLDING if pair else COUNT, (tenant, *pair)).fetchone()
+    found = part.connection.execute(COUNT_HOLDING if pair else COUNT, (part.of, *pair)).fetchone()
     return int(found[0])
 
 
-def _holding(
-    connection: sqlite3.Connection, tenant: str, metadata: Mapping[str, str], after: int
-) -> Iterator[int]:
+def _holding(part: Tenant, metadata: Mapping[str, str], after: int) -> Iterator[int]:
     """Yield the numbers above ``after`` of the sessions that hold all of ``metadata``, in order.
 
     The search jumps in each pair's index to the first session that the other pairs have not passed.
@@ -196,7 +182,7 @@ def _holding(
     wanted, agreed = after + 1, 0
     while True:
         key, value = pairs[agreed]
-        (found,) = connection.execute(HOLDING, (tenant, key, value, wanted)).fetchone()
+        (found,) = part.connection.execute(HOLDING, (part.of, key, value, wanted)).fetchone()
         if found is None:
             return
         if found > wanted and agreed:
@@ -222,30 +208,24 @@ def tenants(connection: sqlite3.Connection, *, after: str | None, limit: int) ->
     return found
 
 
-def forks(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[SessionRecord]:
+def forks(part: Tenant, session_id: str) -> list[SessionRecord]:
     """Return the sessions forked from this session, in the order of their creation."""
     statement = f"{SESSIONS} AND s.forked_from = ? ORDER BY s.session"
-    return _records(connection, statement, tenant, session_id)
+    return _records(part.connection, statement, part.of, session_id)
 
 
 # -- the log
 
 
 def messages(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    start: int,
-    stop: int,
-    *,
-    thread: str | None = None,
+    part: Tenant, session_id: str, start: int, stop: int, *, thread: str | None = None
 ) -> list[StoredMessage]:
     """Return the messages with ``start <= index < stop``, ordered by index.
 
     If ``thread`` is given, only its messages are returned.
     """
-    with one_state(connection):
-        session = number(connection, tenant, session_id)
+    with one_state(part.connection):
+        session = number(part, session_id)
         if session is None:
             return []
         first = session << INDEX_BITS
@@ -253,106 +233,92 @@ def messages(
         where = "message >= ? AND message < ?"
         if thread is not None:
             where, values = f"{where} AND thread = ?", [*values, thread]
-        return _found(connection, rows.MESSAGES, f"{where} ORDER BY message", *values)
+        return _found(part.connection, rows.MESSAGES, f"{where} ORDER BY message", *values)
 
 
-def flagged(
-    connection: sqlite3.Connection, tenant: str, session_id: str, flag: str, *, limit: int
-) -> list[StoredMessage]:
+def flagged(part: Tenant, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
     """Return up to ``limit`` messages that have ``flag``, the newest first."""
-    with one_state(connection):
-        session = number(connection, tenant, session_id)
+    with one_state(part.connection):
+        session = number(part, session_id)
         if session is None:
             return []
         first = session << INDEX_BITS
-        found = connection.execute(FLAGGED, (first, first + _ALL, "," + pack(flag), max(limit, 0)))
+        found = part.connection.execute(
+            FLAGGED, (first, first + _ALL, "," + pack(flag), max(limit, 0))
+        )
         return decode(found, rows.MESSAGES.read, "messages")
 
 
-def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:
+def echoing(part: Tenant, session_id: str) -> list[int]:
     """Return the indices of the messages that have echoes now or had them in an earlier version."""
-    with one_state(connection):
-        session = number(connection, tenant, session_id)
+    with one_state(part.connection):
+        session = number(part, session_id)
         if session is None:
             return []
         first = session << INDEX_BITS
         found = [
             row
             for statement in ECHOING
-            for row in connection.execute(statement, (first, first + _ALL)).fetchall()
+            for row in part.connection.execute(statement, (first, first + _ALL)).fetchall()
         ]
     marked = decode(found, rows.read_echoing, "messages")
     return sorted({index for index, echoes in marked if echoes})
 
 
-def versions(
-    connection: sqlite3.Connection, tenant: str, session_id: str, index: int
-) -> list[StoredMessage]:
+def versions(part: Tenant, session_id: str, index: int) -> list[StoredMessage]:
     """Return the versions of the message from before its edits, oldest first."""
     if not 0 <= index <= _ALL:
         return []
     where = f"message = {_NUMBER} << {INDEX_BITS} | ? ORDER BY edit"
-    return _found(connection, rows.VERSIONS, where, tenant, session_id, index)
+    return _found(part.connection, rows.VERSIONS, where, part.of, session_id, index)
 
 
-def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[LogEvent]:
+def events(part: Tenant, session_id: str) -> list[tx.LogEvent]:
     """Return the log's events that are not messages, in the order of their writing."""
     where = f"session = {_NUMBER} ORDER BY event"
-    return _found(connection, rows.EVENTS, where, tenant, session_id)
+    return _found(part.connection, rows.EVENTS, where, part.of, session_id)
 
 
-def blocks(  # noqa: PLR0917 - the arguments of the protocol
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    kind: str,
-    start: int = 0,
-    stop: int | None = None,
-) -> list[Block]:
+def blocks(
+    part: Tenant, session_id: str, kind: str, start: int = 0, stop: int | None = None
+) -> list[tx.Block]:
     """Return the blocks of ``kind`` whose own ``start`` is in the range, ordered by ``start``."""
-    values = (tenant, session_id, kind, start, 1 << 62 if stop is None else stop)
+    values = (part.of, session_id, kind, start, 1 << 62 if stop is None else stop)
     where = f"session = {_NUMBER} AND kind = ? AND start >= ? AND start < ? ORDER BY start"
-    return _found(connection, rows.BLOCKS, where, *values)
+    return _found(part.connection, rows.BLOCKS, where, *values)
 
 
 # -- the journal, views and records
 
 
-def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord | None:
+def run(part: Tenant, run_id: str) -> tx.RunRecord | None:
     """Return the run with this id, or None if it does not exist."""
-    return _first(_found(connection, rows.RUNS, "tenant = ? AND id = ?", tenant, run_id))
+    return _first(_found(part.connection, rows.RUNS, "tenant = ? AND id = ?", part.of, run_id))
 
 
-def runs(
-    connection: sqlite3.Connection, tenant: str, *, subject: str | None = None, limit: int = 100
-) -> list[RunRecord]:
+def runs(part: Tenant, *, subject: str | None = None, limit: int = 100) -> list[tx.RunRecord]:
     """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
-    where, values = _having(tenant=tenant, subject=subject)
+    where, values = _having(tenant=part.of, subject=subject)
     where = f"{where} ORDER BY run DESC LIMIT ?"
-    return _found(connection, rows.RUNS, where, *values, max(limit, 0))
+    return _found(part.connection, rows.RUNS, where, *values, max(limit, 0))
 
 
 def attempts(
-    connection: sqlite3.Connection,
-    tenant: str,
-    *,
-    run_id: str | None = None,
-    session_id: str | None = None,
-    limit: int = 1000,
-) -> list[Attempt]:
+    part: Tenant, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
+) -> list[tx.Attempt]:
     """Return up to ``limit`` journalled attempts in the order in which they were recorded.
 
     ``run_id`` and ``session_id`` filter the attempts if they are given.
     """
-    where, values = _having(tenant=tenant, run_id=run_id, session_id=session_id)
+    where, values = _having(tenant=part.of, run_id=run_id, session_id=session_id)
     where = f"{where} ORDER BY attempt LIMIT ?"
-    return _found(connection, rows.ATTEMPTS, where, *values, max(limit, 0))
+    return _found(part.connection, rows.ATTEMPTS, where, *values, max(limit, 0))
 
 
-def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = None) -> Spent:
+def spent(part: Tenant, session_id: str | None = None) -> tx.Spent:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
-    where, values = _having(tenant=tenant, session_id=session_id)
-    found = connection.execute(
+    where, values = _having(tenant=part.of, session_id=session_id)
+    found = part.connection.execute(
         "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
         "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
         "coalesce(sum(cached_tokens), 0), coalesce(sum(reasoning_tokens), 0), sum(cost) "
@@ -362,42 +328,35 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None = 
     return decode(found, rows.read_spent, "attempts")[0]
 
 
-def view(
-    connection: sqlite3.Connection, tenant: str, session_id: str, name: str
-) -> ViewRecord | None:
+def view(part: Tenant, session_id: str, name: str) -> tx.ViewRecord | None:
     """Return the stored view, or None if it does not exist."""
     where = "tenant = ? AND session_id = ? AND name = ?"
-    return _first(_found(connection, rows.VIEWS, where, tenant, session_id, name))
+    return _first(_found(part.connection, rows.VIEWS, where, part.of, session_id, name))
 
 
 def views(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    *,
-    names: Sequence[str] | None = None,
-) -> list[ViewRecord]:
+    part: Tenant, session_id: str, *, names: Sequence[str] | None = None
+) -> list[tx.ViewRecord]:
     """Return the stored views of the session, or those with these names, ordered by name."""
     if names is not None:
-        wanted = (view(connection, tenant, session_id, name) for name in sorted({*names}))
+        wanted = (view(part, session_id, name) for name in sorted({*names}))
         return [one for one in wanted if one is not None]
     where = "tenant = ? AND session_id = ? ORDER BY name"
-    return _found(connection, rows.VIEWS, where, tenant, session_id)
+    return _found(part.connection, rows.VIEWS, where, part.of, session_id)
 
 
 def records(
-    connection: sqlite3.Connection,
-    tenant: str,
+    part: Tenant,
     kind: str,
     *,
     scope: str | None = None,
     key: str | None = None,
     limit: int = 10_000,
-) -> list[Record]:
+) -> list[tx.Record]:
     """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
 
     ``scope`` and ``key`` filter the records if they are given.
     """
-    where, values = _having(tenant=tenant, kind=kind, scope=scope, key=key)
+    where, values = _having(tenant=part.of, kind=kind, scope=scope, key=key)
     where = f"{where} ORDER BY scope, key LIMIT ?"
-    return _found(connection, rows.RECORDS, where, *values, max(limit, 0))
+    return _found(part.connection, rows.RECORDS, where, *values, max(limit, 0))

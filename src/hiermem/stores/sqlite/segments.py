@@ -13,7 +13,7 @@ from typing import Final
 from hiermem.stores import rows
 from hiermem.stores.codec import decode
 from hiermem.stores.sqlite import heads
-from hiermem.stores.sqlite.heads import one_state
+from hiermem.stores.sqlite.heads import Tenant, one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import TERMS, IndexState, PlacedBlock, Segment
@@ -53,32 +53,31 @@ _COVERED: Final = (
 # Reading
 
 
-def index_state(
-    connection: sqlite3.Connection,
-    tenant: str,
-    pages: Sequence[int] = (),
-    *,
-    limit: int | None = 100,
-) -> IndexState:
+def index_state(part: Tenant, pages: Sequence[int] = (), *, limit: int | None = 100) -> IndexState:
     """Return the segments with these pages, the loose blocks, and the sessions with gaps."""
     most = -1 if limit is None else max(limit, 0)
-    with one_state(connection):
+    with one_state(part.connection):
         dead: dict[int, list[int]] = {}
-        for segment, place in connection.execute(_DEAD, (tenant,)):
+        for segment, place in part.connection.execute(_DEAD, (part.of,)):
             dead.setdefault(segment, []).append(place)
-        found = connection.execute(
-            "SELECT segment, blocks FROM segments WHERE tenant = ? ORDER BY segment", (tenant,)
+        found = part.connection.execute(
+            "SELECT segment, blocks FROM segments WHERE tenant = ? ORDER BY segment", (part.of,)
         ).fetchall()
         segments = tuple(
-            Segment(number, blocks, tuple(dead.get(number, ())), _pages(connection, number, pages))
+            Segment(
+                number, blocks, tuple(dead.get(number, ())), _pages(part.connection, number, pages)
+            )
             for number, blocks in found
         )
-        loose = decode(connection.execute(LOOSE, (tenant, most)), rows.read_placed, "blocks")
+        loose = decode(part.connection.execute(LOOSE, (part.of, most)), rows.read_placed, "blocks")
         behind = decode(
-            connection.execute(UNINDEXED, (tenant, most)), rows.SESSIONS.read, "sessions"
+            part.connection.execute(UNINDEXED, (part.of, most)), rows.SESSIONS.read, "sessions"
         )
         gaps = tuple(
-            (record, rows.gaps(connection.execute(_COVERED, (number,)).fetchall(), record.messages))
+            (
+                record,
+                rows.gaps(part.connection.execute(_COVERED, (number,)).fetchall(), record.messages),
+            )
             for number, record in behind
         )
     return IndexState(segments, tuple(loose), gaps)
@@ -96,13 +95,13 @@ def _pages(
     return found
 
 
-def segment_blocks(
-    connection: sqlite3.Connection, tenant: str, places: Sequence[tuple[int, int]]
-) -> list[PlacedBlock]:
+def segment_blocks(part: Tenant, places: Sequence[tuple[int, int]]) -> list[PlacedBlock]:
     """Return the live blocks at these places of segments."""
-    with one_state(connection):
+    with one_state(part.connection):
         found = [
-            row for place in places for row in connection.execute(AT, (tenant, *place)).fetchall()
+            row
+            for place in places
+            for row in part.connection.execute(AT, (part.of, *place)).fetchall()
         ]
     return decode(found, rows.read_placed, "blocks")
 

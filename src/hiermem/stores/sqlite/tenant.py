@@ -1,13 +1,11 @@
 """One tenant's handle on an SQLite store, and that of one tree of a session.
 
 Each method names the function that does the work, and says whether it reads or writes. The
-statements are in ``reads``, ``writes``, ``puts`` and ``removal``, ``trees``, ``segments`` and
-``due``.
+statements are in ``reads``, ``writes``, ``puts``, ``trees``, ``segments`` and ``due``.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -18,11 +16,11 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.stores.contract import named_after
 from hiermem.stores.dump import missing
 from hiermem.stores.receive import receive
-from hiermem.stores.sqlite import answers, due, puts, reads, removal, restores, segments, trees
+from hiermem.stores.sqlite import answers, due, puts, reads, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite.heads import TreeOf
-from hiermem.stores.sqlite.workers import Busy, Transaction
+from hiermem.stores.sqlite.heads import Part, TreeOf
+from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes, Deciding, DueSession, Scrubbed, Snapshot, StoredRow
 
 if TYPE_CHECKING:
@@ -42,14 +40,15 @@ class _Handle(Generic[Of]):
 
 
 def _reading(
-    work: Callable[Concatenate[sqlite3.Connection, Of, P], T],
+    work: Callable[Concatenate[Part[Of], P], T],
 ) -> Callable[Concatenate[_Handle[Of], P], CoroutineType[Any, Any, T]]:
     """Return the method that runs ``work`` on a connection for reading."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._store.read(_with(work, self._of, args, kwargs))
+        later = _later(work, args, kwargs)
+        return await self._store.read(lambda connection: later(Part(connection, self._of)))
 
-    return named_after(work, method, given=2)
+    return named_after(work, method, given=1)
 
 
 def _writing(
@@ -58,18 +57,19 @@ def _writing(
     """Return the method that runs ``work`` on the writer and waits for its commit."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._store.write(_with(work, self._of, args, kwargs))
+        later = _later(work, args, kwargs)
+        return await self._store.write(lambda transaction: later(transaction, self._of))
 
     return named_after(work, method, given=2)
 
 
-def _with(
-    work: Callable[..., T], of: object, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Callable[[Any], T]:
+def _later(
+    work: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., T]:
     """Return ``work`` with its arguments as they are now: it runs later, on another thread."""
     own = [_own(value) for value in args]
     named = {name: _own(value) for name, value in kwargs.items()}
-    return lambda connection: work(connection, of, *own, **named)
+    return lambda *first: work(*first, *own, **named)
 
 
 def _own(value: Any) -> Any:
@@ -128,10 +128,9 @@ class SQLiteTenant(_Handle[str]):
         ``decide`` must return a result that is not None.
         """
         name = self._of
-        given = self._store.write_here(
+        return self._store.write_here(
             lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
         )
-        return None if isinstance(given, Busy) else given
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
         """Run a decision that requests its reads, and commit its changes atomically.
@@ -144,7 +143,7 @@ class SQLiteTenant(_Handle[str]):
         )
 
     read = _reading(answers.read)
-    erase_all = _writing(removal.erase_all)
+    erase_all = _writing(changing.erase_all)
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
         """Return everything kept of the session, page by page, as it is when the first one is read.
@@ -159,10 +158,10 @@ class SQLiteTenant(_Handle[str]):
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(restores.SQLiteReceiver, self._store, self._of, replaces)
+        receiver = partial(dumping.SQLiteReceiver, self._store, self._of, replaces)
         await receive(rows, receiver, tenant=self._of)
 
-    restores = _reading(restores.restores)
+    restores = _reading(dumping.restores)
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.

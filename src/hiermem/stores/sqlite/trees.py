@@ -8,7 +8,6 @@ inside a transaction that it neither begins nor ends.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -18,7 +17,16 @@ from hiermem.stores import rows
 from hiermem.stores.codec import decode
 from hiermem.stores.contract import check_write, refuse
 from hiermem.stores.sqlite import due, heads
-from hiermem.stores.sqlite.heads import TreeOf, insert, one_state, place, replacing
+from hiermem.stores.sqlite.heads import (
+    INSERT,
+    REPLACE,
+    Part,
+    Tenant,
+    Tree,
+    TreeOf,
+    one_state,
+    place,
+)
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Changes, NodeTally, NodeWrite
@@ -68,80 +76,63 @@ _TALLY: Final = (
 )
 
 
-_PUT_NODE: Final = replacing(
-    insert("nodes", "tenant, session, tree", rows.NODES.columns),
-    "session, tree, id",
-    rows.NODES.columns,
-)
-_PUT_REVISION: Final = insert("revisions", "tenant, session, tree", rows.REVISIONS.columns)
-_PUT_ATTEMPT: Final = replacing(
-    insert("attempts", "tenant", rows.ATTEMPTS.columns), "tenant, id", rows.ATTEMPTS.columns
-)
-
-
 # ---------------------------------------------------------------------------------------------
 # Reading
 
 
-def _of(connection: sqlite3.Connection, of: TreeOf, statement: str, *values: Any) -> list[Any]:
-    """Run a statement that binds (session, tree) before ``values`` and return its rows.
+def _of(part: Tree, statement: str, *each: Sequence[Any]) -> list[Any]:
+    """Return the rows of a statement that binds (session, tree) before each of these values.
 
-    The result is empty if the session is unknown.
+    There are none if the session is unknown.
     """
-    with one_state(connection):
-        at = place(connection, of)
-        return [] if at is None else connection.execute(statement, (*at, *values)).fetchall()
-
-
-def _nodes(connection: sqlite3.Connection, of: TreeOf, statement: str, *values: Any) -> list[Node]:
-    return decode(_of(connection, of, statement, *values), rows.NODES.read, "nodes")
-
-
-def nodes(connection: sqlite3.Connection, of: TreeOf, ids: Sequence[str]) -> list[Node]:
-    """Return the nodes with these ids that exist, in the order of ``ids``."""
-    with one_state(connection):
-        at = place(connection, of)
+    with one_state(part.connection):
+        at = place(part)
         if at is None:
             return []
-        found = [row for id_ in ids for row in connection.execute(_NODE, (*at, id_)).fetchall()]
-    return decode(found, rows.NODES.read, "nodes")
+        execute = part.connection.execute
+        return [row for values in each for row in execute(statement, (*at, *values)).fetchall()]
 
 
-def level(
-    connection: sqlite3.Connection, of: TreeOf, level: int, start: int, stop: int | None = None
-) -> list[Node]:
+def _nodes(part: Tree, statement: str, *values: Any) -> list[Node]:
+    return decode(_of(part, statement, values), rows.NODES.read, "nodes")
+
+
+def nodes(part: Tree, ids: Sequence[str]) -> list[Node]:
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
+    return decode(_of(part, _NODE, *((id_,) for id_ in ids)), rows.NODES.read, "nodes")
+
+
+def level(part: Tree, level: int, start: int, stop: int | None = None) -> list[Node]:
     """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, ordered by ordinal."""
-    return _nodes(connection, of, _OF_LEVEL, level, start, 1 << 62 if stop is None else stop)
+    return _nodes(part, _OF_LEVEL, level, start, 1 << 62 if stop is None else stop)
 
 
-def levels(connection: sqlite3.Connection, of: TreeOf) -> dict[int, int]:
+def levels(part: Tree) -> dict[int, int]:
     """Return the number of sealed nodes for each level that has any."""
     counted = (
         "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? AND sealed = 1 "
         "GROUP BY level ORDER BY level"
     )
-    return dict(_of(connection, of, counted))
+    return dict(_of(part, counted, ()))
 
 
-def covering(connection: sqlite3.Connection, of: TreeOf, thread: str, index: int) -> list[Node]:
+def covering(part: Tree, thread: str, index: int) -> list[Node]:
     """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
-    return spanning(connection, of, thread, index, index)
+    return spanning(part, thread, index, index)
 
 
-def spanning(
-    connection: sqlite3.Connection, of: TreeOf, thread: str, index: int, last: int
-) -> list[Node]:
+def spanning(part: Tree, thread: str, index: int, last: int) -> list[Node]:
     """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``.
 
     The windows of a thread follow one another, so the search ends at the first window that begins
     after the last message.
     """
     found: list[Any] = []
-    with one_state(connection):
-        at = place(connection, of)
+    with one_state(part.connection):
+        at = place(part)
         if at is None:
             return []
-        with closing(connection.execute(COVERING, (*at, thread, index))) as cursor:
+        with closing(part.connection.execute(COVERING, (*at, thread, index))) as cursor:
             for start, *row in cursor:
                 if start > last:
                     break
@@ -149,34 +140,27 @@ def spanning(
     return sorted(decode(found, rows.NODES.read, "nodes"), key=lambda node: node.ordinal)
 
 
-def provisional(connection: sqlite3.Connection, of: TreeOf) -> list[Node]:
+def provisional(part: Tree) -> list[Node]:
     """Return the nodes that are not sealed, ordered by level, then id."""
-    return _nodes(connection, of, _NODES + " AND sealed = 0 ORDER BY level, id")
+    return _nodes(part, _NODES + " AND sealed = 0 ORDER BY level, id")
 
 
-def unfinished(
-    connection: sqlite3.Connection, of: TreeOf, level: int, after: int, limit: int
-) -> list[Node]:
+def unfinished(part: Tree, level: int, after: int, limit: int) -> list[Node]:
     """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
 
     Only nodes with an ordinal above ``after`` are returned.
     """
-    with one_state(connection):
-        at = place(connection, of)
+    with one_state(part.connection):
+        at = place(part)
         if at is None:
             return []
-        values = (of[0], *at, level, after, max(limit, 0))
-        found = connection.execute(UNFINISHED, values).fetchall()
+        values = (part.of[0], *at, level, after, max(limit, 0))
+        found = part.connection.execute(UNFINISHED, values).fetchall()
     return decode(found, rows.NODES.read, "nodes")
 
 
-def outdated(  # noqa: PLR0917 - the arguments of the protocol
-    connection: sqlite3.Connection,
-    of: TreeOf,
-    level: int,
-    strategies: Sequence[str],
-    after: int,
-    limit: int,
+def outdated(
+    part: Tree, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
     """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
 
@@ -187,59 +171,48 @@ def outdated(  # noqa: PLR0917 - the arguments of the protocol
         "WHERE n.session = ? AND n.tree = ? AND n.level = ? AND n.sealed = 1 AND n.ordinal > ? "
         f"AND r.strategy NOT IN ({', '.join('?' * len(strategies))}) ORDER BY n.ordinal LIMIT ?"
     )
-    return _nodes(connection, of, other, level, after, *strategies, max(limit, 0))
+    return _nodes(part, other, level, after, *strategies, max(limit, 0))
 
 
-def backlog(
-    connection: sqlite3.Connection, tenant: str, *, after: str | None = None, limit: int = 100
-) -> list[str]:
+def backlog(part: Tenant, *, after: str | None = None, limit: int = 100) -> list[str]:
     """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
 
     The search goes from one session with work left directly to the next, in the index of
     unfinished nodes.
     """
     waiting: list[str] = []
-    with one_state(connection):
-        number = (heads.number(connection, tenant, after) if after is not None else None) or 0
+    with one_state(part.connection):
+        number = (heads.number(part, after) if after is not None else None) or 0
         while len(waiting) < limit:
-            (number,) = connection.execute(NEXT_WAITING, (tenant, number)).fetchone()
+            (number,) = part.connection.execute(NEXT_WAITING, (part.of, number)).fetchone()
             if number is None:
                 break
-            for id_, waits in connection.execute(_WAITS, (tenant, number)).fetchall():
+            for id_, waits in part.connection.execute(_WAITS, (part.of, number)).fetchall():
                 if waits:  # perhaps only the tree that is being built has work left
                     waiting.append(id_)
     return waiting
 
 
-def tally(connection: sqlite3.Connection, of: TreeOf) -> list[NodeTally]:
+def tally(part: Tree) -> list[NodeTally]:
     """Return the totals of the sealed nodes for each level and status, in that order."""
-    return decode(_of(connection, of, _TALLY), rows.TALLY.read, "nodes")
+    return decode(_of(part, _TALLY, ()), rows.TALLY.read, "nodes")
 
 
-def revisions(
-    connection: sqlite3.Connection, of: TreeOf, wanted: Sequence[tuple[str, int]]
-) -> list[Revision]:
+def revisions(part: Tree, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
     """Return the revisions with these (node id, number) that exist, in the order of ``wanted``."""
-    with one_state(connection):
-        at = place(connection, of)
-        if at is None:
-            return []
-        found = [
-            row for one in wanted for row in connection.execute(_REVISION, (*at, *one)).fetchall()
-        ]
-    return decode(found, rows.REVISIONS.read, "revisions")
+    return decode(_of(part, _REVISION, *wanted), rows.REVISIONS.read, "revisions")
 
 
-def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Revision | None:
+def reusable(part: Tenant, input_hash: str) -> Revision | None:
     """Return the tenant's newest revision with this input hash, or None.
 
     Degraded revisions are left out.
     """
-    found = connection.execute(
+    found = part.connection.execute(
         f"SELECT {rows.REVISIONS.columns} FROM revisions WHERE tenant = ? AND input_hash = ? "
         "AND degraded = 0 AND EXISTS (SELECT 1 FROM heads h WHERE h.session = revisions.session) "
         "ORDER BY written DESC LIMIT 1",  # not those that a restore is bringing
-        (tenant, input_hash),
+        (part.of, input_hash),
     )
     return next(iter(decode(found, rows.REVISIONS.read, "revisions")), None)
 
@@ -249,11 +222,7 @@ def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Re
 
 
 def write_structure(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    at: tuple[int, int],
-    changes: Changes[Any],
+    part: Tenant, session_id: str, at: tuple[int, int], changes: Changes[Any]
 ) -> None:
     """Write dropped, forgotten and new nodes and the parents of older nodes, in this order.
 
@@ -262,19 +231,19 @@ def write_structure(
     if changes.drop_tree is not None:
         for table in ("nodes", "revisions"):
             gone = f"DELETE FROM {table} WHERE session = ? AND tree = ?"
-            connection.execute(gone, (at[0], changes.drop_tree))
+            part.connection.execute(gone, (at[0], changes.drop_tree))
     for id_ in changes.drop:
-        connection.execute(
+        part.connection.execute(
             "DELETE FROM nodes WHERE session = ? AND tree = ? AND id = ?", (*at, id_)
         )
     for id_ in (*changes.drop, *changes.forget):
-        connection.execute(
+        part.connection.execute(
             "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
         )
     for node in changes.nodes:
-        connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(node)))
+        part.connection.execute(REPLACE["node"], (part.of, *at, *rows.NODES.row(node)))
     for child, parent in changes.parents:
-        cursor = connection.execute(
+        cursor = part.connection.execute(
             "UPDATE nodes SET parent = ?, version = version + 1 "
             "WHERE session = ? AND tree = ? AND id = ?",
             (parent, *at, child),
@@ -304,7 +273,7 @@ def write_nodes(
     applied = [False] * len(writes)
     if head is not None:
         at = (head[0], head[1].tree if tree is None else tree)
-        applied = [_write_node(connection, tenant, at, write) for write in writes]
+        applied = [_write_node(Part(connection, tenant), at, write) for write in writes]
         if at[1] == head[1].tree and any(applied):
             due.note(transaction, at[0], due_by_nodes(write.node for write in writes))
     recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
@@ -315,22 +284,22 @@ def write_nodes(
 def put_attempts(transaction: Transaction, tenant: str, attempts: Sequence[Attempt]) -> None:
     """Insert attempts, or replace those of the same ids."""
     for attempt in attempts:
-        transaction.connection.execute(_PUT_ATTEMPT, (tenant, *rows.ATTEMPTS.row(attempt)))
+        transaction.connection.execute(REPLACE["attempt"], (tenant, *rows.ATTEMPTS.row(attempt)))
 
 
-def _write_node(
-    connection: sqlite3.Connection, tenant: str, at: tuple[int, int], write: NodeWrite
-) -> bool:
+def _write_node(part: Tenant, at: tuple[int, int], write: NodeWrite) -> bool:
     """Write one node by compare-and-swap; return whether it was written."""
     standing = "SELECT version, revision FROM nodes WHERE session = ? AND tree = ? AND id = ?"
-    now = connection.execute(standing, (*at, write.node.id)).fetchone()
+    now = part.connection.execute(standing, (*at, write.node.id)).fetchone()
     if now is None or now[0] != write.expected:
         return False
     for id_, revision in write.inputs:
-        serving = connection.execute(standing, (*at, id_)).fetchone()
+        serving = part.connection.execute(standing, (*at, id_)).fetchone()
         if serving is None or serving[1] != revision:
             return False
-    connection.execute(_PUT_NODE, (tenant, *at, *rows.NODES.row(write.node)))
+    part.connection.execute(REPLACE["node"], (part.of, *at, *rows.NODES.row(write.node)))
     if write.revision is not None:
-        connection.execute(_PUT_REVISION, (tenant, *at, *rows.REVISIONS.row(write.revision)))
+        part.connection.execute(
+            INSERT["revision"], (part.of, *at, *rows.REVISIONS.row(write.revision))
+        )
     return True

@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
-from hiermem.process import HomeProcess
+from hiermem.process import HomeProcess, at_fork
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import FAILURES, translate
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
+#: Seconds that a fork waits for reads and writes under way.
+PATIENCE = 5.0
 #: The number of sessions whose head the writer remembers.
 _REMEMBERED = 1024
 
@@ -115,37 +118,25 @@ class Transaction:
                 self.connection.execute("ROLLBACK")
 
 
-class Busy:
-    """The type of BUSY, which ``run_here`` returns if other writes go first."""
+class _Job(Generic[T]):
+    """A piece of work and its outcome, and the future that waits for it, if a task does."""
 
+    __slots__ = ("error", "future", "result", "work")
 
-BUSY: Final = Busy()
-
-
-class _Work(Generic[T]):
-    """A piece of work and its outcome; ``run_here`` needs no more than this."""
-
-    __slots__ = ("error", "result", "work")
-
-    def __init__(self, work: Callable[[Any], T]) -> None:
+    def __init__(self, work: Callable[[Any], T], future: asyncio.Future[T] | None = None) -> None:
         self.work = work
+        self.future = future
         self.result: T | None = None
         self.error: BaseException | None = None
 
-
-class _Job(_Work[T]):
-    """A piece of work, and the future that waits for its outcome in its own event loop."""
-
-    __slots__ = ("future", "loop")
-
-    def __init__(self, work: Callable[[Any], T]) -> None:
-        super().__init__(work)
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
+    @property
+    def cancelled(self) -> bool:
+        """Return whether the waiting task was cancelled."""
+        return self.future is not None and self.future.cancelled()
 
     def settle(self) -> None:
         """Set the outcome on the waiting future; this runs in the future's event loop."""
-        if self.future.done():  # the waiting task was cancelled
+        if self.future is None or self.future.done():  # the waiting task was cancelled
             return
         if self.error is None:
             self.future.set_result(self.result)  # type: ignore[arg-type]
@@ -160,12 +151,12 @@ def _settle_all(jobs: list[_Job[Any]]) -> None:
         job.settle()
 
 
-def _answer(jobs: Sequence[_Work[Any]]) -> None:
+def _answer(jobs: Sequence[_Job[Any]]) -> None:
     """Wake each event loop once for all of its jobs; work of ``run_here`` waits in no loop."""
     loops: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
     for job in jobs:
-        if isinstance(job, _Job):
-            loops.setdefault(job.loop, []).append(job)
+        if job.future is not None:
+            loops.setdefault(job.future.get_loop(), []).append(job)
     for loop, mine in loops.items():
         try:
             loop.call_soon_threadsafe(_settle_all, mine)
@@ -192,17 +183,18 @@ class _Worker:
         Raises ForkedProcessError in a process that was forked since, where the threads are missing.
         """
         self._home.check()
-        job = _Job(work)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = _Job(work, future)
         with self._guard:
             if self._closed:
                 raise MemoryClosedError("the store is closed; open it again")
             self._queue.put(job)
             self._hire()
         try:
-            return await job.future
+            return await future
         finally:
             # An error's traceback holds this frame; without ``del`` the two would form a cycle.
-            del job
+            del job, future
 
     def _hire(self) -> None:
         """Make sure that a thread exists for the job that was just queued."""
@@ -248,7 +240,8 @@ class Writer(_Worker):
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
-        connections.keep(self)
+        with _forking:
+            _workers.add(self)
 
     def pause_for_fork(self, until: float) -> None:
         """Keep the turn, if it comes by ``until``, and close the connection to a file."""
@@ -270,7 +263,7 @@ class Writer(_Worker):
             job = queue.get()
             jobs: list[_Job[Any]] = []
             while job is not None:
-                if not job.future.cancelled():
+                if not job.cancelled:
                     jobs.append(job)
                 if len(jobs) == _GROUP:
                     break
@@ -279,7 +272,7 @@ class Writer(_Worker):
                 except Empty:
                     break
             going = job is not None
-            left: Sequence[_Work[Any]] = jobs
+            left: Sequence[_Job[Any]] = jobs
             self._wanted = True
             with self._turn:
                 self._wanted = False
@@ -288,18 +281,19 @@ class Writer(_Worker):
         with self._turn:
             self._transaction.connection.close()
 
-    def run_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Do ``work`` on this thread, which blocks, and commit it; return BUSY if others go first.
+    def run_here(self, work: Callable[[Transaction], T]) -> T | None:
+        """Do ``work`` on this thread, which blocks, and commit it; return None if others go first.
 
-        This avoids waking two threads, which takes as long as the write itself.
+        This avoids waking two threads, which takes as long as the write itself. ``work`` must
+        return a result that is not None.
         """
         self._home.check()
         if self._wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
-            return BUSY
+            return None
         try:
             if self._closed:
                 raise MemoryClosedError("the store is closed; open it again")
-            job = _Work(work)
+            job = _Job(work)
             try:
                 self._commit([job])
             except BaseException:  # this thread may be interrupted between any two lines
@@ -308,7 +302,7 @@ class Writer(_Worker):
         finally:
             self._turn.release()
         if job.error is None:
-            return job.result  # type: ignore[return-value]
+            return job.result
         try:
             raise job.error
         finally:
@@ -329,7 +323,7 @@ class Writer(_Worker):
                 raise MemoryClosedError("the store is closed; open it again")
             yield self._transaction.connection
 
-    def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
+    def _commit(self, jobs: Sequence[_Job[Any]]) -> Sequence[_Job[Any]]:
         """Process ``jobs`` in one transaction; return the jobs that need another transaction."""
         transaction = self._transaction
         try:
@@ -367,8 +361,8 @@ class Writer(_Worker):
         return []
 
     def _fail(
-        self, jobs: Sequence[_Work[Any]], error: BaseException, *, committing: bool
-    ) -> Sequence[_Work[Any]]:
+        self, jobs: Sequence[_Job[Any]], error: BaseException, *, committing: bool
+    ) -> Sequence[_Job[Any]]:
         """Undo everything and answer ``jobs``; a job that failed by itself keeps its error."""
         for job in jobs:
             if job.error is None:
@@ -395,7 +389,8 @@ class Readers(_Worker):
         self._turns = threading.Condition()
         self._in_use = 0
         self._paused = False
-        connections.keep(self)
+        with _forking:
+            _workers.add(self)
 
     def _hire(self) -> None:
         # The caller holds the guard. A thread counts as busy as soon as its job is queued.
@@ -449,7 +444,7 @@ class Readers(_Worker):
     def _read(self, job: _Job[Any], thread: int) -> None:
         connection = self._connections.get(thread)
         try:
-            if not job.future.cancelled():
+            if not job.cancelled:
                 if connection is None:
                     connection = self._connections[thread] = self._connect()
                 job.result = job.work(connection)
@@ -458,3 +453,38 @@ class Readers(_Worker):
             if connection is not None and connection.in_transaction:
                 with suppress(*FAILURES):
                     connection.execute("ROLLBACK")
+
+
+# ---------------------------------------------------------------------------------------------
+# Forks: ``connections`` says why no connection may be open then
+
+#: All workers of this process, and those that wait for the end of a fork under way.
+_workers: WeakSet[Writer | Readers] = WeakSet()
+_paused: list[Writer | Readers] = []
+_forking = threading.Lock()
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    until = time.monotonic() + PATIENCE
+    for worker in list(_workers):
+        worker.pause_for_fork(until)
+        _paused.append(worker)
+    connections.hold()
+
+
+def _in_parent() -> None:
+    connections.release()
+    while _paused:
+        _paused.pop().resume_after_fork()
+    _forking.release()
+
+
+def _in_child() -> None:
+    connections.inherit()
+    _paused.clear()
+    _workers.clear()
+    _forking.release()
+
+
+at_fork(before=_before_fork, in_parent=_in_parent, in_child=_in_child)

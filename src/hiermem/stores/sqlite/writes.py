@@ -10,14 +10,16 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
 from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.rows import INDEX_BITS
-from hiermem.stores.sqlite import due, heads, puts, removal, trees
+from hiermem.stores.sqlite import due, heads, puts, segments, trees
 from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.heads import insert
+from hiermem.stores.sqlite.heads import INSERT, Part, insert
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
@@ -39,14 +41,11 @@ _NEW_HEAD = insert("heads", "tenant", f"{rows.HEADS.columns}, session")
 _HEAD = f"UPDATE heads SET {_sets(rows.HEADS.columns)} WHERE session = ?"
 _SESSION = f"UPDATE sessions SET {_sets(rows.FIXED.columns)} WHERE session = ?"
 _METADATA = insert("session_metadata", "", "session, tenant, key, value")
-_MESSAGE = insert("messages", "", rows.MESSAGES.columns)
-_KEY = insert("keys", "session", rows.KEYS.columns)
 _ONE_KEY = f"SELECT {rows.KEYS.columns} FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
     f"SELECT {rows.KEYS.columns} FROM keys "
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-_EVENT = insert("events", "session", rows.EVENTS.columns)
 _REWRITE = (
     f"UPDATE messages SET {_sets(rows.MESSAGES.columns.removeprefix('message, '))} "
     "WHERE message = ?"
@@ -98,7 +97,7 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
 
     def answered(session_id: str, need: Any) -> Any:
         transaction.deciding = False
-        found = answer(transaction.connection, tenant, session_id, need)
+        found = answer(Part(transaction.connection, tenant), session_id, need)
         transaction.deciding = True
         return found
 
@@ -110,11 +109,11 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
     if batch.delete or batch.runs or batch.drop_records or batch.drop_journals:
         transaction.writing()
     for session_id in batch.delete:
-        removal.session(transaction, tenant, session_id)
+        deleted(transaction, tenant, session_id)
     for place in batch.drop_records:
         transaction.connection.execute(puts.DROP_RECORD, (tenant, *place))
     for subject in batch.drop_journals:
-        removal.named(transaction.connection, rows.JOURNAL, tenant, subject)
+        dropped_named(transaction.connection, rows.JOURNAL, tenant, subject)
     for run in batch.runs:
         puts.put_run(transaction, tenant, run)
     return batch.result
@@ -144,9 +143,12 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
         or changes.parents
         or changes.drop_tree is not None
     ):
-        trees.write_structure(connection, tenant, session_id, (number, tree), changes)
-    if changes.drop_views or changes.drop_records:
-        removal.derived(connection, tenant, session_id, changes)
+        trees.write_structure(Part(connection, tenant), session_id, (number, tree), changes)
+    for name in changes.drop_views:
+        gone = "DELETE FROM views WHERE tenant = ? AND session_id = ? AND name = ?"
+        connection.execute(gone, (tenant, session_id, name))
+    for kind, key in changes.drop_records:
+        connection.execute(puts.DROP_RECORD, (tenant, kind, session_id, key))
     due.note(transaction, number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
 
@@ -230,17 +232,17 @@ def _write_log(
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
-        connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
+        connection.execute(INSERT["message"], rows.message_row(number, messages[0]))
     elif messages:
-        connection.executemany(_MESSAGE, [rows.message_row(number, m) for m in messages])
+        connection.executemany(INSERT["message"], [rows.message_row(number, m) for m in messages])
     for key, entry in changes.keys:
-        connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
+        connection.execute(INSERT["key"], (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
         _rewrite(connection, number, after, rewrite)
     for event in changes.events:
-        connection.execute(_EVENT, (number, *rows.EVENTS.row(event)))
+        connection.execute(INSERT["event"], (number, *rows.EVENTS.row(event)))
 
 
 def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str) -> None:
@@ -275,3 +277,94 @@ def _rewrite(
         connection.execute(_RESERVE, (number, index, place))
     connection.execute(_REWRITE, (*columns, place))
     puts.drop_blocks_over(connection, number, index)
+
+
+# -- removal; ``scrub`` is responsible for the bytes that a deleted row leaves in the file
+
+
+def deleted(transaction: Transaction, tenant: str, session_id: str) -> None:
+    """Remove all data of a session; of an unknown session, all rows that hold its name.
+
+    What a restore of it brought, and did not finish, is removed too.
+    """
+    deleted_shown(transaction, tenant, session_id)
+    dropped_restore(transaction.connection, tenant, session_id)
+    transaction.connection.execute(
+        "DELETE FROM restores WHERE tenant = ? AND id = ?", (tenant, session_id)
+    )
+
+
+def dropped_restore(connection: sqlite3.Connection, tenant: str, session_id: str) -> None:
+    """Remove what an unfinished restore brought of a session."""
+    of = (tenant, session_id)
+    found = connection.execute(
+        "SELECT session FROM restores WHERE tenant = ? AND id = ? AND session IS NOT NULL", of
+    ).fetchone()
+    if found is not None:
+        _numbered(connection, found[0])
+    connection.execute("DELETE FROM restored_rows WHERE tenant = ? AND id = ?", of)
+    connection.execute(
+        "UPDATE restores SET session = NULL, chain = NULL, first = NULL "
+        "WHERE tenant = ? AND id = ?",
+        of,
+    )
+    connection.execute("DELETE FROM restores WHERE tenant = ? AND id = ? AND digest IS NULL", of)
+
+
+def deleted_shown(transaction: Transaction, tenant: str, session_id: str) -> None:
+    """Remove all data of a session but what a restore is bringing; or what belongs to none."""
+    if session_id == NO_SESSION:
+        for table, column in rows.BY_NAME:
+            kept = f" AND kind <> '{STORE_COPY}'" if table == "records" else ""
+            transaction.connection.execute(
+                f"DELETE FROM {table} WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s "
+                f"WHERE s.tenant = {table}.tenant AND s.id = {table}.{column}){kept}",
+                (tenant,),
+            )
+        return
+    connection = transaction.connection
+    found = connection.execute(
+        "SELECT session FROM sessions WHERE tenant = ? AND id = ?", (tenant, session_id)
+    ).fetchone()
+    if found is not None:
+        _numbered(connection, found[0])
+    dropped_named(connection, rows.BY_NAME, tenant, session_id)
+    transaction.heads.pop((tenant, session_id), None)
+
+
+def erase_all(transaction: Transaction, tenant: str) -> int:
+    """Remove all data of the tenant; return the number of sessions removed."""
+    transaction.writing()
+    connection = transaction.connection
+    found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))
+    numbers = [row[0] for row in found.fetchall()]
+    segments.drop_all(connection, tenant)
+    unfinished = "SELECT session FROM restores WHERE tenant = ? AND session IS NOT NULL"
+    for (number,) in connection.execute(unfinished, (tenant,)).fetchall():
+        _numbered(connection, number)
+    for table in ("restores", "restored_rows"):
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
+    for number in numbers:
+        _numbered(connection, number)
+    for table, _ in rows.BY_NAME:
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
+    for known in [key for key in transaction.heads if key[0] == tenant]:
+        del transaction.heads[known]
+    return len(numbers)
+
+
+def dropped_named(
+    connection: sqlite3.Connection, tables: Sequence[tuple[str, str]], tenant: str, name: str
+) -> None:
+    """Remove the rows of this name: all of them, or those of ``rows.JOURNAL``."""
+    for table, column in tables:
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, name))
+
+
+def _numbered(connection: sqlite3.Connection, number: int) -> None:
+    first, stop = number << INDEX_BITS, number + 1 << INDEX_BITS
+    for table in ("messages", "versions"):
+        connection.execute(f"DELETE FROM {table} WHERE message >= ? AND message < ?", (first, stop))
+    segments.drop(connection, number)
+    for table in rows.BY_NUMBER:
+        connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))

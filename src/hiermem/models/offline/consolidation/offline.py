@@ -23,7 +23,6 @@ from hiermem.core.spaces.sections import apply_edit
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units
-from hiermem.core.text.lexicon import Lexicon
 from hiermem.core.text.measure import day
 from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.models.offline.consolidation.superseding import Statements, bare, day_of, struck
@@ -80,10 +79,9 @@ class _Merge:
         self._bank, self._count, self._cut, self._strike = bank, count, cut, strike
         self._files = dict(bank.files)
         self._rules = read_rules(bank.rules)
-        lexicon = Lexicon()
         self._places = places_of(bank, self._rules)
         self._added: dict[str, _Added] = {}
-        self._met = Statements(lexicon)
+        self._met = Statements()
         #: Where each statement stands: its file, with the number of its line in the file, or the
         #: heading and number of the point that is added.
         self._where: list[tuple[str, str | None, int]] = []

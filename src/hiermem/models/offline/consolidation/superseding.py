@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.lexicon import terms_of
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 
@@ -53,7 +53,6 @@ _AGENT: Final = re.compile(r"\s+\([^()]{1,120}\)$")
 class Statements:
     """The statements so far, indexed by their words."""
 
-    lexicon: Lexicon
     _things: dict[frozenset[str], int] = field(default_factory=dict[frozenset[str], int])
     _terms: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
     _with: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -65,7 +64,7 @@ class Statements:
         said = bare(line)
         number = len(self._said)
         self._said.append(said)
-        terms = frozenset(self.lexicon.terms(said)) - _CUES
+        terms = frozenset(terms_of(said)) - _CUES
         self._terms.append(terms)
         for term in terms:
             self._with.setdefault(term, []).append(number)
@@ -97,7 +96,7 @@ class Statements:
 
     def _changed(self, said: str) -> int | None:
         """Return the statement of which every word is repeated, with what became of it."""
-        terms = frozenset(self.lexicon.terms(said)) - _CUES
+        terms = frozenset(terms_of(said)) - _CUES
         denied = _CHANGE.search(said) is None
         held = {number for term in terms for number in self._with.get(term, ())}
         for number in sorted(held - self._gone, reverse=True):
@@ -118,7 +117,7 @@ class Statements:
         found = _IS.fullmatch(said)
         if found is None or len(found["what"].split()) > _MOST_WORDS:
             return None
-        thing = frozenset(self.lexicon.terms(f"{found['thing']} {found['narrow'] or ''}"))
+        thing = frozenset(terms_of(f"{found['thing']} {found['narrow'] or ''}"))
         what = found["what"].lower()
         states = [str(at) for at, kind in enumerate(_STATES) if what in kind]
         figure = any(map(str.isdigit, what))

@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from hiermem.core.text.entity_names import FUNCTION_WORDS, GENERIC
+from hiermem.core.text.lexicon import either
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 
@@ -46,8 +47,8 @@ _PARTICULAR: Final = (
 _ORDER: Final = re.compile(
     rf"^\W*to [a-z]+\b|(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next"
     rf"|finally|also|so|instead|carefully|simply|just),? )*"
-    rf"(?:(?:{'|'.join(sorted(_WORDS['orders']))})\b(?!['\u2019:-]|\.\w)"
-    rf"|(?:{'|'.join(sorted(_WORDS['orders or names']))})(?={_PARTICULAR}))"
+    rf"(?:{either(_WORDS['orders'])}\b(?!['\u2019:-]|\.\w)"
+    rf"|{either(_WORDS['orders or names'])}(?={_PARTICULAR}))"
     r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
     r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"
     r"|\bhow (?:you can|to)\b|\b(?:can|could|would|will) you\b",
@@ -68,12 +69,8 @@ _ASKS: Final = re.compile(
 
 
 def phrases(name: str) -> str:
-    """Return the words of a list as alternatives of a pattern, the longest first.
-
-    An apostrophe stands for the curved one too.
-    """
-    words = sorted(_WORDS[name], key=lambda word: (-len(word), word))
-    return "|".join(re.escape(word).replace("'", "['\u2019]") for word in words)
+    """Return a pattern for any member of a list of the offline models."""
+    return either(_WORDS[name])
 
 
 def signs(*patterns: str) -> re.Pattern[str]:

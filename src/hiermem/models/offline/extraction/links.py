@@ -64,7 +64,7 @@ def _row(
 ) -> _Row:
     """Return a row for the list of ``words``; ``free`` words may stand before them."""
     before = rf"(?: \w+){{0,{free}}}" if free else _ADVERBS
-    gap = _between(rf"{before} (?:{phrases(f'between {words}')}) {_DET}")
+    gap = _between(rf"{before} {phrases(f'between {words}')} {_DET}")
     return gap, sources, targets, relation, turned
 
 
@@ -144,7 +144,7 @@ def _said(
     called = called if words == "have" else rf"(?:{called}|{adjectives})"
     verb = phrases(f"I {words}")
     if words in _WANTED:
-        verb += rf"|(?:{_WANTED[words]}) to (?:{phrases(f'I want to {words}')})"
+        verb += rf"|(?:{_WANTED[words]}) to {phrases(f'I want to {words}')}"
     pattern = re.compile(rf"{_I}(?:{verb}){_SOME}{called}[\"“`]?$", re.IGNORECASE)
     return pattern, kinds, relation, whole
 

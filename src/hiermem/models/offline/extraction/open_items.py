@@ -58,26 +58,26 @@ _DAY: Final = signs(
     rf"\b{_MONTH} \d|\b\d{{1,2}}(?:st|nd|rd|th)?\.? {_MONTH}|\b\d{{4}}-\d\d-\d\d\b",
     r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b",
 )
-_LATER: Final = signs(rf"\b(?:{phrases('later')})\b")
+_LATER: Final = signs(rf"\b{phrases('later')}\b")
 #: What says that something is left to do, whoever answers.
 _LEFT: Final = signs(
     rf"\b(?:{phrases('left to do')}|(?:needs?|has|have) to be (?:{_DONE}))\b",
-    rf"\b(?:haven['’]t|not) (?:\w+ )?(?:{phrases('not yet done')})\b",  # noqa: RUF001
+    rf"\b(?:haven['’]t|not) (?:\w+ )?{phrases('not yet done')}\b",  # noqa: RUF001
     r"(?:^\W*|[.,;:!?] |\b(?:please|you|and) )remind me to\b",
 )
 #: What somebody has to do, or says they will; the verb behind it says whether that can be done.
-_NEED: Final = signs(rf"\b(?:{phrases('need')})\b")
-_PROMISE: Final = signs(rf"\b(?:{phrases('promise')})\b")
+_NEED: Final = signs(rf"\b{phrases('need')}\b")
+_PROMISE: Final = signs(rf"\b{phrases('promise')}\b")
 _KEEPS: Final = signs(
     rf"^\W*(?:(?:also|just|then|\w+ly|go ahead and|make sure to|try to) )*"
-    rf"(?:{phrases('keeps')})\b(?! (?:{phrases('keeps nothing')}))"
+    rf"{phrases('keeps')}\b(?! {phrases('keeps nothing')})"
 )
 _WITH: Final = re.compile(
     r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|[a-z,] (?:[A-Z][a-z]|`)"
     r"|\b(?:ask|tell|call|email|meet) (?:him|her|them|my)\b|\bbefore (?:the|my|we|our)\b"
 )
 _NO_PROMISE: Final = signs(
-    rf"\b(?:{phrases('before no promise')})(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
+    rf"\b{phrases('before no promise')}(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
     r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
 )
 _NO_TASK: Final = signs(
@@ -91,14 +91,14 @@ _LISTED: Final = signs(
     r"\b(?:put (?:it|that|this|them) (?:down )?|goes |go )on (?:the|my|our) (?:open |to-?do )?"
     r"list\b",
     r"\b(?:open|todo|backlog)\.(?:md|txt)\b[^.:]{0,12}:",
-    rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}(?:{phrases('awaited')}))\b",
+    rf"\b(?:{phrases('undecided')}|waiting (?:for|on) (?:\w+ ){{0,3}}{phrases('awaited')})\b",
 )
 _TROUBLE: Final = signs(
-    rf"\b(?:{phrases('trouble')})\b(?! out)",
+    rf"\b{phrases('trouble')}\b(?! out)",
     r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
 )
 _MEANS_BEFORE: Final = signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
-_CLOSES: Final = signs(rf"\b(?:{phrases('closing')})\b")
+_CLOSES: Final = signs(rf"\b{phrases('closing')}\b")
 #: Possible reports that something is done, and what makes them none.
 _SETTLES: Final = signs(
     rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?:{_DONE}|wrote|called|asked)\b(?! (?:you|to)\b)",
@@ -108,16 +108,16 @@ _SETTLES: Final = signs(
     rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b",
     r"\b(?:closes|settles|answers|works now|now works)\b",
 )
-_STRONG: Final = signs(rf"\b(?:{phrases('surely done')})$")
+_STRONG: Final = signs(rf"\b{phrases('surely done')}$")
 _BARE_DONE: Final = signs(
     rf"^\W*(?:(?:{phrases('around done')}|s|m|['’]s)\W+){{0,4}}(?:{_DONE})(?: (?:it|that|them))?"  # noqa: RUF001
     r"(?:\W+(?:now|too|as well|already|today|just now|thanks|thank you))*\W*$"
 )
-_NOT_DONE: Final = signs(rf"\b(?:{phrases('not done')})\b|n['’]t\b")  # noqa: RUF001
+_NOT_DONE: Final = signs(rf"\b{phrases('not done')}\b|n['’]t\b")  # noqa: RUF001
 #: Questions that need no substantial answer, and replies that give none.
-_PHATIC: Final = signs(rf"\b(?:{phrases('phatic')})|(?:^\W*|, )(?:and )?(?:you|right)\?")
+_PHATIC: Final = signs(rf"\b{phrases('phatic')}|(?:^\W*|, )(?:and )?(?:you|right)\?")
 _UNKNOWN: Final = signs(
-    rf"\b(?:{phrases('unknown')})\b",
+    rf"\b{phrases('unknown')}\b",
     r"\b(?:i |we )?do(?:n['’]t| not) (?:know|remember|recall)\b(?! (?:about|how|if) you| what i)",  # noqa: RUF001
     r"\bdo(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)\b",  # noqa: RUF001
     r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001

@@ -22,7 +22,7 @@ _DATE: Final = (
     rf"(?:{_MONTHS} \d|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS}|\d{{4}}-\d\d|q[1-4]\b"
     r"|the end of |next (?:week|month|year)|(?:mon|tues|wednes|thurs|fri)day)"
 )
-_CHANGED: Final = rf"\b(?:{phrases('changed')})\b[^.?]"
+_CHANGED: Final = rf"\b{phrases('changed')}\b[^.?]"
 _FIGURE: Final = r"[$€£]?\d[\d.,]*(?:\s?%|\s?(?!to\b)[a-zA-Z]{1,10}\b)?"
 
 
@@ -30,9 +30,9 @@ _FIGURE: Final = r"[$€£]?\d[\d.,]*(?:\s?%|\s?(?!to\b)[a-zA-Z]{1,10}\b)?"
 _SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
     "decision": signs(
         r"^(?:decision(?: \d+)?|decided|agreed) ?:|\bdecision (?:is|was) to\b",
-        rf"\b(?:{phrases('who decides')}) (?:unanimously )?(?:decided|agreed|approved)\b",
-        rf"{_I}(?:{phrases('decided')})\b(?! (?:{phrases('not decided')})\b)",
-        rf"\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are)? (?:{phrases('deciding')})\b",  # noqa: RUF001
+        rf"\b{phrases('who decides')} (?:unanimously )?(?:decided|agreed|approved)\b",
+        rf"{_I}{phrases('decided')}\b(?! {phrases('not decided')}\b)",
+        rf"\b(?:i|we)(?:['’]ll| will| am|['’]m|['’]re| are)? {phrases('deciding')}\b",  # noqa: RUF001
     ),
     "preference": signs(
         rf"^(?:please )?(?:always|never) (?!(?:{phrases('no order')}|\w+(?:ing|ed))\b)[a-z]+ \w",
@@ -48,7 +48,7 @@ _SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
         rf"\bdeadline (?:of|is|on|for|to)\b[^.?]{{0,60}}?{_DATE}|{_DATE}[^.?]{{0,12}} deadline\b",
         r"\b(?:due|scheduled|planned|targets?|targeted|rescheduled)\b[^.?]{0,40}?"
         rf" (?:on|by|for|from|to) [^.?]{{0,12}}{_DATE}",
-        rf"\b(?:{phrases('reached')})\w*\b[^.?]{{0,60}}? (?:on|by|before|in) [^.?]{{0,12}}{_DATE}",
+        rf"\b{phrases('reached')}\w*\b[^.?]{{0,60}}? (?:on|by|before|in) [^.?]{{0,12}}{_DATE}",
     ),
     "constraint": signs(
         rf"\b(?:{phrases('not allowed')}|(?:no more than|limited to) {_FIGURE})\b",
@@ -60,7 +60,7 @@ _SIGNS: Final[dict[StrategyKind, re.Pattern[str]]] = {
 _LEAST: Final = (2, 1)
 #: What makes a statement a wish, a fear, a plan or a quotation.
 _OPEN_BEFORE: Final = signs(
-    rf"(?:\b(?:{phrases('not yet')})|n['’]t)\b"  # noqa: RUF001
+    rf"(?:\b{phrases('not yet')}|n['’]t)\b"  # noqa: RUF001
     r"(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$|[\"“‘:]\s*$|(?:^|\s)'$",  # noqa: RUF001
 )
 #: What makes a statement one of what may be, or of somebody else; a date or a limit may be ahead.

@@ -48,7 +48,7 @@ _CODE: Final = frozenset({"function", "class", "identifier"})
 #: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
 #: where it is never written small; the fifth is that of what code defines.
 _LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
-_INTO: Final = re.compile(rf"\b(?:{phrases('before a place')}) $", re.IGNORECASE)
+_INTO: Final = re.compile(rf"\b{phrases('before a place')} $", re.IGNORECASE)
 #: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
 _OPENS: Final = re.compile(r"(?:^|[.!?:;…—–|>]|[-*•] )[\s\"“'‘(\[]*$")  # noqa: RUF001
 _PART_BEFORE: Final = re.compile(
@@ -57,10 +57,10 @@ _PART_BEFORE: Final = re.compile(
 )
 #: What shows that a capitalised word is a person, wherever it stands.
 _HUMAN_AFTER: Final = re.compile(
-    rf"(?:,? (?:who|also|then|just|now|and I|has|had|\w+ly))*,? (?:{phrases('after a person')})\b"
+    rf"(?:,? (?:who|also|then|just|now|and I|has|had|\w+ly))*,? {phrases('after a person')}\b"
     r"|, (?:my|our) [a-z]"
 )
-_HUMAN_BEFORE: Final = re.compile(rf"\b(?:{phrases('before a person')}),? $", re.IGNORECASE)
+_HUMAN_BEFORE: Final = re.compile(rf"\b{phrases('before a person')},? $", re.IGNORECASE)
 _PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&/]|-[A-Za-z]")  # noqa: RUF001
 _OWNED: Final = re.compile("['’]s [A-Z]")  # noqa: RUF001
 _MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
