@@ -24,6 +24,8 @@ _CUT: Final = 320
 #: The longest speaker's label that is rendered, in code points: it is repeated line after line.
 LABEL_CAP: Final = 48
 _DIGEST_CAP: Final = 200
+#: How much of a code block without signatures and file names is quoted, in code points.
+_BEGINNING: Final = 60
 #: How much of a code block is read for its digest.
 _CODE_READ: Final = 20_000
 
@@ -246,9 +248,17 @@ def _digest(block: str) -> str:
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     named += [name for name in files if not any(name in line for line in named)][:6]
-    what = "; ".join(dict.fromkeys(named)) or " ".join(body[:_DIGEST_CAP].split())[:60]
+    what = "; ".join(dict.fromkeys(named)) or _beginning(body[:_DIGEST_CAP])
     label = " ".join(language.split())[:20] or "code"
-    return f"[{label}: {what[:_DIGEST_CAP]}]"
+    return f"[{label}: {what if len(what) <= _DIGEST_CAP else what[: _DIGEST_CAP - 1] + '…'}]"
+
+
+def _beginning(body: str) -> str:
+    """Return the first words of a code block, with a mark where it goes on."""
+    text = " ".join(body.split())
+    if len(text) <= _BEGINNING:
+        return text
+    return f"{text[:_BEGINNING].rstrip()}…"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -265,9 +275,12 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     """
     parted = before is not None and gap != "" and _parted(before, unit)
     new_date = bool(unit.date) and unit.date != shown
-    if before and not new_date:
-        if continues(before, unit) or (gap and _in_later_slice(before, unit)):
-            return f"{gap if parted else ''} "
+    if (
+        before
+        and not new_date
+        and (continues(before, unit) or (gap and _in_later_slice(before, unit)))
+    ):
+        return f"{gap if parted else ''} "
     begun = gap != "" and unit.index is not None and unit.ordinal > 0
     lead = "" if before is None else f"{gap}\n" if parted and not begun else "\n"
     if new_date:
