@@ -321,7 +321,7 @@ class _Pool:
                 continue
             cost = self._cost(at)
             # Of a unit that must be cut, only the fitting part has worth.
-            gain = self._gain(at, cost) * min(1.0, room / max(1, cost))
+            gain = self._gain(at, cost) * (1.0 if cost <= room else 0.5 * room / cost)
             if gain > best_gain:
                 best, best_gain, best_cost = at, gain, cost
         if self._terms[best] and best_cost <= room:
