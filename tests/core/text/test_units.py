@@ -115,8 +115,6 @@ def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
 def test_a_sentence_may_end_in_a_single_letter():
     assert pieces("It was I. Then she left.") == ["It was I.", "Then she left."]
     assert pieces("It is rich in vitamin c. Eat it.") == ["It is rich in vitamin c.", "Eat it."]
-        "It is rich in vitamin c."
-    ]
 
 
 @pytest.mark.parametrize(
