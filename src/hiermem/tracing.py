@@ -19,7 +19,7 @@ __all__ = ["Kind", "Note", "Tracer", "Value", "set_tracer", "span"]
 
 #: What a span is of: a model call, a run (an update, an extraction, …), a context, a search.
 Kind: TypeAlias = Literal["call", "run", "context", "search"]
-Value: TypeAlias = str | int | float | bool | None
+Value: TypeAlias = str | int | float | bool | tuple[float, ...] | None
 
 
 class Note(Protocol):

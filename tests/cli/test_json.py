@@ -122,6 +122,26 @@ def test_a_command_prints_one_object_of_the_documented_keys(given, name):
     assert result.stderr == "", "hints would stand between the lines of JSON"
 
 
+def test_beside_what_a_context_covers_stands_what_it_shows(given):
+    """Broken, a program reads full coverage where hardly a message has a line."""
+    with Memory.open(given["db"]) as memory:
+        session = memory.session("long")
+        session.append(Message.user(f"Valve {n} opens at {n * 3} bar. " * 9) for n in range(80))
+        session.update()
+        shown = session.context(max_tokens=1_000).shown
+    found = json.loads(_json(given, ["context", "-s", "long", "--max-tokens", "1000"]).stdout)
+    assert found["coverage"] == 1.0
+    assert found["shown"] == {
+        "messages": len(shown.messages),
+        "by_quarter": list(shown.by_quarter),
+    }
+    assert 0 < found["shown"]["messages"] < 80
+    context = json.loads(_json(given, ["demo"]).stdout)["context"]
+    assert list(context) == ["max_tokens", "total_tokens", "coverage", "shown"]
+    assert 0 < context["shown"]["messages"] < 348
+    assert len(context["shown"]["by_quarter"]) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "code"),
     [

@@ -9,6 +9,7 @@ import re
 import shlex
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import blocks
 import postgres_server
@@ -104,6 +105,20 @@ def test_the_readme_names_every_command():
 
     shown = {line.split()[1] for line in commands_of(ROOT / "README.md")}
     assert set(typer.main.get_command(app).commands) <= shown
+
+
+def test_the_guide_names_every_command_and_every_kind_of_block():
+    """Broken, a reader of the guide takes what it does not name for something that is not there."""
+    typer = pytest.importorskip("typer")
+    from hiermem.cli.app import app
+    from hiermem.core.context.render import Kind
+
+    guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    section = guide.partition("## The command\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(?:hiermem )?([a-z]+)`", section))
+    assert set(typer.main.get_command(app).commands) <= named
+    [kinds] = re.findall(r"`kind` is (.+?) \|", guide)
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(get_args(Kind))
 
 
 def test_the_readmes_commands_do_what_they_say(tmp_path):

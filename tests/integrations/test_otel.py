@@ -117,6 +117,10 @@ def test_spans_tell_calls_runs_contexts_and_searches_and_no_text(spans):
     assert update.attributes["hiermem.calls"] == len(calls) > 1
     context = next(each for each in made if each.name == "hiermem context")
     assert context.attributes["hiermem.messages"] == 60
+    assert context.attributes["hiermem.coverage"] == 1.0
+    assert 0 < context.attributes["hiermem.shown_messages"] < 60, "covered is not shown"
+    quarters = context.attributes["hiermem.shown_by_quarter"]
+    assert sum(quarters) * 15 == pytest.approx(context.attributes["hiermem.shown_messages"])
     assert context.attributes["hiermem.tokens"] <= context.attributes["hiermem.max_tokens"] == 1_200
     assert any(
         each.parent and each.parent.span_id == context.context.span_id

@@ -103,6 +103,22 @@ async def test_every_size_is_bounded_and_every_tool_is_described():
     assert sum(map(len, texts)) < 20_000
 
 
+async def test_a_context_says_that_not_every_message_has_a_line(tmp_path):
+    """Broken, a model takes what it does not read there for what was never said."""
+    path = tmp_path / "memory.db"
+    with Memory.open(path) as memory:
+        session = memory.session("s")
+        session.append(Message.user(f"Valve {n} opens at {n * 3} bar. " * 9) for n in range(90))
+        session.update()
+    async with Served(path, read_only=True) as client:
+        found = await ask(client, "select_context", session="s", max_tokens=1_000)
+        assert 0 < found["shown_messages"] < found["messages"] == 90
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+        said = tools["select_context"].description
+        assert "shown_messages" in said
+        assert "no message is left out" not in " ".join(said.split())
+
+
 async def test_a_server_that_only_reads_changes_nothing(tmp_path):
     path = tmp_path / "memory.db"
     with Memory.open(path) as memory:

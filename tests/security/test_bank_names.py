@@ -17,7 +17,7 @@ from sampling import params
 
 from hiermem import Memory
 from hiermem.core.spaces.folder import MANIFEST, ExchangedBank
-from hiermem.core.spaces.names import check_file_name, fold, names_in
+from hiermem.core.spaces.rules import check_file_name, fold, names_in
 from hiermem.engine.spaces import folder_io
 from hiermem.errors import HiermemError
 from hiermem.protocols import LLMRequest

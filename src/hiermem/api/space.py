@@ -16,7 +16,6 @@ from hiermem.core import arguments
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import read
-from hiermem.engine.spaces import notes as note_engine
 from hiermem.engine.spaces import space as space_engine
 from hiermem.engine.spaces.records import SpaceContext
 from hiermem.remote.object_storage import open_storage
@@ -76,7 +75,7 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError and UsageError. Nothing was written then.
         """
-        return await note_engine.note(
+        return await space_engine.note(
             self._context, text, agent=agent, category=category, tags=tags, timestamp=timestamp,
             sources=sources,
         )  # fmt: skip
@@ -121,11 +120,11 @@ class AsyncSpace:
 
     async def notes(self, state: NoteState = "live") -> list[Note]:
         """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
-        return await note_engine.notes(self._context, state)
+        return await space_engine.notes(self._context, state)
 
     async def unblock(self) -> int:
         """Let blocked notes be consolidated again; return their number."""
-        return await note_engine.unblock(self._context)
+        return await space_engine.unblock(self._context)
 
     async def files(self) -> list[str]:
         """Return the names of the bank's files."""
@@ -144,7 +143,7 @@ class AsyncSpace:
 
     async def meta(self) -> SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""
-        return await space_engine.meta(self._context)
+        return (await self._context.state()).meta
 
     async def history(self, *, limit: int = 100) -> list[BankRevision]:
         """Return the revisions of the bank, newest first."""

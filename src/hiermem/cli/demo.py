@@ -27,7 +27,7 @@ import hiermem
 from hiermem.cli.options import shown
 from hiermem.cli.output import picked, result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
-from hiermem.cli.search_cmd import print_hit
+from hiermem.cli.search_cmd import print_hit, shown_data
 from hiermem.cli.show import GUTTER, Bar, Strip, bars_of, representation, strip_for
 from hiermem.importers import read_chats
 
@@ -127,7 +127,10 @@ def _figures(stage: _DemoState, context: hiermem.ContextSelection, recalled: int
         "messages": context.messages,
         "tokens": stage.total,
         "summaries": len(stage.bars),
-        "context": picked(context, "max_tokens", "total_tokens", "coverage"),
+        "context": {
+            **picked(context, "max_tokens", "total_tokens", "coverage"),
+            "shown": shown_data(context),
+        },
         "details": {
             "asked": len(DETAILS),
             "context": sum(ours for ours, _ in found),

@@ -103,6 +103,7 @@ def _context_data(selection: ContextSelection) -> dict[str, Any]:
     return {
         **picked(selection, "session_id", "max_tokens", "total_tokens", "shared_prefix_tokens"),
         **picked(selection, "messages", "coverage"),
+        "shown": shown_data(selection),
         "omitted": [[each.span.start, each.span.stop] for each in selection.omitted],
         "trimmed": list(selection.trimmed),
         "blocks": [
@@ -114,6 +115,12 @@ def _context_data(selection: ContextSelection) -> dict[str, Any]:
             for each in selection.blocks
         ],
     }
+
+
+def shown_data(selection: ContextSelection) -> dict[str, Any]:
+    """Return of how many messages a context shows something, beside how many it covers."""
+    shown = selection.shown
+    return {"messages": len(shown.messages), "by_quarter": list(shown.by_quarter)}
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:

@@ -27,7 +27,7 @@ from hiermem.core.tree.state import SessionState
 from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import beside, replay_of
-from hiermem.engine.spaces.check import check_spaces
+from hiermem.engine.spaces.space import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord

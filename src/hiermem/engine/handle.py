@@ -33,7 +33,7 @@ from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, 
 
 if TYPE_CHECKING:
     from hiermem.engine.calls.embedder_client import EmbedderClient
-    from hiermem.engine.index import Indexes
+    from hiermem.engine.index import Indexes, SessionIndex
 
 T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
@@ -103,7 +103,7 @@ class Handle:
         return JournalBudget(self.store, self.update_policy)
 
     @cached_property
-    def index_cache(self) -> IndexCache:
+    def index_cache(self) -> IndexCache[SessionIndex]:
         """The indexes that are held in memory, of all tenants."""
         return IndexCache(self.search_policy.cache_bytes)
 

@@ -59,8 +59,9 @@ class SessionIndex:
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
-    ``engine.search.vectors``; they cover this index, or one that it has grown from. ``embedded`` is
-    what ``engine.search.embed`` need not look for again.
+    ``engine.search.vectors``; they cover this index, or one that it has grown from. What
+    ``engine.search.embed`` need not look for again has vectors of ``embedded_kind``: messages up to
+    ``embedded``, and ``embedded_summaries`` by node and revision.
     """
 
     record: SessionRecord
@@ -72,7 +73,9 @@ class SessionIndex:
     summary_until: float = 0.0
     vectors: object = None
     vectors_mark: object = None
-    embedded: object = None
+    embedded_kind: str = ""
+    embedded: int = 0
+    embedded_summaries: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
         """Return whether it was read from this or an earlier version of ``record``'s session."""
@@ -99,7 +102,7 @@ class Indexes:
     """The indexes of one tenant's sessions. ``cache`` holds those that are in memory."""
 
     def __init__(
-        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache
+        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
     ) -> None:
         self._store, self._counter, self._read = store, counter, read
         self._cache = cache

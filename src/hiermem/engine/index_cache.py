@@ -6,19 +6,28 @@ It is imported with every memory, so it loads nothing that a search needs.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hiermem.engine.index import SessionIndex
+from typing import Generic, Protocol, TypeVar
 
 
-class IndexCache:
+class Measured(Protocol):
+    """What knows its size."""
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes it takes."""
+        ...
+
+
+T = TypeVar("T", bound=Measured)
+
+
+class IndexCache(Generic[T]):
     """The indexes of sessions by tenant and id, at most ``max_bytes``; the last used ones stay."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         #: Each index with its size when it was last measured, the last used one at the end.
-        self._held: OrderedDict[tuple[str, str], tuple[SessionIndex, int]] = OrderedDict()
+        self._held: OrderedDict[tuple[str, str], tuple[T, int]] = OrderedDict()
         self._total = 0
 
     def __len__(self) -> int:
@@ -27,12 +36,12 @@ class IndexCache:
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._held
 
-    def get(self, tenant: str, session_id: str) -> SessionIndex | None:
+    def get(self, tenant: str, session_id: str) -> T | None:
         """Return the index of a session, or None."""
         found = self._held.get((tenant, session_id))
         return None if found is None else found[0]
 
-    def put(self, tenant: str, session_id: str, index: SessionIndex) -> None:
+    def put(self, tenant: str, session_id: str, index: T) -> None:
         """Hold an index as the last used one, with its present size; drop what is too much."""
         key = tenant, session_id
         self._remove(key)

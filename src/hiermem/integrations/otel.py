@@ -93,7 +93,9 @@ def _begin(kind: Kind, attributes: Mapping[str, Value]) -> tuple[str, dict[str, 
     return f"hiermem {attributes['task'] if kind == 'run' else kind}", {}
 
 
-def _named(kind: Kind, attributes: Mapping[str, Value]) -> dict[str, str | int | float | bool]:
+def _named(
+    kind: Kind, attributes: Mapping[str, Value]
+) -> dict[str, str | int | float | bool | tuple[float, ...]]:
     """Return attributes under their full names, without those that are not known."""
     names = _OF_CALLS if kind == "call" else {}
     found = {

@@ -208,9 +208,10 @@ class Tools:
     ) -> results.Selected:
         """Read a whole conversation, however long, within a token budget.
 
-        The newest messages stand word for word, older ones as summaries, and no message is left
-        out. Call this first when you continue a conversation. With a query, the older messages that
-        answer it follow word for word.
+        The newest messages stand word for word; excerpts and summaries stand for the older ones.
+        Many of these have no line of their own: shown_messages counts those that have. Call this
+        first when you continue a conversation, and search for what is not there. With a query, the
+        older messages that answer it follow word for word.
         """
         made = await self._memory.session(session).context(
             max_tokens, query=query, recall_tokens=recall_tokens, view=view

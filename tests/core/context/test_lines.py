@@ -67,7 +67,31 @@ def test_a_mark_stands_where_and_only_where_something_was_left_out(units, at):
     if None in (before.index, after.index):
         parted = False
     elif before.index == after.index:
-        parted = after.ordinal > before.ordinal + 1
+        parted = after.ordinal != before.ordinal + 1
     else:
         parted = after.index > before.index + 1 or after.ordinal > 0
-    assert ("…" in text) == parted
+    begun = before.index is not None and before.ordinal > 0
+    assert text.count("…") == parted + begun
+
+
+def test_a_line_that_begins_inside_its_message_says_so_after_the_speaker():
+    """The mark tells where text is missing; "Bob: and it works" reads as a broken sentence."""
+    said = [
+        Unit(3, 0, "user", "Ada", "", "The pump runs hot."),
+        Unit(7, 2, "user", "Bob", "", "and it works again."),
+        Unit(8, 0, "user", "Ada", "", "Good."),
+    ]
+    text = lines.render(said)
+    assert text == "Ada: The pump runs hot.\nBob: … and it works again.\nAda: Good."
+    assert list(lines.unpack(pack(said), text)) == said
+
+
+def test_a_gap_between_two_slices_of_a_message_is_marked_and_the_speaker_named_once():
+    """Each slice numbers its pieces from 0, so a later piece may have the lower number."""
+    said = [
+        Unit(3, ordinal, "user", "Ada", "2024-03-15", text)
+        for ordinal, text in ((134, "Valve 135 opens."), (2, "Valve 152 opens."), (3, "Go on."))
+    ]
+    text = lines.render(said)
+    assert text == "[2024-03-15]\nAda: … Valve 135 opens. … Valve 152 opens. Go on."
+    assert list(lines.unpack(pack(said), text)) == said

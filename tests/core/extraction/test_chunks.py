@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.extraction.chunks import (
-    ChunkPart,
     Measured,
     chunk_id,
     chunk_number,
@@ -57,13 +56,14 @@ def logs(draw: st.DrawFn, threads: int = 1) -> list[Measured]:
 
 
 def halves(size: dict[int, int]):
-    def cut(index: int, room: int) -> list[ChunkPart]:
+    def cut(index: int, room: int) -> list[Measured]:
         left, begin, found = size[index], 0, []
         while left > 0:
             part = min(room, left)
             left -= part
             end = begin + part if left else None
-            found.append(ChunkPart(index, part, f"h{index}.{begin}", begin, end))
+            piece = Measured(index, "t", "user", part, f"h{index}.{begin}", begin=begin, end=end)
+            found.append(piece)
             begin += part
         return found
 

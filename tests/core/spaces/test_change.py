@@ -52,15 +52,13 @@ async def records(store: Any, kind: str) -> list[Record]:
     return await store.records(kept.kind_of(kind, "x"), scope=kept.SPACE_SCOPE)
 
 
+def only(figures: Record) -> dict[str, list[Record]]:
+    return {kept.BANK: [], kept.SYNTHESIS: [], kept.META: [figures]}
+
+
 async def read(store: Any, rules: Any) -> BankState:
-    synthesis, meta = await records(store, kept.SYNTHESIS), await records(store, kept.META)
-    return kept.read_state(
-        "x",
-        rules,
-        files=await records(store, kept.BANK),
-        synthesis=synthesis[0] if synthesis else None,
-        meta=meta[0] if meta else None,
-    )
+    kinds = (kept.BANK, kept.SYNTHESIS, kept.META)
+    return kept.read_state("x", rules, {kind: await records(store, kind) for kind in kinds})
 
 
 async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
@@ -203,7 +201,7 @@ def lone(bank: BankState, given: Note, llm: str = "model") -> tuple[Note, BankSt
         kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, given.key, kept.note_body(given), 1
     )
     (after,) = kept.live_notes([own], [trouble])
-    return after, kept.read_state("x", bank.rules, files=(), synthesis=None, meta=figures)
+    return after, kept.read_state("x", bank.rules, only(figures))
 
 
 def test_a_lone_failure_counts_only_while_the_same_model_takes_in_others() -> None:
@@ -294,7 +292,7 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
         lambda: kept.consumed_notes([record]),
         lambda: kept.read_revisions([record]),
         lambda: kept.read_space(record),
-        lambda: kept.read_state("x", state().rules, files=[], synthesis=None, meta=record),
+        lambda: kept.read_state("x", state().rules, only(record)),
         lambda: kept.texts_at([record], 9),
         lambda: kept.new_note("x", Note("", "t", NOW), counter=record, mark="0"),
     ):

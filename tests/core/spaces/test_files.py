@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry
+from hiermem.core.spaces.clean import lines_of
 from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import _LINE, AnswerFault, Applied, _one_stretch, diff
-from hiermem.core.spaces.loss import lines_of
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
 TECH = "# Tech\n\n## Stack\n\n- Python\n"
@@ -34,6 +34,10 @@ def taken(*files: Any, bank: Any = ALL, given: int = 3, **more: Any) -> Applied:
     verdict = judge(batch_of(state(bank), notes(given)), response(*files, **more))
     assert isinstance(verdict, Accepted), verdict
     return verdict.value
+
+
+def lost(applied: Applied) -> int:
+    return sum(applied.removed.values())
 
 
 def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
@@ -52,19 +56,18 @@ def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
     applied = taken(edited("decisions.md", appended("What was decided", "- use uv"), notes=(1, 3)))
     assert set(applied.texts) == {"decisions.md"}
     assert applied.updated == ("decisions.md",)
-    assert applied.unchanged == ("progress.md", "techContext.md")
     assert applied.synthesis == "After."
     assert [each.key for each in applied.consumed] == [notes(3)[0].key, notes(3)[2].key]
     assert {each.files for each in applied.consumed} == {("decisions.md",)}
     assert list(applied.unplaced) == notes(3)[1:2]
-    assert "+- use uv" in applied.changes[0].diff
+    assert "+- use uv" in diff("decisions.md", DECISIONS, applied.texts["decisions.md"])
 
 
 def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
     for same in (DECISIONS, DECISIONS.strip(), DECISIONS.replace("\n", "\r\n") + "\n\n"):
         applied = taken(whole("decisions.md", same))
         assert applied.texts == {}
-        assert applied.unchanged == ("decisions.md", "progress.md", "techContext.md")
+        assert (applied.created, applied.updated) == ((), ())
 
 
 def test_every_file_of_the_rules_is_there_after_the_first_answer() -> None:
@@ -150,29 +153,28 @@ def shortened(count: int) -> str:
 
 def test_vanished_lines_are_reported() -> None:
     applied = taken(whole("progress.md", shortened(3) + "- feature 12\n"))
-    assert applied.lines_removed == 3
-    (change,) = applied.changes
-    assert change.lines_removed == 3
-    assert change.diff.count("\n-- feature") == 3
+    assert lost(applied) == 3
+    assert applied.removed == {"progress.md": 3}
+    assert diff("progress.md", PROGRESS, applied.texts["progress.md"]).count("\n-- feature") == 3
 
 
 def test_too_many_vanished_lines_are_refused() -> None:
     """Fourteen lines: more than half of them, and more than five, is eight."""
-    assert taken(whole("progress.md", shortened(7))).lines_removed == 7
+    assert lost(taken(whole("progress.md", shortened(7)))) == 7
     assert "8 of its 14 lines are gone" in wrong(whole("progress.md", shortened(8)))
 
 
 def test_of_a_short_file_no_five_lines_are_too_many() -> None:
     applied = taken(whole("decisions.md", "# Decisions\n\n## What was decided\n\n- use DuckDB\n"))
-    assert applied.lines_removed == 1
-    assert taken(whole("decisions.md", "# New\n")).lines_removed == 3
+    assert lost(applied) == 1
+    assert lost(taken(whole("decisions.md", "# New\n"))) == 3
 
 
 def test_folded_white_space_and_struck_lines_have_not_vanished() -> None:
     text = PROGRESS.replace("- feature 3", "-   feature\t3 ").replace(
         "- feature 4", "- ~~feature 4~~ (dropped on 2 May)"
     )
-    assert taken(whole("progress.md", text)).lines_removed == 0
+    assert lost(taken(whole("progress.md", text))) == 0
 
 
 def test_moved_lines_have_not_vanished() -> None:
@@ -180,7 +182,7 @@ def test_moved_lines_have_not_vanished() -> None:
         whole("progress.md", shortened(9)),
         edited("decisions.md", appended("What was decided", "\n".join(lines_of(PROGRESS)[-9:]))),
     )
-    assert applied.lines_removed == 0
+    assert lost(applied) == 0
 
 
 def test_a_line_that_another_file_had_before_is_no_moved_one() -> None:
@@ -193,7 +195,7 @@ def test_a_section_deleted_with_its_reason_is_exempt_and_one_without_is_refused(
     gone = {"operation": "delete", "heading": "What works", "reason": "all of it was dropped"}
     applied = taken(edited("progress.md", gone))
     assert applied.texts["progress.md"] == "# Progress\n"
-    assert applied.lines_removed == 0
+    assert lost(applied) == 0
     assert "the reason" in wrong(edited("progress.md", gone | {"reason": ""}))
 
 
@@ -258,7 +260,7 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     assert isinstance(verdict, Accepted)
     applied = verdict.value
     assert applied.texts == {}
-    assert applied.lines_removed == 0
+    assert lost(applied) == 0
     assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
     assert "progress.md: lines of it went into a file that was not taken" in applied.failed
     if why == "edit":

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.spaces.names import check_file_name
-from hiermem.core.spaces.rules import MAX_RULES, read_rules
+from hiermem.core.spaces.rules import MAX_RULES, check_file_name, read_rules
 from hiermem.core.spaces.sections import sections, twice
 from hiermem.errors import InvalidTextError, UsageError
 
@@ -110,10 +109,6 @@ def test_rules_of_fifty_kilobytes_are_read() -> None:
     text = BANK + "\n".join(f"{n}. {words}" for n in range(150))
     assert len(text) > 50_000
     assert headings(text).keys() == headings(BANK).keys()
-
-
-def test_equal_rules_have_equal_hashes_and_others_have_not() -> None:
-    assert read_rules(BANK).hash == read_rules(BANK).hash != read_rules(BANK + " ").hash
 
 
 pieces = st.sampled_from(

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from sampling import drawn
 
 from hiermem.core.spaces.answer import SectionEdit
-from hiermem.core.spaces.loss import lines_of
+from hiermem.core.spaces.clean import lines_of
 from hiermem.core.spaces.sections import (
     EditError,
     apply_edit,

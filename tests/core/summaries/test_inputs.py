@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hiermem.core.summaries import inputs as reading
 from hiermem.core.text import units
+from hiermem.core.text.hashes import VERBATIM
 from hiermem.protocols import SourceText
 from hiermem.types import Message, Span, StoredMessage
 
@@ -151,6 +152,21 @@ def test_a_whole_message_on_record_comes_in_sentences():
     whole = units.Unit(3, 0, "user", "Ada", "", "First thing.\nSecond thing, with more.")
     packed = replace(revision(), text=units.render([whole]), provenance=units.pack([whole]))
     assert [unit.index for unit in reading.kept_units(packed)] == [3, 3]
+
+
+def test_what_was_kept_word_for_word_comes_in_the_sentences_of_its_messages():
+    """Broken: a pool that also had the message held such a sentence twice, and showed it twice."""
+    text = "I cherish time with family. It's when I really feel alive."
+    whole = units.Unit(3, 0, "user", "Ada", "", text)
+    packed = replace(
+        revision(),
+        strategy=VERBATIM,
+        text=units.render([whole]),
+        provenance=units.pack([whole]),
+    )
+    said = units.split(text, index=3, role="user", speaker="Ada", date="")
+    assert list(reading.kept_units(packed)) == said
+    assert len(said) == 2
 
 
 def test_provenance_moves_with_the_conversation_or_is_dropped():

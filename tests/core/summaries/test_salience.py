@@ -119,6 +119,22 @@ def test_a_unit_over_the_piece_is_cut_at_a_word_and_marked():
     assert kept.tokens <= 20
 
 
+def test_a_whole_sentence_represents_a_group_rather_than_a_part_of_a_richer_one():
+    rich = "Ann sold 7 boats, 9 cars, 3 houses and 12 horses in Porto, Lyon, Rome, Oslo and Bern"
+    units = talk(("Ann", f"{rich} in 2019. The launch moved to March 29 in Porto."))
+    kept = select(units, 20, quarter, groups=[range(len(units))], piece=20)
+    assert [unit.text for unit in kept.units] == [units[1].text]
+
+
+def test_without_bare_headings_a_heading_stands_only_over_its_own_content():
+    """Broken, a view shows "Costs: Risks:", or a heading at the end of a line."""
+    units = said("Hello there.", "## Plan 2024", "## Costs in Porto", "- Rent 900", "## Risks of 7")
+    weights = Weights(bare_headings=False)
+    kept = select(units, 400, quarter, weights=weights).units
+    assert [unit.text for unit in kept[-2:]] == ["Costs in Porto:", "- Rent 900"]
+    assert {"Plan 2024:", "Risks of 7:"}.isdisjoint(unit.text for unit in kept)
+
+
 def test_facts_win_over_small_talk():
     units = talk(
         ("User", "It was such a lovely thing to do."),

@@ -104,6 +104,24 @@ def test_a_preference_ends_where_the_question_begins():
     assert (text[begin:end], kind) == ("I prefer simple tools", "preference")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Yeah, since I'm vegetarian I cook with tofu.", "since I'm vegetarian I cook with tofu."),
+        (
+            "Because I'm allergic to nuts I read labels.",
+            "Because I'm allergic to nuts I read labels.",
+        ),
+        ("I bake a lot because I'm vegetarian.", "I'm vegetarian."),
+        ("Since I'm vegetarian, can you suggest a soup? Thanks!", "I'm vegetarian"),
+    ],
+)
+def test_a_clause_that_leads_its_sentence_keeps_the_word_that_joins_it(text, said):
+    """Broken, "I'm vegetarian I cook with tofu" is what the user is said to have said."""
+    [(begin, end, kind)] = find(text)
+    assert (text[begin:end], kind) == (said, "preference")
+
+
 def test_a_list_that_is_announced_is_read_and_a_document_only_at_its_ends():
     found = find("My rules:\n- Always answer in French\n- Never use emojis")
     assert len(found) == 2

@@ -102,10 +102,35 @@ def test_sentences_lines_and_closing_quotes_are_kept_apart_rightly():
         "I met Dr. Miller today",
         "Use e.g. Redis for that",
         "No. We stay.",
+        "They flew from John A. Osborne Airport",
+        "Die Pumpe Nr. 1 läuft heiß, ca. 91 Grad",
+        "See Fig. 3, and No. 7 on Jan. 5",
+        "St. Louis is far",
     ],
 )
 def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
     assert pieces(text) == [text]
+
+
+def test_a_sentence_may_end_in_a_single_letter():
+    assert pieces("It was I. Then she left.") == ["It was I.", "Then she left."]
+    assert pieces("It is rich in vitamin c. Eat it.") == ["It is rich in vitamin c.", "Eat it."]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**Note:** use **both** keys.", "Note: use both keys."),
+        ("这是**重点**内容", "这是重点内容"),
+        ("It overflows at 2**40; f(**kw), g(**kw).", None),
+        ("Match src/**/*.py and lib/**/*.js", None),
+        ("Wait 2 ** i and 3 ** j seconds", None),
+        ("f(**one, **two) returns", None),
+    ],
+)
+def test_only_bold_text_loses_its_marks(text, shown):
+    """Broken: every "**" was deleted, so that 2**40 became 240."""
+    assert pieces(text) == [shown or text]
 
 
 def test_lists_and_headings_are_told_by_one_mark_and_without_numbers():
@@ -150,6 +175,13 @@ def test_code_becomes_one_digest_of_signatures_and_files():
         "Done with that.",
     ]
     assert "secret" not in prose(text)
+
+
+def test_the_digest_of_other_code_is_its_beginning_and_says_that_it_goes_on():
+    assert pieces("```\nx = 1\n\ny = 2\n```") == ["[code: x = 1 y = 2]"]
+    (digest,) = pieces("```js\n" + "const key = value\n" * 9 + "```")
+    assert digest.startswith("[js: const key = value const")
+    assert digest.endswith("…]")
 
 
 def test_an_unclosed_fence_is_code_to_its_end():

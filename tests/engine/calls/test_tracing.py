@@ -56,6 +56,8 @@ async def test_a_tracer_is_told_of_what_is_done_and_never_of_what_is_said(told):
     assert (run["task"], run["subject"], run["calls"]) == ("update", "s", len(calls))
     shown, refused = (each for each in told if each["kind"] == "context")
     assert (shown["tokens"], shown["coverage"]) == (context.total_tokens, 1.0)
+    assert shown["shown_messages"] == len(context.shown.messages)
+    assert shown["shown_by_quarter"] == context.shown.by_quarter, "covered is not shown"
     assert (shown["error"], refused["error"]) == (None, BudgetTooSmallError)
     assert [each["in"] for each in told if each["kind"] == "search"] == [("context",), ()]
     assert CANARY not in str(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from cover_oracle import check_cover, check_native_groups
@@ -290,6 +291,30 @@ async def test_one_huge_message_is_sliced_covered_and_rendered():
     assert selection.total_tokens <= 8_000
     whole = await session.context(200_000, view="wide")
     assert whole.to_openai()[-1]["content"] == text(3, 50_000)
+
+
+async def test_what_is_left_out_of_a_sliced_message_is_marked():
+    """Broken, the end of a document reads as the whole of it, and two of its lines as one text."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    document = " ".join(f"Section {n}: valve V{n} opens at {n * 3} bar." for n in range(2_000))
+    await session.append(Message.user("Read this."), Message.user(document))
+    await session.update()
+    newest = (await session.context(4_000)).blocks[-1]
+    frame, _, said, _ = newest.text.split("\n")
+    assert newest.kind == "quote"
+    assert 'excerpts="… = left out"' in frame
+    assert said.startswith("User: … Section ")
+    assert said.endswith(document[-40:])
+    await session.append(*(Message.user(f"Note {n}.") for n in range(30)))
+    await session.update()
+    text = (await session.context(2_000)).to_text()
+    [line] = [line for line in text.split("\n") if "Section" in line]
+    numbers = [int(part.split(":")[0]) for part in line.split("Section ")[1:]]
+    assert numbers == sorted(numbers)
+    for before, after in pairwise(numbers):
+        gap = f"bar. … Section {after}:" in line
+        assert gap or after == before + 1
 
 
 async def test_system_prompt_and_tools_are_counted_and_rendered():

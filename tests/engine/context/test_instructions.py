@@ -70,6 +70,30 @@ async def test_a_profile_names_it_in_the_room_that_it_leaves(memory):
     assert context.total_tokens <= BUDGET
 
 
+@pytest.mark.parametrize("how", [{}, {"strategy": "layered"}])
+async def test_what_people_tell_one_another_of_themselves_is_not_named(memory, how):
+    """Broken, an assistant takes talk between two people for what its user wants of it."""
+    names = ("Ada", "Bob")
+    talk = [
+        Message.user(
+            f"Note {n}: {'the valve opens and the water flows, ' * 6}so.", name=names[n % 2]
+        )
+        for n in range(200)
+    ]
+    session = memory.session("s")
+    first = (Message.user("I'm allergic to cats.", name="Ada"), Message.user(METRIC, name="Bob"))
+    await session.append(*first, *talk)
+    await session.update()
+    [record] = named(await session.context(BUDGET, **how))
+    assert METRIC in record
+    assert "cats" not in record
+    assert len(await session.instructions()) == 2, "found, and listed"
+    await session.append(chatter(0, 40))
+    await session.update()
+    [record] = named(await session.context(BUDGET, view="asked", **how))
+    assert "I'm allergic to cats." in record, "told to an assistant, it is a wish"
+
+
 async def test_it_is_not_named_where_its_message_stands(memory):
     session = await told(memory, turns=4)
     context = await session.context(BUDGET)

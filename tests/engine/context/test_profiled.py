@@ -92,6 +92,25 @@ async def test_pins_stand_verbatim_wherever_they_are_and_only_once():
         await session.context(300, profile=ContextProfile(name="p", pins=[(0, 200)]))
 
 
+async def test_recall_by_default_gives_way_to_the_pins():
+    """Broken, a profile fails only because a question is asked."""
+    _, session = await opened()
+    pinned = ContextProfile(name="p", pins=[(0, 24)])
+    with pytest.raises(BudgetTooSmallError) as known:
+        await session.context(400, profile=pinned)
+    least = known.value.minimum
+    alone = await session.context(least, profile=pinned)
+    [record] = [block for block in alone.blocks if block.kind == "quote" and not block.message]
+    assert record.tokens > 0.4 * least, "more than the default leaves beside recall"
+    for budget in (least, least + 60):
+        found = await session.context(budget, query="harbour master", profile=pinned)
+        assert found.total_tokens <= budget
+        assert record.text in [block.text for block in found.blocks]
+    with pytest.raises(BudgetTooSmallError) as told:
+        await session.context(least, query="harbour", profile=pinned, recall_tokens=300)
+    assert told.value.minimum == least + 300
+
+
 async def test_a_profile_has_a_sticky_cut_of_its_own():
     _, session = await opened()
     plain = await session.context(2_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
@@ -51,6 +52,18 @@ async def test_the_evidence_stands_last_in_one_record_and_repeats_nothing_raw():
     assert found.evidence.text in read(last.text, key=await memory._handle.key())[0].body
     assert found.total_tokens == sum(block.tokens for block in found.blocks) <= 2_000
     assert "recalled" in found.explain()
+
+
+async def test_the_record_says_that_its_lines_are_excerpts_and_marks_each_gap():
+    _, session = await opened()
+    found = await session.context(2_000, query="Which harbour and which price?")
+    fence, _, *rest = found.blocks[-1].text.split("\n")
+    assert 'excerpts="… = left out"' in fence
+    indices = [hit.index for hit in found.evidence]
+    gaps = sum(after > before + 1 for before, after in pairwise(indices))
+    assert gaps > 0
+    assert sum(line.endswith(" …") for line in rest) == gaps
+    assert found.evidence.total_tokens <= found.evidence.max_tokens
 
 
 async def test_what_comes_before_the_evidence_does_not_depend_on_the_question():
@@ -113,6 +126,16 @@ async def test_recall_by_default_gives_way_where_the_budget_is_small():
     assert told.value.minimum == least + 300
     with pytest.raises(BudgetTooSmallError):
         await session.context(least - 1, query="harbour master")
+
+
+async def test_recall_by_default_gives_way_to_the_system_prompt_and_the_cut():
+    _, session = await opened()
+    system = "Be brief. " * 300
+    plain = await session.context(2_000, system=system)
+    found = await session.context(2_000, system=system, query="harbour master")
+    assert plain.total_tokens <= 2_000
+    assert found.total_tokens <= 2_000
+    assert found.coverage == 1.0
 
 
 async def test_the_system_prompt_and_the_tools_are_paid_before_recall():

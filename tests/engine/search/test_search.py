@@ -689,6 +689,39 @@ async def test_evidence_bears_names_and_dates():
     )
 
 
+async def test_evidence_marks_where_messages_are_left_out():
+    """Without the mark a question and the answer to another one read as neighbours."""
+    session = memory_over(MemoryStore()).session("s")
+    late = START + timedelta(days=3)
+    await session.append(
+        Message.user("Shall we cancel the Zephyr contract?", created_at=START),
+        Message.assistant("Let me look at Zephyr…", created_at=START),
+        Message.user("Is it all right to paint the office?", created_at=START),
+        Message.assistant("Yes, do it, and tell the Zephyr people.", created_at=START),
+        Message.user("Zephyr called.", created_at=late),
+        Message.user("The roses need water.", created_at=late),
+        Message.user("Zephyr called again.", created_at=late + timedelta(days=1)),
+    )
+    assert (await session.recall("Zephyr", 100, semantic_dedup=False)).text == (
+        "[2024-03-01]\nUser: Shall we cancel the Zephyr contract?\n"
+        "Assistant: Let me look at Zephyr… …\n"
+        "Assistant: Yes, do it, and tell the Zephyr people.\n"
+        "[2024-03-04]\nUser: Zephyr called. …\n[2024-03-05]\nUser: Zephyr called again."
+    )
+
+
+async def test_evidence_has_one_mark_where_a_message_is_cut_at_the_gap():
+    session = memory_over(MemoryStore()).session("s")
+    long = "\n\n".join(f"Paragraph {n} of the manual is about valves. " * 8 for n in range(12))
+    middle = long.replace("Paragraph 6 of", "Paragraph 6 on the zephyr of")
+    await session.append(Message.user(middle), Message.user("Go on."), Message.user("Zephyr!"))
+    hits = await session.search("zephyr", levels=[0])
+    text = (await session.fill_budget(hits, 300, neighbours=0)).text
+    assert "zephyr" in text
+    assert " …\nUser: Zephyr!" in text
+    assert "… …" not in text
+
+
 async def test_an_overview_is_wide_and_a_question_is_deep():
     """A summary of a whole matter needs a little of everything; a fact needs its whole passage."""
     memory = memory_over(MemoryStore())

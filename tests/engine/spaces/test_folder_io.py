@@ -420,20 +420,20 @@ def exchanged(bank, **more):
 def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
     """Whatever both sides hold: what an export takes away, the bank knew."""
     plan = mirror.export(exchanged(bank), folder, manifest)
-    for name in (*plan.write, *plan.remove):
+    for name in (*plan.written, *plan.removed):
         theirs = folder.get(name)
         assert theirs is None or isinstance(theirs, str)
         known = {*manifest.files.get(name, ()), bank[name][1] if name in bank else None}
         assert theirs is None or text_hash(theirs) in known
-    assert set(plan.remove) <= manifest.files.keys() - bank.keys()
-    assert {*plan.write, *plan.unchanged, *plan.kept} >= bank.keys()
-    after = folder | {name: bank[name][0] for name in plan.write}
-    for name in plan.remove:
+    assert set(plan.removed) <= manifest.files.keys() - bank.keys()
+    assert {*plan.written, *plan.unchanged, *plan.kept} >= bank.keys()
+    after = folder | {name: bank[name][0] for name in plan.written}
+    for name in plan.removed:
         del after[name]
-    listed = {name: (text_hash(bank[name][0]),) for name in (*plan.write, *plan.unchanged)}
+    listed = {name: (text_hash(bank[name][0]),) for name in (*plan.written, *plan.unchanged)}
     kept = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
     again = mirror.export(exchanged(bank), after, Manifest("x", 2, listed | kept))
-    assert (again.write, again.remove) == ((), ()), "a second export has something left to do"
+    assert (again.written, again.removed) == ((), ()), "a second export has something left to do"
 
 
 @settings(max_examples=300)

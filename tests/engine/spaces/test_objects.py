@@ -239,9 +239,9 @@ async def test_a_late_copy_does_not_replace_a_later_one(at_once):
         return await real(key, data, **more)
 
     slow.put = put
-    plan, later = await exported(slow, 1)
+    plan = await exported(slow, 1)
     assert waits
-    assert (plan.kept, later) == ((), None)
+    assert (plan.kept, plan.superseded_by) == ((), None)
     assert shelf.held["team/a.md"][0] == b"a 2\n"
     assert manifest_of(shelf)["revision"] == 2
 
@@ -253,14 +253,14 @@ async def test_what_a_person_made_of_a_copy_is_kept_and_loaded(at_once):
     shelf.held["team/a.md"] = (b"by hand\n", "v", {})
     plan, found = await loaded(shelf.client(), texts(1))
     assert (plan.updated, found) == (("a.md",), {"a.md": "by hand\n"})
-    plan, _ = await exported(shelf.client(), 2)
+    plan = await exported(shelf.client(), 2)
     assert plan.kept == ("a.md",)
     assert shelf.held["team/a.md"][0] == b"by hand\n"
     whole(shelf)
     plan, found = await loaded(shelf.client(), texts(2))
     assert (plan.conflicts, found) == (("a.md",), {})
-    plan, _ = await exported(shelf.client(), 2, overwrite=True)
-    assert plan.write == ("a.md",)
+    plan = await exported(shelf.client(), 2, overwrite=True)
+    assert plan.written == ("a.md",)
     assert shelf.held["team/a.md"][0] == b"a 2\n"
 
 
@@ -270,8 +270,8 @@ async def test_copies_are_known_without_metadata(at_once):
     await exported(shelf.client(), 1)
     for key, (data, version, _) in list(shelf.held.items()):
         shelf.held[key] = (data, version, {})
-    plan, _ = await exported(shelf.client(), 2)
-    assert (plan.kept, plan.write) == ((), ("a.md", "c.md"))
+    plan = await exported(shelf.client(), 2)
+    assert (plan.kept, plan.written) == ((), ("a.md", "c.md"))
 
 
 async def test_the_bank_of_another_store_is_not_replaced(at_once):
@@ -284,7 +284,7 @@ async def test_the_bank_of_another_store_is_not_replaced(at_once):
     with pytest.raises(UsageError, match="another revision 7"):
         await exported(shelf.client(), 7, bank=texts(8))
     assert manifest_of(shelf)["revision"] == 7
-    assert (await exported(shelf.client(), 6))[1] == 7
+    assert (await exported(shelf.client(), 6)).superseded_by == 7
     await exported(shelf.client(), 2, owner="new", overwrite=True)
     assert (manifest_of(shelf)["revision"], manifest_of(shelf)["generation"]) == (2, 2)
     whole(shelf)

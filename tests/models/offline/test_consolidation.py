@@ -50,7 +50,7 @@ def after(bank: BankState, *texts: str | Note) -> BankState:
     ]
     applied = taken(bank, given)
     assert [each.key for each in applied.consumed] == [each.key for each in given]
-    assert applied.lines_removed == 0
+    assert not applied.removed
     return change.commit(bank, applied, run_id="run", model="m", now=NOW).state
 
 

@@ -98,11 +98,6 @@ def within(item: Covered, windows: tuple[int, int]) -> bool:
     return windows[0] <= item.windows[0] and item.windows[1] <= windows[1]
 
 
-def below(roots: Sequence[Covered], boundary: int) -> Reading[list[Covered]]:
-    """Return the largest nodes that cover the windows before ``boundary`` and do not cross it."""
-    return (yield from inside(roots, 0, boundary))
-
-
 def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Covered]]:
     """Return the largest nodes that cover the windows from ``begin`` up to ``end`` exactly."""
     found: list[Covered] = []

@@ -204,7 +204,7 @@ class Planner:
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
-        shown = yield from self._shown(windows)
+        shown = yield from verbatim.read(self.at.state, windows)
         cut = self._assemble(view, shown)
         if cut.tokens <= self.at.budget:
             return cut
@@ -418,7 +418,7 @@ class Planner:
         """
         budget, policy = self.at.budget, self.at.policy
         windows = (yield from self._newest_windows()) or self.tail
-        shown = yield from self._shown(windows)
+        shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
             if cut.tokens <= budget:
@@ -427,7 +427,7 @@ class Planner:
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
         part = self._part(windows, shown, min(share, limit))
         room = budget - self.cost(part.raw)
-        below = yield from cover.below(self.roots, part.boundary)
+        below = yield from cover.inside(self.roots, 0, part.boundary)
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
             wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
             cut = yield from self._planned(part, min(room, wish))
@@ -444,21 +444,19 @@ class Planner:
         raw: Sequence[Shown] = (),
     ) -> Reading[Cut]:
         """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
-        below = yield from cover.below(self.roots, part.boundary)
+        below = yield from cover.inside(self.roots, 0, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
         records = self._standing(part.raw)
         if share - sum(record.tokens for record in records) < least:
             records = ()
         share -= sum(record.tokens for record in records)
-        pieces: tuple[Piece, ...] = ()
-        if below:
+        if below or not part.older:
             pieces = yield from self.zone.pooled(
                 below, share, beside=part.older, kept=kept, raw=raw
             )
-        elif part.older:
-            at = part.boundary
-            pieces = ((yield from self.zone.of_messages(part.older, share, at=at)),)
+        else:
+            pieces = ((yield from self.zone.of_messages(part.older, share, at=part.boundary)),)
         return self._assemble(View(part.boundary, pieces, standing=records), part.after)
 
     def _newest_windows(self) -> Reading[list[Node]]:
@@ -473,23 +471,10 @@ class Planner:
             tokens += sum(window.input_tokens for window in read)
         return found
 
-    def _boundary(self, windows: Sequence[Node], share: int) -> int:
-        """Return the earliest allowed boundary whose verbatim zone stays inside its share."""
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        tokens = sum(window.tokens for window in self.opened)
-        best = self.last
-        for window in reversed(windows):
-            tokens += window.input_tokens
-            if tokens > share:
-                break
-            if window.ordinal in allowed and window.ordinal < best:
-                best = window.ordinal
-        return best
-
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows do not fit: their older messages become one view."""
-        below = yield from cover.below(self.roots, self.last)
-        shown = yield from self._shown(self.tail)
+        below = yield from cover.inside(self.roots, 0, self.last)
+        shown = yield from verbatim.read(self.at.state, self.tail)
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
         older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
@@ -550,11 +535,21 @@ class Planner:
     ) -> Reading[Cut]:
         """Show as many of the newest messages as fit, if there is no room for any view."""
         windows = yield from self._newest_windows()
-        boundary = self._boundary(windows, self.at.budget)
+        # The boundary is the earliest allowed one whose verbatim zone stays inside the budget.
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        tokens = sum(window.tokens for window in self.opened)
+        boundary = self.last
+        for window in reversed(windows):
+            tokens += window.input_tokens
+            if tokens > self.at.budget:
+                break
+            if window.ordinal in allowed and window.ordinal < boundary:
+                boundary = window.ordinal
         if boundary < self.last:
-            wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+            after = [window for window in windows if window.ordinal >= boundary]
+            wider = yield from verbatim.read(self.at.state, after)
             if self.cost(wider) <= self.at.budget:
-                below = yield from cover.below(self.roots, boundary)
+                below = yield from cover.inside(self.roots, 0, boundary)
                 newest, older = wider, ()
         raw, left = list(newest), list(older)
         while left and self.cost([*left[-1], *raw]) <= self.at.budget:
@@ -602,15 +597,6 @@ class Planner:
 
     # -- used by all plans
 
-    def _shown(self, windows: Sequence[Node]) -> Reading[list[Shown]]:
-        """Read the messages of these windows and of all open windows."""
-        begins = verbatim.starts(windows, self.opened)
-        if not begins:
-            return []
-        first = min(begin.index for begin in begins.values())
-        read = yield from needs.messages(first, self.at.state.next_index)
-        return verbatim.shown_from(begins, read)
-
     def _estimate(self, shown: Sequence[Shown]) -> int:
         """Return about the tokens of these messages, without counting a long slice.
 
@@ -618,11 +604,10 @@ class Planner:
         of the message's tokens by characters; the cut itself is counted exactly.
         """
         long = [item for item in shown if item.partial and item.length > _LONG]
-        counted = self.cost([item for item in shown if item not in long]) if long else 0
-        parts = (
+        counted = self.cost([item for item in shown if item not in long] if long else shown)
+        return counted + sum(
             item.message.tokens * item.length // len(body(item.message.message)) for item in long
         )
-        return counted + sum(parts) if long else self.cost(shown)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""

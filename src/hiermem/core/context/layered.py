@@ -11,7 +11,7 @@ it leaves holes by design.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
@@ -21,7 +21,7 @@ from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
-from hiermem.types import Node, Span
+from hiermem.types import Span
 
 #: If fewer tokens are left beside the reserve for messages, whatever they take of it, one L3 says
 #: more than any finer summary.
@@ -43,15 +43,8 @@ def select(at: Situation) -> Reading[Cut]:
         twos = yield from _newest(at, zone, 2, int(_L2_SHARE * room))
         chosen += twos
         chosen += yield from _newest(at, zone, 3, room - _tokens(chosen), most=1)
-        taken = [piece.windows for piece in twos]
-        taken = [*taken, (first, at.state.next_ordinal(1))]
-        chosen += yield from _newest(
-            at,
-            zone,
-            1,
-            room - _tokens(chosen),
-            wanted=lambda node: not _inside(node.windows, taken),
-        )
+        taken = [*(piece.windows for piece in twos), (first, at.state.next_ordinal(1))]
+        chosen += yield from _newest(at, zone, 1, room - _tokens(chosen), beside=taken)
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = [piece.block() for piece in chosen]
     blocks += at.writer.messages(recent)
@@ -71,10 +64,9 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
     Raises BudgetTooSmallError if the newest exchange group alone exceeds the budget.
     """
     reserve = _reserve(at)
-    opened = at.state.open_windows()
     windows = yield from newest_sealed(at.state)
     first = at.state.next_ordinal(1) - len(windows)
-    tokens = sum(window.tokens for window in opened)
+    tokens = sum(window.tokens for window in at.state.open_windows())
     tokens += sum(window.input_tokens for window in windows)
     while first > 0 and tokens <= reserve:
         before = yield from needs.windows(first - 1, first)
@@ -83,12 +75,9 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
         windows = before + windows
         tokens += before[0].input_tokens
         first -= 1
-    begins = verbatim.starts(windows, opened)
-    if not begins:
+    pieces = verbatim.pieces_of((yield from verbatim.read(at.state, windows)))
+    if not pieces:
         return [], [], first
-    start = min(begin.index for begin in begins.values())
-    read = yield from needs.messages(start, at.state.next_index)
-    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
     taken = list(pieces.pop())
     group = at.writer.cost(taken)
     if group > at.budget:
@@ -115,9 +104,12 @@ def _newest(
     room: int,
     *,
     most: int | None = None,
-    wanted: Callable[[Node], bool] = lambda _: True,
+    beside: Sequence[tuple[int, int]] = (),
 ) -> Reading[list[Piece]]:
-    """Take made summaries of ``level``, newest first, until a summary does not fit."""
+    """Take made summaries of ``level``, newest first, until a summary does not fit.
+
+    Those that lie in one of the ranges ``beside`` are passed over.
+    """
     chosen: list[Piece] = []
     begin = at.state.next_ordinal(level)
     while begin > 0:
@@ -125,7 +117,12 @@ def _newest(
         nodes = yield from needs.level(level, begin, end)
         # A part of a split group has a late ordinal although it covers early windows.
         nodes.sort(key=lambda node: node.windows)
-        candidates = [node for node in reversed(nodes) if node.revision and wanted(node)]
+        candidates = [
+            node
+            for node in reversed(nodes)
+            if node.revision
+            and not any(a <= node.windows[0] and node.windows[1] <= b for a, b in beside)
+        ]
         read = yield from needs.revisions([(node.id, node.revision) for node in candidates])
         texts = {revision.node_id: revision for revision in read}
         for node in candidates:
@@ -145,10 +142,6 @@ def _newest(
 
 def _tokens(pieces: Iterable[Piece]) -> int:
     return sum(piece.tokens for piece in pieces)
-
-
-def _inside(windows: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(begin <= windows[0] and windows[1] <= end for begin, end in ranges)
 
 
 def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted]]:

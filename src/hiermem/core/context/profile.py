@@ -20,7 +20,7 @@ from hiermem.core import arguments, needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.cut import Cut, Planner, Situation
-from hiermem.core.context.render import Block, Shown
+from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS
 from hiermem.core.needs import Reading
@@ -141,21 +141,35 @@ def select(
     block = planner.zone.quoted(pins)
     if block is None:
         return (yield from planner.select())
-    taken = block.tokens
-    if taken > at.budget:
-        raise BudgetTooSmallError(
-            budget=at.budget + at.overhead,
-            minimum=taken + at.overhead,
-            why=f"the profile's pins take {taken} tokens",
-        )
+    short = max(0, block.tokens - at.budget)
+    taken = block.tokens - short
     planner.at = replace(at, budget=at.budget - taken, overhead=at.overhead + taken)
-    found = yield from planner.select()
+    try:
+        found = yield from planner.select()
+    except BudgetTooSmallError as error:
+        if not short:
+            raise
+        # The cut was asked for its own minimum: the pins come on top of it.
+        raise _pins_too_large(at, block.tokens, least=error.minimum + short) from None
+    if short:
+        raise _pins_too_large(at, block.tokens, least=at.overhead + block.tokens)
     raw = {item.message.index for item in found.shown if not item.partial}
     left = [item for item in pins if item.message.index not in raw]
     block = planner.zone.quoted(left)
     if block is None:
         return found
-    return replace(found, blocks=_before_raw(found.blocks, block), pinned=tuple(left))
+    raw_at = (place for place, each in enumerate(found.blocks) if each.message is not None)
+    at_raw = next(raw_at, len(found.blocks))
+    blocks = (*found.blocks[:at_raw], block, *found.blocks[at_raw:])
+    return replace(found, blocks=blocks, pinned=tuple(left))
+
+
+def _pins_too_large(at: Situation, taken: int, *, least: int) -> BudgetTooSmallError:
+    return BudgetTooSmallError(
+        budget=at.budget + at.overhead,
+        minimum=least,
+        why=f"the profile's pins take {taken} tokens",
+    )
 
 
 def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:
@@ -164,13 +178,6 @@ def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:
         read = yield from needs.messages(start, min(stop, at.state.next_index))
         found |= {stored.index: Shown(stored) for stored in read}
     return [found[index] for index in sorted(found)]
-
-
-def _before_raw(blocks: Sequence[Block], block: Block) -> tuple[Block, ...]:
-    place = next(
-        (place for place, each in enumerate(blocks) if each.message is not None), len(blocks)
-    )
-    return (*blocks[:place], block, *blocks[place:])
 
 
 class _Planner(Planner):
@@ -188,7 +195,7 @@ class _Planner(Planner):
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
-        found = self._assemble(view, (yield from self._shown(windows)))
+        found = self._assemble(view, (yield from verbatim.read(self.at.state, windows)))
         if found.tokens > self.at.budget:
             return None
         recent = self.profile.recent
@@ -199,7 +206,7 @@ class _Planner(Planner):
         """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
         raw, older, boundary = yield from self._recent(int(fullness * budget))
-        below = yield from cover.below(self.roots, boundary)
+        below = yield from cover.inside(self.roots, 0, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
         spent = self.cost(raw)
         if spent + least > budget:
@@ -222,7 +229,7 @@ class _Planner(Planner):
     def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
         """Return the chosen newest messages, the other messages outside the zone, the boundary."""
         windows = yield from self._newest_windows()
-        shown = yield from self._shown(windows or self.tail)
+        shown = yield from verbatim.read(self.at.state, windows or self.tail)
         wanted = self.profile.recent
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
         raw: list[Shown] = []
@@ -235,8 +242,9 @@ class _Planner(Planner):
         held = {item.message.index for item in raw}
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         boundary = self._boundary_before(held, windows, shown, allowed)
-        rest = [window for window in windows if window.ordinal >= boundary]
-        shown = yield from self._shown(self.tail if boundary == self.last else rest)
+        after = [window for window in windows if window.ordinal >= boundary]
+        after = self.tail if boundary == self.last else after
+        shown = yield from verbatim.read(self.at.state, after)
         newest = [item for item in shown if item.message.index in held]
         older = [item for item in shown if item.message.index not in held and not item.silent]
         return newest, older, boundary

@@ -8,12 +8,11 @@ raw before it. ``core.search.search`` decides what answers a question.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from hiermem.core.context.render import Block, Frame, Shown, Writer
+from hiermem.core.context.render import Block, Frame, Shown, Writer, frame_of
 from hiermem.core.search.hits import Evidence
-from hiermem.core.text.measure import day
-from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
 #: The name of the record.
@@ -31,27 +30,16 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
     )
 
 
-def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
-    """Return one span for each passage in a record of evidence."""
-    return tuple(hit.span for hit in evidence or ())
-
-
 def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
-    widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
+    dates = ("0000-00-00", "9999-99-99")
+    widest = Frame(NAME, Span(0, max(1, messages)), dates, trust="tool", excerpts=True)
     return writer.record("recall", widest, "").tokens + _SEAMS
 
 
 def record(writer: Writer, evidence: Evidence) -> Block:
     """Fence evidence, which must not be empty, as a record of its own."""
-    messages = evidence.sources
-    days = [day(stored.created_at) for stored in messages]
-    frame = Frame(
-        name=NAME,
-        span=Span(messages[0].index, messages[-1].index + 1),
-        dates=(min(days), max(days)),
-        trust=lowest(map(trust_of, messages)),
-    )
+    frame = replace(frame_of(NAME, list(map(Shown, evidence.sources))), excerpts=True)
     return writer.record("recall", frame, evidence.text)
 
 

@@ -15,14 +15,15 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.core.text.fence import fence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
-from hiermem.core.text.trust import trust_of
+from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r4"
+RENDERER = "r5"
 
-#: The note in the frame of a record of kept lines.
-_EXCERPTS: Final = "… = left out"
+#: The mark of text that is left out, and the note about it in the frame of a record.
+LEFT_OUT: Final = "…"
+_EXCERPTS: Final = f"{LEFT_OUT} = left out"
 
 #: The note in the frame of a record of standing instructions.
 _STANDING: Final = "what the user wants throughout"
@@ -104,6 +105,16 @@ class Shown:
         return len(body(self.message.message)[self.begin : self.end])
 
     @property
+    def line(self) -> str:
+        """Return what is shown, after its speaker's name, with a mark where the message goes on."""
+        message = self.message.message
+        whole = body(message)
+        end = len(whole) if self.end is None else self.end
+        before = f"{LEFT_OUT} " if whole[: self.begin].strip() else ""
+        after = f" {LEFT_OUT}" if whole[end:].strip() else ""
+        return f"{speaker(message)}: {before}{whole[self.begin : end]}{after}"
+
+    @property
     def silent(self) -> bool:
         """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
@@ -135,7 +146,7 @@ class Writer:
         visible = [item for item in in_order(shown) if not item.silent or _answers(item)]
         native = _native(visible)
         return [
-            _native_block(item.message) if native[place] else self._quote(item)
+            self._block(item, native=native[place])
             for place, item in enumerate(visible)
             if native[place] or not item.silent
         ]
@@ -144,17 +155,26 @@ class Writer:
         """Return the tokens of verbatim messages, rendered together."""
         return sum(block.tokens for block in self.messages(shown))
 
-    def _quote(self, item: Shown) -> Block:
-        """Quote a message or a part of it as a record, where its native form is not allowed."""
-        stored = item.message
-        frame = Frame(
-            name=f"m{stored.index}",
-            span=Span(stored.index, stored.index + 1, item.begin, item.end),
-            dates=(day(stored.created_at), day(stored.created_at)),
-            trust=trust_of(stored),
-        )
-        text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
-        return self.record("quote", frame, text, message=stored)
+    def _block(self, item: Shown, *, native: bool) -> Block:
+        """Render a message, or quote it or a part of it where its native form is not allowed."""
+        stored, name = item.message, f"m{item.message.index}"
+        if not native:
+            return self.record("quote", frame_of(name, [item]), item.line, message=stored)
+        span = Span(stored.index, stored.index + 1)
+        return Block("message", name, span, tokens=stored.tokens, message=stored)
+
+
+def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
+    """Return the frame of a record of messages, which are in order."""
+    first, last = shown[0], shown[-1]
+    days = [day(item.message.created_at) for item in shown]
+    return Frame(
+        name=name,
+        span=Span(first.message.index, last.message.index + 1, first.begin, last.end),
+        dates=(min(days), max(days)),
+        trust=lowest(trust_of(item.message) for item in shown),
+        excerpts=any(item.partial for item in shown),
+    )
 
 
 def in_order(shown: Iterable[Shown]) -> list[Shown]:
@@ -193,9 +213,3 @@ def _native(visible: Sequence[Shown]) -> list[bool]:
         if not pending:
             native[place:end] = [True] * (end - place)
     return native
-
-
-def _native_block(stored: StoredMessage) -> Block:
-    index = stored.index
-    span = Span(index, index + 1)
-    return Block("message", f"m{index}", span, tokens=stored.tokens, message=stored)

@@ -12,14 +12,19 @@ from collections.abc import Collection, Sequence
 from hiermem.core.context.render import Frame, Shown, Writer
 from hiermem.core.context.view import Piece, runs_of
 from hiermem.core.text.instructions import Instruction
-from hiermem.core.text.measure import day
+from hiermem.core.text.measure import day, speaker
 from hiermem.types import Span
 
 
 def hidden(
     instructions: Sequence[Instruction], shown: Sequence[Shown], named: Collection[str] = ()
 ) -> list[Instruction]:
-    """Return the instructions that serve and that neither ``shown`` nor ``named`` holds."""
+    """Return the instructions that serve and that neither ``shown`` nor ``named`` holds.
+
+    In talk among people, what they say of themselves tells no assistant how to answer. There only
+    commands serve.
+    """
+    talk = _among_people(shown)
     raw: dict[int, list[Shown]] = {}
     for item in shown:
         raw.setdefault(item.message.index, []).append(item)
@@ -28,11 +33,19 @@ def hidden(
         for one in instructions
         if one.superseded_by is None
         and one.id not in named
+        and not (talk and one.kind == "preference")
         and not any(
             item.begin <= one.begin and (item.end is None or one.begin < item.end)
             for item in raw.get(one.index, ())
         )
     ]
+
+
+def _among_people(shown: Sequence[Shown]) -> bool:
+    """Return whether only users speak in messages, and several of them."""
+    spoken = [item.message for item in shown if not item.silent]
+    only_users = all(stored.role == "user" for stored in spoken)
+    return only_users and len({speaker(stored.message) for stored in spoken}) > 1
 
 
 def ids_of(pieces: Sequence[Piece]) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hiermem.core import needs
 from hiermem.core.context.render import Shown
-from hiermem.core.tree.state import OpenWindow
+from hiermem.core.needs import Reading
+from hiermem.core.tree.state import OpenWindow, SessionState
 from hiermem.core.tree.turns import Arrival, Flag, Turns
 from hiermem.types import Node, Position, StoredMessage
 
@@ -24,6 +26,15 @@ def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, P
         if thread not in found or begin < found[thread]:
             found[thread] = begin
     return found
+
+
+def read(state: SessionState, windows: Iterable[Node]) -> Reading[list[Shown]]:
+    """Read the messages of these windows and of all open windows."""
+    begins = starts(windows, state.open_windows())
+    if not begins:
+        return []
+    first = min(begin.index for begin in begins.values())
+    return shown_from(begins, (yield from needs.messages(first, state.next_index)))
 
 
 def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -> list[Shown]:

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 
 from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer
+from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer, frame_of
 from hiermem.core.context.shown import of_lines
 from hiermem.core.context.view import Piece, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
-from hiermem.core.text.measure import body, day, speaker
-from hiermem.core.text.trust import lowest, trust_of
+from hiermem.core.text.measure import day
 from hiermem.types import Node, Revision, Span, Unit
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
@@ -27,7 +26,7 @@ VIEW_TOKENS = 300
 FRAME = 70
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
-_LINES = salience.Weights(lead=0.35)
+_LINES = salience.Weights(lead=0.35, bare_headings=False)
 
 
 @dataclass(slots=True)
@@ -81,21 +80,12 @@ class ZoneMaker:
         lines: list[str] = []
         today = ""
         for item in spoken:
-            stored = item.message
-            if day(stored.created_at) != today:
-                today = day(stored.created_at)
+            if day(item.message.created_at) != today:
+                today = day(item.message.created_at)
                 lines.append(f"[{today}]")
-            lines.append(
-                f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
-            )
+            lines.append(item.line)
         first, last = spoken[0].message.index, spoken[-1].message.index
-        days = [day(item.message.created_at) for item in spoken]
-        frame = Frame(
-            name=f"m{first}-{last}" if last > first else f"m{first}",
-            span=Span(first, last + 1, spoken[0].begin, spoken[-1].end),
-            dates=(min(days), max(days)),
-            trust=lowest(trust_of(item.message) for item in spoken),
-        )
+        frame = frame_of(f"m{first}-{last}" if last > first else f"m{first}", spoken)
         return self.writer.record("quote", frame, "\n".join(lines))
 
     def pooled(

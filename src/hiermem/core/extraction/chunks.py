@@ -40,7 +40,7 @@ _ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A message as the chunker sees it.
+    """A message as the chunker sees it, or a piece of one: from ``begin`` up to before ``end``.
 
     ``tokens`` are those of its line in the record, and of the line with its day where that stands
     above it; ``hash`` is its output hash. A message that is covered but not read (erased,
@@ -57,8 +57,12 @@ class Measured:
     result_of: str | None = None
     day: str = ""
     day_tokens: int = 0
+    begin: int = 0
+    end: int | None = None
 
 
+#: Cuts a message (by index) into pieces of at most so many tokens.
+Cut: TypeAlias = Callable[[int, int], Sequence[Measured]]
 #: The messages of one turn, in order; there is at least one.
 Turn: TypeAlias = tuple[Measured, ...]
 
@@ -81,17 +85,6 @@ class Chunk:
     tokens: int
     oversized: bool
     input_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPart:
-    """A message inside a chunk, or a piece of one: from ``begin`` up to before ``end``, or all."""
-
-    index: int
-    tokens: int
-    hash: str
-    begin: int = 0
-    end: int | None = None
 
 
 def chunk_id(session_id: str, number: int) -> str:
@@ -126,7 +119,7 @@ def measure(stored: StoredMessage, *, count: Count) -> Measured:
         thread=stored.thread,
         role=stored.role,
         tokens=day_tokens + (count(line(source)) if source else 0),
-        hash=found if source else "",
+        hash=found,
         calls=tuple(call.id for call in message.tool_calls),
         result_of=message.tool_call_id,
         day=above,
@@ -152,7 +145,7 @@ def with_days_once(messages: Iterable[Measured]) -> Iterator[Measured]:
         before = message
 
 
-def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[ChunkPart, ...]:
+def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[Measured, ...]:
     """Cut a message into pieces whose lines in the record have at most ``room`` tokens each.
 
     A piece is larger only if one character alone, or the frame of the line, exceeds that.
@@ -173,14 +166,16 @@ def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[
     return tuple(_pieces(stored, 1, counter))
 
 
-def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[ChunkPart]:
+def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[Measured]:
     inner = slice_points(stored.message, unit="tokens", target=target, counter=counter)
     length = len(body(stored.message))
     for begin, end in pairwise((0, *inner, length)):
         last = None if end == length else end
         source, found = _read(stored, Span(stored.index, stored.index + 1, begin, last))
         tokens = counter.count(line(source)) if source else 0
-        yield ChunkPart(stored.index, tokens, found if source else "", begin, last)
+        yield Measured(
+            stored.index, stored.thread, stored.role, tokens, found, begin=begin, end=last
+        )
 
 
 def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
@@ -211,27 +206,38 @@ def plan(
     limit: int | None,
     strategy: str = "",
     oversized: OnOversized = "fail",
-    cut: Callable[[int, int], Sequence[ChunkPart]] | None = None,
+    cut: Cut | None = None,
 ) -> tuple[Chunk, ...]:
     """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
 
     ``strategy`` names everything besides the messages that decides an answer (template, model,
-    settings) and goes into each input hash. ``cut`` returns the pieces of a message (by index) of
-    at most so many tokens; it is called only if ``oversized`` is "slice" and a message alone
-    exceeds the limit. Raises UsageError for a limit under 1, and if a message has to be cut and
-    ``cut`` is None.
+    settings) and goes into each input hash. ``cut`` is called only if ``oversized`` is "slice" and
+    a message alone exceeds the limit. Raises UsageError for a limit under 1, and if a message has
+    to be cut and ``cut`` is None.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
     made: list[Chunk] = []
-    parts: list[ChunkPart] = []
+    parts: list[Measured] = []
     held = number_of_turns = 0
 
-    def seal(parts: Sequence[ChunkPart], *, turns: int, oversized: bool = False) -> None:
-        if parts:
-            made.append(
-                _chunk(session_id, len(made), parts, strategy, turns=turns, oversized=oversized)
-            )
+    def seal(parts: Sequence[Measured], *, turns: int, oversized: bool = False) -> None:
+        if not parts:
+            return
+        parts = sorted(parts, key=lambda part: (part.index, part.begin))
+        spans = tuple(_runs(parts))
+        chunk = Chunk(
+            id=chunk_id(session_id, len(made)),
+            number=len(made),
+            span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
+            spans=spans,
+            turns=turns,
+            messages=len({part.index for part in parts}),
+            tokens=sum(part.tokens for part in parts),
+            oversized=oversized,
+            input_hash=input_hash(parts, strategy),
+        )
+        made.append(chunk)
 
     for turn in turns:
         tokens = sum(message.tokens for message in turn)
@@ -239,39 +245,37 @@ def plan(
             seal(parts, turns=number_of_turns)
             parts, held, number_of_turns = [], 0, 0
         if limit is not None and tokens > limit:
-            if oversized == "slice":
-                for slab in _sliced(turn, limit, cut):
-                    seal(slab, turns=1, oversized=True)
-            else:
-                seal(list(map(_whole, turn)), turns=1, oversized=True)
+            for slab in _sliced(turn, limit, cut) if oversized == "slice" else [turn]:
+                seal(slab, turns=1, oversized=True)
             continue
-        parts += map(_whole, turn)
+        parts += turn
         held += tokens
         number_of_turns += 1
     seal(parts, turns=number_of_turns)
     return tuple(made)
 
 
-def _whole(message: Measured) -> ChunkPart:
-    return ChunkPart(message.index, message.tokens, message.hash)
+def input_hash(parts: Iterable[Measured], strategy: str = "") -> str:
+    """Return the hash of what is read of messages, or pieces of them, in order."""
+    # The numbers of messages are part of the record, so they are part of the hash as well.
+    outputs = [f"{part.index}={part.hash}" for part in parts if part.hash]
+    return hashes.input_hash(level=0, strategy=strategy, outputs=outputs)
 
 
-def _sliced(
-    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[ChunkPart]] | None
-) -> Iterator[list[ChunkPart]]:
+def _sliced(turn: Turn, limit: int, cut: Cut | None) -> Iterator[list[Measured]]:
     """Split a turn that exceeds the limit: by exchange groups, then messages, then their pieces."""
-    held: list[ChunkPart] = []
+    held: list[Measured] = []
     weight = 0
     for group in _groups(turn):
         fits = sum(message.tokens for message in group) <= limit
         for bundle in [group] if fits else [[message] for message in group]:
-            parts = [_whole(message) for message in bundle]
-            if parts[0].tokens > limit:
+            # The pieces of a cut message are placed one by one; everything else stays together.
+            units: Iterable[list[Measured]] = [bundle]
+            if bundle[0].tokens > limit:
                 if cut is None:
                     raise UsageError("oversized='slice' needs cut for a message over the limit")
-                parts = list(cut(bundle[0].index, limit))
-            # The pieces of a cut message are placed one by one; everything else stays together.
-            for unit in [parts] if len(parts) == len(bundle) else [[part] for part in parts]:
+                units = [[piece] for piece in cut(bundle[0].index, limit)]
+            for unit in units:
                 tokens = sum(part.tokens for part in unit)
                 if held and weight + tokens > limit:
                     yield held
@@ -301,36 +305,7 @@ def _groups(turn: Turn) -> Iterator[list[Measured]]:
         yield group
 
 
-def _chunk(
-    session_id: str,
-    number: int,
-    parts: Sequence[ChunkPart],
-    strategy: str,
-    *,
-    turns: int,
-    oversized: bool,
-) -> Chunk:
-    parts = sorted(parts, key=lambda part: (part.index, part.begin))
-    spans = tuple(_runs(parts))
-    return Chunk(
-        id=chunk_id(session_id, number),
-        number=number,
-        span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
-        spans=spans,
-        turns=turns,
-        messages=len({part.index for part in parts}),
-        tokens=sum(part.tokens for part in parts),
-        oversized=oversized,
-        # The numbers of messages are part of the record, so they are part of the hash as well.
-        input_hash=hashes.input_hash(
-            level=0,
-            strategy=strategy,
-            outputs=[f"{part.index}={part.hash}" for part in parts if part.hash],
-        ),
-    )
-
-
-def _runs(parts: Sequence[ChunkPart]) -> Iterator[Span]:
+def _runs(parts: Sequence[Measured]) -> Iterator[Span]:
     """Yield the contiguous stretches of ``parts``, which are in order."""
     first = last = parts[0]
     for part in parts[1:]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import Cause
@@ -280,20 +280,20 @@ def outcome_of(
 # The journal
 
 
+#: What the journal has of a report under the report's own names.
+_JOURNALLED: Final = (
+    "model", "live", "chunked", "chunking", "estimate", "threshold", "single_pass_tokens",
+    "chunked_tokens", "calls", "tokens_in", "tokens_out", "cost", "unknown", "stopped", "kept",
+)  # fmt: skip
+
+
 def detail(report: ExtractionReport) -> dict[str, Any]:
     """Return the detail of the run's record: ids, counts and reasons.
 
     It holds no text of the conversation, of the model or of an error, so it can go into any log.
     """
     return {
-        "model": report.model,
-        "live": report.live,
-        "chunked": report.chunked,
-        "chunking": report.chunking,
-        "estimate": report.estimate,
-        "threshold": report.threshold,
-        "single_pass_tokens": report.single_pass_tokens,
-        "chunked_tokens": report.chunked_tokens,
+        **{name: getattr(report, name) for name in _JOURNALLED},
         "chunks": [
             {
                 "id": chunk.id,
@@ -312,13 +312,6 @@ def detail(report: ExtractionReport) -> dict[str, Any]:
             "rounds": report.rounds,
             "degraded": report.degraded,
         },
-        "calls": report.calls,
-        "tokens_in": report.tokens_in,
-        "tokens_out": report.tokens_out,
-        "cost": report.cost,
-        "unknown": report.unknown,
-        "stopped": report.stopped,
-        "kept": report.kept,
     }
 
 

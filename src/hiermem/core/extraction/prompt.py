@@ -17,20 +17,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
+from hiermem.core.summaries import prompt as summary_prompt
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.marks import marked
-from hiermem.core.summaries.prompt import (
-    Facts,
-    Length,
-    PromptTemplate,
-    day_line,
-    fact_values,
-    fill,
-    language_of,
-    said,
-    stricter,
-)
-from hiermem.core.summaries.prompt import render as render_summary
+from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.measure import canonical_json
 from hiermem.core.text.units import split
@@ -79,12 +69,12 @@ def line(source: SourceText) -> str:
     indented, so that none can pass for another message.
     """
     number = "" if source.index is None else f"#{source.index} "
-    return f"{number}{said(source)}\n"
+    return f"{number}{summary_prompt.said(source)}\n"
 
 
 def dated(date: str) -> str:
     """Return the line that stands above the first message of a day; "" where there is no date."""
-    return f"{day_line(date)}\n" if date else ""
+    return f"{summary_prompt.day_line(date)}\n" if date else ""
 
 
 def render(
@@ -102,12 +92,12 @@ def render(
             lines.append(dated(source.date))
             shown = source.date
         lines.append(line(source))
-    values = fact_values(facts) | {
-        "language": language_of(inputs),
+    values = summary_prompt.fact_values(facts) | {
+        "language": summary_prompt.language_of(inputs),
         "most": most_items(answer),
         "record": marked("record", "".join(lines)),
     }
-    return fill(template, values)
+    return summary_prompt.fill(template, values)
 
 
 def most_items(answer: int) -> str:
@@ -231,7 +221,7 @@ def repair_join(
     is.
     """
     for number in range(len(problems), 0, -1):
-        repaired = stricter(messages, problems[:number])
+        repaired = summary_prompt.stricter(messages, problems[:number])
         if request_tokens(repaired, count) <= limit:
             return repaired
     return tuple(messages)
@@ -259,10 +249,10 @@ def join_request(
         )
         for number, text in enumerate(summaries, start=1)
     )
-    length = Length(target, max_tokens, 1 / max(1, len(inputs)))
+    length = summary_prompt.Length(target, max_tokens, 1 / max(1, len(inputs)))
     return LLMRequest(
         task="summarise",
-        messages=render_summary(template, inputs, facts=facts, length=length),
+        messages=summary_prompt.render(template, inputs, facts=facts, length=length),
         inputs=inputs,
         target_tokens=target,
         max_tokens=max_tokens,
@@ -274,7 +264,12 @@ def join_request(
 
 
 def join_room(
-    template: PromptTemplate, *, limit: int, target: int, max_tokens: int, counter: TokenCounter
+    template: PromptTemplate,
+    *,
+    limit: int,
+    target: int,
+    max_tokens: int,
+    counter: TokenCounter,
 ) -> int:
     """Return the tokens of summaries that one step of their reduction may take under ``limit``."""
     most = replace(_MOST_FACTS, summaries=_MOST)

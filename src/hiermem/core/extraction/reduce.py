@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -82,7 +83,10 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     chunk. An item that names nothing is left out and counted, together with those ``dropped``
     before.
     """
-    place = _Places(chunk)
+    # The pieces of one sliced message are one place.
+    covered = dict.fromkeys((span.start, span.stop) for span in chunk.spans)
+    whole = tuple(Provenance(chunk=chunk.id, start=a, stop=b) for a, b in covered)
+    place = partial(_places, whole)
     entities = tuple(
         Entity(
             type=each.type,
@@ -91,7 +95,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             description=" ".join(each.description.split()),
             tags=_distinct(filter(None, map(normalise, each.tags))),
             confidence=each.confidence,
-            provenance=place.of(each.messages),
+            provenance=place(each.messages),
         )
         for each in answer.entities
         if not blank(each.name)
@@ -103,7 +107,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
             weight=each.weight,
             justification=" ".join(each.justification.split()),
-            provenance=place.of(each.messages),
+            provenance=place(each.messages),
         )
         for each in answer.relations
         if not any(
@@ -115,16 +119,14 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             kind=each.kind,
             text=" ".join(each.text.split()),
             open=each.open,
-            closed_by=None if each.open else place.of(each.messages)[-1],
-            provenance=place.of(each.messages),
+            closed_by=None if each.open else place(each.messages)[-1],
+            provenance=place(each.messages),
         )
         for each in answer.deltas
         if not blank(_said(each.text))
     )
     strategy = tuple(
-        Strategy(
-            kind=each.kind, text=" ".join(each.text.split()), provenance=place.of(each.messages)
-        )
+        Strategy(kind=each.kind, text=" ".join(each.text.split()), provenance=place(each.messages))
         for each in answer.strategy
         if not blank(_said(each.text))
     )
@@ -138,7 +140,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
         summaries=((chunk.number, summary),) if summary else (),
         features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
         dropped=((chunk.number, dropped),) if dropped else (),
-        places=place.all,
+        places=whole,
         entities=entities,
         relations=relations,
         deltas=deltas,
@@ -148,30 +150,17 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     return _gathered([found])
 
 
-class _Places:
-    """Turns message numbers into provenance within one chunk."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
-        #: Everything that the chunk covers.
-        self.all = self._provenance((span.start, span.stop) for span in chunk.spans)
-
-    def of(self, messages: Sequence[int]) -> tuple[Provenance, ...]:
-        """Return the contiguous runs of those ``messages`` that the chunk contains."""
-        runs: list[tuple[int, int]] = []
-        for index in sorted(set(messages)):
-            if not any(place.start <= index < place.stop for place in self.all):
-                continue
-            if runs and runs[-1][1] == index:
-                runs[-1] = (runs[-1][0], index + 1)
-            else:
-                runs.append((index, index + 1))
-        return self._provenance(runs) or self.all
-
-    def _provenance(self, runs: Iterable[tuple[int, int]]) -> tuple[Provenance, ...]:
-        id_ = self._chunk.id
-        # The pieces of one sliced message are one place.
-        return tuple(Provenance(chunk=id_, start=a, stop=b) for a, b in dict.fromkeys(runs))
+def _places(whole: tuple[Provenance, ...], messages: Sequence[int]) -> tuple[Provenance, ...]:
+    """Return the contiguous runs of those ``messages`` within a chunk, or the ``whole`` of it."""
+    runs: list[tuple[int, int]] = []
+    for index in sorted(set(messages)):
+        if not any(place.start <= index < place.stop for place in whole):
+            continue
+        if runs and runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], index + 1)
+        else:
+            runs.append((index, index + 1))
+    return tuple(Provenance(chunk=whole[0].chunk, start=a, stop=b) for a, b in runs) or whole
 
 
 def _spelt(name: str) -> str:

@@ -6,7 +6,8 @@ after the other all find less than this plain order.
 
 The text never costs more than the budget, as the caller's counter counts, and every character of a
 passage is verbatim. The oldest comes first. Each message is one line that begins with the speaker's
-name, under a date where the date changes; an ellipsis marks omitted parts of a long message.
+name, under a date where the date changes; an ellipsis marks omitted parts of a long message, and
+messages omitted between two lines, which would else read as question and answer.
 ``ranking`` decides which units are best.
 
 An overview of a whole matter is wide rather than deep. The best passages fill a quarter of the
@@ -32,7 +33,7 @@ from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.slices import char_points
 from hiermem.types import Span, StoredMessage
 
-#: The mark of an omitted part of a long message, and its approximate cost.
+#: The mark of an omitted part of a long message, or of omitted messages, and its approximate cost.
 GAP: Final = "…"
 _GAP_TOKENS: Final = 1
 #: A header as long as any other.
@@ -96,6 +97,7 @@ def fill(
         order = np.lexsort((~first, ~leading))
         places = places[order]
     if len(cost):
+        # The marks between messages fit into what counting the passages one by one counts too much.
         cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
     sittings = int(index.sitting.max(initial=-1)) + 1
     headers = np.full(sittings, count(header))
@@ -355,18 +357,32 @@ def _lines(
     messages: Mapping[int, StoredMessage],
     session_of: Callable[[int], str] | None,
 ) -> Iterator[str]:
-    """Yield one line for each message, and a header where the date or the session changes."""
-    shown = ""
+    """Yield one line for each message, and a header where the date or the session changes.
+
+    A line ends with a mark if messages between it and the next line are omitted.
+    """
     by_message: dict[int, list[Stretch]] = {}
     for part in parts:
         by_message.setdefault(part.message, []).append(part)
+    shown, line, inside = "", "", False
+    before: tuple[str | None, int] | None = None
     for number, held in by_message.items():
         stored = messages[number]
-        head = header(day(stored.created_at), session_of(number) if session_of else None)
+        session = session_of(number) if session_of else None
+        whole = body(stored.message)
+        if before is not None:
+            # One mark is sufficient where a line ends or begins inside its message.
+            joined = before == (session, stored.index - 1) or before[0] != session
+            yield line if joined or inside or whole[: held[0].begin].strip() else f"{line} {GAP}"
+        head = header(day(stored.created_at), session)
         if head != shown:
             shown = head
             yield head
-        yield f"{speaker(stored.message)}: {_spliced(body(stored.message), held)}"
+        line = f"{speaker(stored.message)}: {_spliced(whole, held)}"
+        inside = bool(whole[held[-1].end :].strip())
+        before = session, stored.index
+    if before is not None:
+        yield line
 
 
 def _spliced(text: str, held: Sequence[Stretch]) -> str:

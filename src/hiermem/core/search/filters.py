@@ -7,25 +7,19 @@ summary never meets a filter on something that only messages have, such as a rol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from hiermem.core import arguments
 from hiermem.core.text.policy import check
 from hiermem.errors import UsageError
-from hiermem.types import ROLES, Node, Revision, Role, Summary
-
-if TYPE_CHECKING:
-    from hiermem.core.search.index import Index
-    from hiermem.core.search.postings import Array
+from hiermem.types import ROLES, Node, Revision, Role
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_WORD: Final = 512
-#: Greater than any index that a store can hold.
-_END: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,92 +73,14 @@ class Filters:
             return False
         if self.threads is not None and node.thread not in self.threads:
             return False
-        return not self.by_window or (revision is not None and self._bears(revision))
+        return not self.by_window or (revision is not None and self.bears(revision))
 
-    def _bears(self, revision: Revision) -> bool:
+    def bears(self, revision: Revision) -> bool:
+        """Return whether a summary's text has the labels that are asked for."""
         return all(
             wanted is None or not wanted.isdisjoint(map(_folded, borne))
             for wanted, borne in ((self.tags, revision.tags), (self.entities, revision.entities))
         )
-
-    def units(self, index: Index, windows: Iterable[Summary] | None) -> Array:
-        """Return for each unit of an index whether it may be returned.
-
-        ``windows`` are the made summaries of level 1; they are used only if ``by_window`` is true.
-        None stands for the windows of several sessions, by which nothing is filtered.
-        """
-        import numpy as np
-
-        units = index.units
-        found = np.full(len(index), self.level(0))
-        if self.span is not None:
-            start, stop = (min(place, _END) for place in self.span)
-            found &= (units.message >= start) & (units.message < stop)
-        since, until = self.between
-        if since is not None:
-            found &= units.at >= since
-        if until is not None:
-            found &= units.at < until
-        if self.threads is not None:
-            found &= _among(units.thread, units.threads, self.threads)
-        if self.roles is not None:
-            found &= _among(units.role, ROLES, self.roles)
-        if self.by_window and windows is not None:
-            found &= self._in_windows(index, windows)
-        if self.entities is not None:
-            found &= naming(index, self.entities)
-        return found
-
-    def _in_windows(self, index: Index, windows: Iterable[Summary]) -> Array:
-        import numpy as np
-
-        units = index.units
-        found = np.zeros(len(index), dtype=bool)
-        for window in windows:
-            if window.revision is None or window.level != 1 or not self._bears(window.revision):
-                continue
-            inside = slice(*np.searchsorted(units.message, (window.span.start, window.span.stop)))
-            if window.thread in units.threads:
-                own = units.thread[inside] == units.threads.index(window.thread)
-                found[inside] |= own
-        return found
-
-
-def naming(index: Index, entities: Iterable[str]) -> Array:
-    """Return for each unit whether its message names one of the entities in its text.
-
-    It does where it holds all words of the name. The name of the speaker and the date, which are
-    terms of a unit too, do not count.
-    """
-    import numpy as np
-
-    from hiermem.core.search.postings import frame_of
-    from hiermem.core.search.terms import number, terms
-
-    units = index.units
-    message = np.cumsum(np.r_[0, units.message[1:] != units.message[:-1]])[: len(units)]
-    found = np.zeros(int(message[-1]) + 1 if len(units) else 0, dtype=bool)
-    for entity in entities:
-        wanted = set(map(number, terms(entity)))
-        held = np.full(len(found), bool(wanted))
-        for term in wanted:
-            rows, counts = index.find((term,))
-            own = np.zeros(len(found), dtype=bool)
-            for row, times in zip(rows.tolist(), counts.tolist(), strict=True):
-                if times > frame_of(units, row).count(term):
-                    own[message[row]] = True
-            held &= own
-        found |= held
-    result: Array = found[message]
-    return result
-
-
-def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array:
-    import numpy as np
-
-    chosen = np.array([name in wanted for name in table], dtype=bool)
-    found: Array = chosen[column] if len(column) else np.zeros(0, dtype=bool)
-    return found
 
 
 class RecallFilters(TypedDict, total=False):

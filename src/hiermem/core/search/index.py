@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from hiermem.core.search.postings import Array, Postings, join
-from hiermem.types import ROLES
+from hiermem.types import ROLES, Span
 
 #: The tokens of a window, level by level. Larger windows help navigation but not scoring.
 LEVELS: Final = (400, 1_600)
@@ -88,6 +88,16 @@ class Index:
     def extended(self, more: Postings) -> Index:
         """Return the index with the postings of the following messages added."""
         return Index(join([self.units, more]), _main=self._terms[0], _scans=self._scans)
+
+    def covered(self, span: Span, thread: str | None) -> slice | Array:
+        """Return the units of the messages of a span, of one thread where it is given."""
+        units = self.units
+        inside = slice(*np.searchsorted(units.message, (span.start, span.stop)).tolist())
+        if thread is None:
+            return inside
+        own = units.threads.index(thread) if thread in units.threads else -1
+        found: Array = inside.start + np.flatnonzero(units.thread[inside] == own)
+        return found
 
     def find(self, numbers: Sequence[int]) -> tuple[Array, Array]:
         """Return the units that hold any of the terms, and how often each does.

@@ -198,7 +198,8 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         for passage in found:
             spoken = words(passage.text)
             held = [stem(word) for word in spoken if word not in STOP_WORDS]
-            flags = ASKS * _asks(passage.text) + NAMES_TIME * (not _TIMES.isdisjoint(held))
+            flags = ASKS * passage.text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
+            flags += NAMES_TIME * (not _TIMES.isdisjoint(held))
             flags += SPEAKS_OF_SELF * (not FIRST_PERSON.isdisjoint(spoken))
             held += frame
             length = len(held)
@@ -237,8 +238,13 @@ def _assemble(
 
 
 def _frame(who: str, at: datetime) -> list[str]:
-    """Return the terms that a unit has besides its text: of its speaker's name and its date."""
-    return terms(f"{'' if is_generic(who) else who} {_date_words(at)}")
+    """Return the terms that a unit has besides its text: of its speaker's name and its date.
+
+    A date is written in the words in which people ask for it: "in May" finds what was said in May.
+    """
+    at = at.astimezone(UTC)
+    date = f"{_WEEKDAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.year} {at.day}"
+    return terms(f"{'' if is_generic(who) else who} {date}")
 
 
 def frame_of(postings: Postings, unit: int) -> list[int]:
@@ -259,16 +265,6 @@ def spoken(speaker: str, text: str) -> str:
 def is_generic(name: str) -> bool:
     """Return whether a speaker's name is only that of a role."""
     return name.lower() in _GENERIC
-
-
-def _date_words(at: datetime) -> str:
-    """Write a date in the words in which people ask for it: "in May" finds what was said in May."""
-    at = at.astimezone(UTC)
-    return f"{_WEEKDAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.year} {at.day}"
-
-
-def _asks(text: str) -> bool:
-    return text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
 
 
 # ---------------------------------------------------------------------------------------------

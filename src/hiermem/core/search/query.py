@@ -29,6 +29,8 @@ from hiermem.core.search.terms import (
 from hiermem.core.text.folding import fold
 from hiermem.core.text.stemming import stem
 
+#: Only the beginning of a longer question is read.
+_LONGEST: Final = 100_000
 #: The most terms of a query; of a pasted document the most frequent ones are used.
 _MOST_TERMS: Final = 1_000
 #: A query with more terms is no question that names kinds.
@@ -84,7 +86,7 @@ class Query:
 
 
 def read_query(text: str) -> Query:
-    """Read a question.
+    """Read a question of any length and with any characters.
 
     Stop words count only if there is nothing else.
 
@@ -92,6 +94,7 @@ def read_query(text: str) -> Query:
     >>> len(query.terms), query.first_person, query.overview
     (4, True, True)
     """
+    text = text[:_LONGEST]
     asked = words(text)
     codes = forms.languages(text, asked)
     left_out = STOP_WORDS | forms.function_words(codes)

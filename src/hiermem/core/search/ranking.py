@@ -147,16 +147,26 @@ def score(
     context = np.zeros(len(index))
     for level, value in zip(index.levels, levels, strict=True):
         context += value[level.node] / len(levels)
+    # Place -1, where there is no neighbour, is the zero at the end.
+    padded = np.append(own, 0.0)
+    near = padded[index.before] + padded[index.after]
+    flags = index.units.flags
+    said = (flags & SPEAKS_OF_SELF != 0).astype(np.float64) - (flags & ASKS != 0)
     lone = 1 / (1 + (index.units.whole / weights.lone) ** 2)
-    result = own + lone * (weights.context * context + weights.near * _near(index, own))
+    result: Array = own + lone * (weights.context * context + weights.near * near)
     result += legs * weights.who * _addressed(index, query)
-    result += legs * weights.said * _said(index)
+    result += legs * weights.said * said
     if query.for_time:
-        result += legs * weights.time * (index.units.flags & NAMES_TIME != 0)
+        result += legs * weights.time * (flags & NAMES_TIME != 0)
     if query.overview or query.to_assistant:
-        _lift_replies(index, result)
+        chosen, asked = _replies(index, result, result)
+        result[chosen] = np.maximum(result[chosen], asked)
     elif query.first_person:
-        _lean_replies(index, result, own, weights.reply)
+        # A reply may reach the score of the message that it answers but not pass it.
+        chosen, asked = _replies(index, result, own)
+        _, most = _replies(index, result, result)
+        leaning = np.minimum(result[chosen] + weights.reply * asked, most)
+        result[chosen] = np.maximum(result[chosen], leaning)
     return Scores(result, matching, nearby)
 
 
@@ -288,17 +298,16 @@ def _joined(lexical: Array, seen: Array, weight: float) -> Array:
     return found
 
 
-def _near(index: Index, own: Array) -> Array:
-    # Place -1, where there is no neighbour, is the zero at the end.
-    padded = np.append(own, 0.0)
-    found: Array = padded[index.before] + padded[index.after]
-    return found
-
-
 def _addressed(index: Index, query: Query) -> Array:
     """Return for each unit whether the question addresses its speaker."""
     units = index.units
-    named = np.array([_is_named(name, query) for name in units.speakers], dtype=bool)
+    named = np.array(
+        [
+            not is_generic(name) and any(number(term) in query.numbers for term in terms(name))
+            for name in units.speakers
+        ],
+        dtype=bool,
+    )
     found = named[units.speaker] if len(units) else np.zeros(0, dtype=bool)
     roles = units.role
     if len(units) and not query.overview and (roles != roles[0]).any():
@@ -307,35 +316,6 @@ def _addressed(index: Index, query: Query) -> Array:
         elif query.first_person:
             found |= roles == _USER
     return found.astype(np.float64)
-
-
-def _is_named(speaker: str, query: Query) -> bool:
-    if is_generic(speaker):
-        return False
-    return any(number(term) in query.numbers for term in terms(speaker))
-
-
-def _said(index: Index) -> Array:
-    flags = index.units.flags
-    own: Array = (flags & SPEAKS_OF_SELF != 0).astype(np.float64) - (flags & ASKS != 0)
-    return own
-
-
-def _lift_replies(index: Index, result: Array) -> None:
-    """Raise the best unit of each reply to the best score of the message that it answers."""
-    chosen, asked = _replies(index, result, result)
-    result[chosen] = np.maximum(result[chosen], asked)
-
-
-def _lean_replies(index: Index, result: Array, own: Array, share: float) -> None:
-    """Add to the best unit of each reply a share of the score of the message that it answers.
-
-    The reply may reach that message's score but not pass it.
-    """
-    chosen, asked = _replies(index, result, own)
-    _, most = _replies(index, result, result)
-    leaning = np.minimum(result[chosen] + share * asked, most)
-    result[chosen] = np.maximum(result[chosen], leaning)
 
 
 def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:

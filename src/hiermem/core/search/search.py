@@ -18,14 +18,13 @@ from hiermem.core.search import ranking
 from hiermem.core.search.evidence import HEADER, around, candidates, distinct, fill
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.index import Index
-from hiermem.core.search.postings import Array
-from hiermem.core.search.query import Query, read_query
+from hiermem.core.search.postings import Array, frame_of
+from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import Corpus, Leg
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
-from hiermem.types import Span, Summary
+from hiermem.core.search.terms import number, terms
+from hiermem.types import ROLES, Span, Summary
 
-#: Only the beginning of a longer question is read.
-_LONGEST: Final = 100_000
 #: The score of the best summary in relation to the best message.
 _SUMMARY_WEIGHT: Final = 0.75
 #: The number of units examined for each wanted one; the factor of growth where units repeat others.
@@ -36,12 +35,9 @@ _ENOUGH: Final = 0.75
 _BELOW: Final = 3
 #: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
 _CLOSE: Final = 0.5
+#: Greater than any index that a store can hold.
+_END: Final = 1 << 32
 _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
-
-
-def read(text: str) -> Query:
-    """Read a question of any length and with any characters."""
-    return read_query(text[:_LONGEST])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +108,7 @@ def ask(
 def hits(asked: ScoredQuery, filters: Filters, limit: int) -> list[int]:
     """Return the units that are hits, best first, one for each message."""
     index = asked.index
-    allowed = asked.hit & filters.units(index, windows(asked))
+    allowed = asked.hit & _allowed(asked, filters)
     looked_at = _LOOK * limit + 64
     while True:
         best = ranking.best(asked.scores, looked_at, allowed=allowed)
@@ -150,11 +146,7 @@ def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
     """Return the messages below a summary that answer best, best first."""
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
-    units = index.units
-    inside[slice(*np.searchsorted(units.message, (summary.span.start, summary.span.stop)))] = True
-    if summary.thread is not None:
-        own = units.threads.index(summary.thread) if summary.thread in units.threads else -1
-        inside &= units.thread == own
+    inside[index.covered(summary.span, summary.thread)] = True
     ranked = ranking.best(asked.scores, 8 * _BELOW, allowed=asked.near & inside)
     return tuple(
         int(index.units.message[unit]) for unit in _first_of_message(index, ranked)[:_BELOW]
@@ -176,7 +168,7 @@ def evidence(
     ``header`` is as long as one that stands before some messages.
     """
     index = asked.index
-    may = filters.units(index, windows(asked)) & ~_inside(index, shown)
+    may = _allowed(asked, filters) & ~_inside(asked.index, shown)
     wanted = candidates(budget)
     looked_at = wanted
     while True:
@@ -206,16 +198,67 @@ def chosen(
 
 def matter(asked: ScoredQuery, filters: Filters) -> int:
     """Return the tokens of all units that may be evidence."""
-    allowed = asked.near & filters.units(asked.index, windows(asked))
+    allowed = asked.near & _allowed(asked, filters)
     return int(asked.index.units.tokens[allowed].sum())
 
 
-def windows(asked: ScoredQuery) -> tuple[Summary, ...] | None:
-    """Return the made summaries of level 1; None where messages are not searched by windows."""
-    if not asked.of_one:
-        return None
-    row = asked.summary_index.levels.get(1)
-    return row.summaries if row else ()
+def _allowed(asked: ScoredQuery, filters: Filters) -> Array:
+    """Return for each unit of the index whether it may be returned."""
+    units = asked.index.units
+    found = np.full(len(units), filters.level(0))
+    if filters.span is not None:
+        start, stop = (min(place, _END) for place in filters.span)
+        found &= (units.message >= start) & (units.message < stop)
+    since, until = filters.between
+    if since is not None:
+        found &= units.at >= since
+    if until is not None:
+        found &= units.at < until
+    if filters.threads is not None:
+        found &= _among(units.thread, units.threads, filters.threads)
+    if filters.roles is not None:
+        found &= _among(units.role, ROLES, filters.roles)
+    if filters.by_window and asked.of_one:
+        held = np.zeros(len(units), dtype=bool)
+        row = asked.summary_index.levels.get(1)
+        for window in row.summaries if row else ():
+            if window.revision is None or not filters.bears(window.revision):
+                continue
+            held[asked.index.covered(window.span, window.thread)] = True
+        found &= held
+    if filters.entities is not None:
+        found &= _naming(asked.index, filters.entities)
+    return found
+
+
+def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array:
+    chosen = np.array([name in wanted for name in table], dtype=bool)
+    found: Array = chosen[column] if len(column) else np.zeros(0, dtype=bool)
+    return found
+
+
+def _naming(index: Index, entities: Iterable[str]) -> Array:
+    """Return for each unit whether its message names one of the entities in its text.
+
+    It does where it holds all words of the name. The name of the speaker and the date, which are
+    terms of a unit too, do not count.
+    """
+    units = index.units
+    message = np.cumsum(np.r_[0, units.message[1:] != units.message[:-1]])[: len(units)]
+    found = np.zeros(int(message[-1]) + 1 if len(units) else 0, dtype=bool)
+    for entity in entities:
+        wanted = set(map(number, terms(entity)))
+        held = np.full(len(found), bool(wanted))
+        for term in wanted:
+            rows, counts = index.find((term,))
+            own = np.zeros(len(found), dtype=bool)
+            for row, times in zip(rows.tolist(), counts.tolist(), strict=True):
+                if times > frame_of(units, row).count(term):
+                    own[message[row]] = True
+            held &= own
+        found |= held
+    result: Array = found[message]
+    return result
 
 
 def _first_of_message(index: Index, ranked: Array) -> list[int]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hiermem.core.search import ranking
 from hiermem.core.search.index import Index, in_order
-from hiermem.core.search.postings import COLUMNS, Array, Postings, join, opened, sealed
+from hiermem.core.search.postings import Array, Postings, join, opened, sealed
 from hiermem.core.search.query import Query, QueryTerm, corrections
 from hiermem.core.search.ranking import Corpus
 
@@ -379,8 +379,10 @@ def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined
             member.first_at, oldest.get(member.session_id, member.first_at)
         )
     given.sort(key=lambda one: (oldest[one[0].session_id], one[0].session_id, one[0].start))
-    columns: dict[str, list[Array]] = {name: [] for name in (*COLUMNS, "terms", "counts")}
-    speakers: list[str] = []
+    if not given:
+        return Combined(Index(join([])), stride, ())
+    moved: list[Postings] = []
+    columns: list[Array] = []
     threads: list[str] = []
     # A thread goes on from a block to the one that follows it, and is another one elsewhere.
     going: dict[str, int] = {}
@@ -395,18 +397,10 @@ def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined
                 threads.append(name)
         start = member.start // stride * stride
         places = np.array([going[name] for name in postings.threads], dtype="<u4")
-        own = {
-            "message": (postings.message - np.uint32(start)) + np.uint32(number * stride),
-            "speaker": postings.speaker + np.uint32(len(speakers)),
-            "thread": places[postings.thread],
-        }
-        for name, column in columns.items():
-            column.append(own.get(name, getattr(postings, name)))
-        speakers += postings.speakers
+        columns.append(places[postings.thread])
+        message = (postings.message - np.uint32(start)) + np.uint32(number * stride)
+        moved.append(replace(postings, message=message))
         starts.append((member.session_id, start))
         before = member
-    if not given:
-        return Combined(Index(join([])), stride, ())
-    joined = {name: np.concatenate(column) for name, column in columns.items()}
-    postings = Postings(**joined, speakers=tuple(speakers), threads=tuple(threads))
-    return Combined(Index(postings), stride, tuple(starts))
+    joined = replace(join(moved), thread=np.concatenate(columns), threads=tuple(threads))
+    return Combined(Index(joined), stride, tuple(starts))

@@ -195,17 +195,12 @@ def unpack(data: bytes) -> SummaryPostings:
 
 def boost(index: Index, row: SummaryLevel, scores: Array) -> Array:
     """Return for each unit the best score among the summaries of the level that cover it."""
-    units = index.units
     found = np.zeros(len(index))
     many = min(_BOOSTERS, len(scores))
     best = np.argsort(-scores, kind="stable")[:many]
     for place in best[scores[best] > 0].tolist():
         summary = row.summaries[place]
-        inside = slice(*np.searchsorted(units.message, (summary.span.start, summary.span.stop)))
-        if summary.thread is None:
-            found[inside] = np.maximum(found[inside], scores[place])
-        elif summary.thread in units.threads:
-            own = units.thread[inside] == units.threads.index(summary.thread)
-            found[inside] = np.where(own, np.maximum(found[inside], scores[place]), found[inside])
-    lone: Array = 1 / (1 + (units.whole / WEIGHTS.lone) ** 2)
+        inside = index.covered(summary.span, summary.thread)
+        found[inside] = np.maximum(found[inside], scores[place])
+    lone: Array = 1 / (1 + (index.units.whole / WEIGHTS.lone) ** 2)
     return found * lone

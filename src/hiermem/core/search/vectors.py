@@ -247,7 +247,10 @@ def compare(
     """
     if exact is None:
         exact = vectors.signs is None
-    cosines = _exact(vectors, query) if exact else _nearest(vectors, query)
+    if exact:
+        cosines = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
+    else:
+        cosines = _nearest(vectors, query)
     cosines[~vectors.present] = np.nan
     levels = []
     for level, norms in zip(index.levels, vectors.norms, strict=True):
@@ -255,11 +258,6 @@ def compare(
         with np.errstate(divide="ignore", invalid="ignore"):
             levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
     return Leg(spread(cosines), tuple(levels), weight)
-
-
-def _exact(vectors: Vectors, query: Array) -> Array:
-    found: Array = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
-    return found
 
 
 def _codes(rows: Array) -> Array:

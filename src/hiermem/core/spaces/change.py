@@ -106,13 +106,16 @@ def commit(
     cost includes repairs.
     """
     meta, space, consumed = state.meta, state.space, applied.consumed
-    number = meta.revision + 1
+    number, most = meta.revision + 1, meta.batch_notes
+    if most is not None and not applied.failed:
+        # A halved limit is doubled again, then lifted.
+        most = most * 2 if most < _UNBOUND else None
     meta = replace(
         meta,
         last_consolidation=now,
         consolidations=meta.consolidations + 1,
         notes_processed=meta.notes_processed + len(consumed),
-        batch_notes=_grown(meta.batch_notes, applied),
+        batch_notes=most,
         model=llm,
         failed_alone="",
     )
@@ -245,13 +248,6 @@ def expired(
         and (when := at.get(note.consolidation)) is not None
         and when < before
     )
-
-
-def _grown(most: int | None, applied: Applied) -> int | None:
-    """Return the note limit of the next request: a halved limit is doubled again, then lifted."""
-    if most is None or applied.failed:
-        return most
-    return most * 2 if most < _UNBOUND else None
 
 
 def _meta_write(state: BankState) -> RecordWrite:

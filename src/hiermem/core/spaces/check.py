@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.record import BankState, JournalEntry
+from hiermem.core.spaces.record import JournalEntry
 from hiermem.errors import StoreCorruptError
-from hiermem.types.bank import BankRevision, Note
 from hiermem.types.transaction import Record
 
-#: The kinds of record that are read, in this order: a note that arrives meanwhile is not missed.
+#: The kinds of record that are read beside the figures, in this order: a note that arrives
+#: meanwhile is not missed.
 KINDS = (
-    kept.SEQUENCE, kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META,
+    kept.SEQUENCE, kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS,
     kept.REVISION, kept.CONSOLIDATION,
 )  # fmt: skip
 
@@ -27,13 +27,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
     """Yield what is wrong; ``records`` are all records of the space, by kind, read in one state."""
     try:
         rules, _ = kept.read_space(header)
-        state = kept.read_state(
-            space,
-            rules,
-            files=records[kept.BANK],
-            synthesis=next(iter(records[kept.SYNTHESIS]), None),
-            meta=next(iter(records[kept.META]), None),
-        )
+        state = kept.read_state(space, rules, records)
         live = kept.live_notes(records[kept.NOTE], records[kept.BLOCKED])
         consumed = kept.consumed_notes(records[kept.CONSUMED])
         revisions = kept.read_revisions(records[kept.REVISION])
@@ -50,29 +44,9 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
             yield f"the entry {record.key} of its journal is damaged"
         else:
             journal.append(entry)
-    restored = Counter(key for revision in revisions for key in revision.restored)
-    yield from _notes(live, consumed, journal, restored, arrived=arrived)
-    yield from (f"note {key} is among the consumed and went into no file" for key in nowhere)
-    yield from _figures(state, revisions, journal)
-    if texts != (state.texts, state.synthesis.text):
-        yield "the files, or the synthesis, are not those that its history gives"
-
-
-def _notes(
-    live: Sequence[Note],
-    consumed: Sequence[Note],
-    journal: Sequence[JournalEntry],
-    restored: Counter[str],
-    *,
-    arrived: int,
-) -> Iterator[str]:
-    """Yield notes that are live and consumed, consumed twice, not in the journal, or nowhere.
-
-    ``restored`` counts how often each note was made live again, ``arrived`` all notes that there
-    ever were. A consumed note that the journal names may be gone, for its retention may be over.
-    """
+    # A consumed note that the journal names may be gone, for its retention may be over.
     entered = Counter(key for entry in journal for key in entry.notes)
-    entered.subtract(restored)
+    entered.subtract(key for revision in revisions for key in revision.restored)
     entered = +entered
     waiting = {note.key for note in live}
     yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
@@ -80,17 +54,11 @@ def _notes(
     for note in consumed:
         if note.key in waiting or note.key not in entered:
             yield f"note {note.key} is among the consumed and no journal says so"
-    keys = {*waiting, *entered, *(note.key for note in consumed)}
-    found = set(map(kept.arrival_of, keys))
+    found = set(map(kept.arrival_of, {*waiting, *entered, *(note.key for note in consumed)}))
     for number in range(1, arrived + 1):
         if number not in found:
             yield f"note number {number} arrived, and is neither live nor consumed"
-
-
-def _figures(
-    state: BankState, revisions: Sequence[BankRevision], journal: Sequence[JournalEntry]
-) -> Iterator[str]:
-    """Yield figures that do not add up to what they count."""
+    yield from (f"note {key} is among the consumed and went into no file" for key in nowhere)
     meta = state.meta
     said = (meta.consolidations, meta.notes_processed, meta.revision)
     notes = sum(len(entry.notes) for entry in journal)
@@ -100,3 +68,5 @@ def _figures(
         yield f"its figures say {said}, its records {summed}"
     if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):
         yield "its revisions are not numbered one after another"
+    if texts != (state.texts, state.synthesis.text):
+        yield "the files, or the synthesis, are not those that its history gives"

@@ -2,7 +2,7 @@
 
 An answer is not trusted. Problems are: a file that the rules do not name, an action that does not
 fit the files, an edit of an ambiguous section, a file emptied, lines that are lost. Each is an
-``AnswerProblem`` and is reported to the model once; what is still wrong after that is refused.
+``AnswerError`` and is reported to the model once; what is still wrong after that is refused.
 
 A note is consumed only if a file that is taken names it, or if the answer drops it with a reason;
 every other note is left unplaced and stays live. It is consumed whole or not at all: if the change
@@ -16,18 +16,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
 from hiermem.core.spaces import sections
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
-from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
-from hiermem.core.spaces.loss import lines_of, lost_lines
-from hiermem.core.spaces.names import check_file_name
+from hiermem.core.spaces.clean import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.types.bank import FileChange, Note
+from hiermem.core.spaces.rules import check_file_name
+from hiermem.types.bank import Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
 AnswerFault: TypeAlias = Literal["form", "names", "notes", "edits", "content", "loss"]
@@ -47,8 +46,8 @@ _ANSWER: Final = "the answer"
 _NO_PLACE: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerProblem:
+@dataclass(eq=False)
+class AnswerError(Exception):
     """A problem with what an answer makes of the file at ``place`` in it, -1 for all of it.
 
     ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
@@ -56,18 +55,19 @@ class AnswerProblem:
     """
 
     fault: AnswerFault
-    file: str
     detail: str
-    place: int
+    file: str = _ANSWER
+    place: int = _NO_PLACE
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The result of an answer.
 
-    ``texts`` are the texts of the files that it changes. ``consumed`` are the notes that it takes
-    in or drops, each with its files or the reason; ``kept`` are those that stay live because of
-    ``failed`` ("file: reason"), and ``unplaced`` those that it says nothing about.
+    ``texts`` are the texts of the files that it changes, and ``removed`` how many lines of each are
+    nowhere in the bank any more. ``consumed`` are the notes that it takes in or drops, each with
+    its files or the reason; ``kept`` are those that stay live because of ``failed``
+    ("file: reason"), and ``unplaced`` those that it says nothing about.
     """
 
     texts: Mapping[str, str]
@@ -77,14 +77,8 @@ class Applied:
     unplaced: tuple[Note, ...] = ()
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    changes: tuple[FileChange, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict[str, int])
     failed: tuple[str, ...] = ()
-
-    @property
-    def lines_removed(self) -> int:
-        """Return how many lines are nowhere in the bank any more."""
-        return sum(each.lines_removed for each in self.changes)
 
     @property
     def dropped(self) -> tuple[Note, ...]:
@@ -94,7 +88,7 @@ class Applied:
 
 def settle(
     answer: BankAnswer, shown: NoteBatch, policy: BankPolicy
-) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
+) -> tuple[Applied | None, tuple[AnswerError, ...]]:
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
     A file is refused for its loss if it loses more than the share ``policy.loss_share`` of its
@@ -102,19 +96,19 @@ def settle(
     nothing.
     """
     drafts: dict[int, _EditedFile] = {}
-    problems: list[AnswerProblem] = []
+    problems: list[AnswerError] = []
     published = isinstance(answer, PublishedAnswer)
     if published and not visible(answer.synthesis).strip():
         # In the published format the synthesis is what says that the answer is whole.
-        problems.append(AnswerProblem("form", _ANSWER, "its synthesis is empty", _NO_PLACE))
+        problems.append(AnswerError("form", "its synthesis is empty"))
         return None, tuple(problems)
     for at, file in enumerate(answer.files):
         try:
             earlier = [each.name for each in answer.files[:at]]
             drafts[at] = _draft(file, shown, earlier, published=published)
-        except _WrongError as wrong:
+        except AnswerError as problem:
             label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
-            problems.append(AnswerProblem(wrong.fault, label, str(wrong), at))
+            problems.append(AnswerError(problem.fault, problem.detail, label, at))
     takes = _takes(answer, shown, drafts)
     named: set[int] = set().union(*takes)
     drops, wrong_drops = _drops(answer, shown, named)
@@ -126,7 +120,7 @@ def settle(
                 f"{lost} of its {of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
-            problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
+            problems.append(AnswerError("loss", detail, answer.files[at].name, at))
     bad = {problem.place for problem in problems if problem.place != _NO_PLACE}
     while True:
         out, kept = _not_taken(takes, bad)
@@ -145,7 +139,7 @@ def settle(
             f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
             '"notes" of a file that it went into, or under "dropped" with the reason'
         )
-        none = AnswerProblem("notes", _ANSWER, detail, _NO_PLACE)
+        none = AnswerError("notes", detail)
         said = f"{_ANSWER}: {detail}"
         return Applied({}, shown.synthesis, (), unplaced=shown.notes, failed=(said,)), (none,)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
@@ -154,20 +148,10 @@ def settle(
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
     into = {at: answer.files[at].name for at in sorted(left)}
     texts = {into[at]: text for at, (text, _) in left.items()}
-    removed = {into[at]: lost for at, (lost, _) in losses.items()}
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for rule_file in shown.rules.files:
         if rule_file.name not in shown.texts:
             taken.setdefault(rule_file.name, rule_file.skeleton)
-    changes = tuple(
-        FileChange(
-            name,
-            "updated" if name in shown.texts else "created",
-            removed.get(name, 0),
-            diff(name, shown.texts.get(name, ""), text),
-        )
-        for name, text in sorted(taken.items())
-    )
     notes = dict(enumerate(shown.notes, 1))
     return Applied(
         texts=taken,
@@ -183,10 +167,9 @@ def settle(
         ),
         kept=tuple(notes[number] for number in sorted(kept)),
         unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
-        created=tuple(each.name for each in changes if each.change == "created"),
-        updated=tuple(each.name for each in changes if each.change == "updated"),
-        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
-        changes=changes,
+        created=tuple(sorted(taken.keys() - shown.texts.keys())),
+        updated=tuple(sorted(taken.keys() & shown.texts.keys())),
+        removed={into[at]: lost for at, (lost, _) in losses.items() if lost},
         failed=tuple(failed),
     ), tuple(problems)
 
@@ -210,13 +193,13 @@ def _takes(
 
 def _drops(
     answer: BankAnswer, shown: NoteBatch, named: Collection[int]
-) -> tuple[dict[int, str], list[AnswerProblem]]:
+) -> tuple[dict[int, str], list[AnswerError]]:
     """Return the reasons by the notes that are dropped, and what is wrong with others.
 
     A note that a file names is not dropped, even if that file is refused.
     """
     drops: dict[int, str] = {}
-    problems: list[AnswerProblem] = []
+    problems: list[AnswerError] = []
     for each in answer.dropped:
         reason = visible(each.reason).strip()
         if each.note > len(shown.notes):
@@ -227,7 +210,7 @@ def _drops(
             if each.note not in named:
                 drops.setdefault(each.note, reason)
             continue
-        problems.append(AnswerProblem("notes", _ANSWER, wrong, _NO_PLACE))
+        problems.append(AnswerError("notes", wrong))
     return drops, problems
 
 
@@ -250,14 +233,6 @@ def _losses(
     return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
 
 
-class _WrongError(Exception):
-    """The change of one file cannot be used."""
-
-    def __init__(self, fault: AnswerFault, detail: str) -> None:
-        super().__init__(detail)
-        self.fault: AnswerFault = fault
-
-
 #: What one file would become, and the lines that were deleted with a reason.
 _EditedFile: TypeAlias = tuple[str, frozenset[str]]
 
@@ -265,30 +240,35 @@ _EditedFile: TypeAlias = tuple[str, frozenset[str]]
 def _draft(
     file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, published: bool
 ) -> _EditedFile:
-    """Work out what one file would become. Raises _WrongError."""
-    _check_name(file, shown, earlier)
+    """Work out what one file would become. Raises AnswerError."""
+    if (problem := check_file_name(file.name)) is not None:
+        raise AnswerError("names", f"its name cannot be used: {problem}")
+    if file.name not in shown.texts and file.name not in shown.rules.names:
+        raise AnswerError("names", "the rules name no such file; use the names in the rules alone")
+    if file.name in earlier:
+        raise AnswerError("form", "it is answered twice; answer each file once")
     held = shown.texts.get(file.name)
     if any(number > len(shown.notes) for number in file.notes):
-        raise _WrongError("form", "it names the number of a note that was not shown")
+        raise AnswerError("form", "it names the number of a note that was not shown")
     if file.action == "edit":
         if file.content.strip():
-            raise _WrongError("form", "its action is edit, so it has edits and no content")
+            raise AnswerError("form", "its action is edit, so it has edits and no content")
         # An edit of a missing file applies to the skeleton that the file begins with.
         skeletons = {each.name: each.skeleton for each in shown.rules.files}
         edited = _edited(file, shown, skeletons[file.name] if held is None else held)
     elif file.edits:
-        raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
+        raise AnswerError("form", f"its action is {file.action}, so it has content and no edits")
     elif file.action == "create" and held is not None:
-        raise _WrongError("form", "its action is create, but it is there; edit or update it")
+        raise AnswerError("form", "its action is create, but it is there; edit or update it")
     elif file.action == "update" and held is None:
-        raise _WrongError("form", "its action is update, but it is not there; create it")
+        raise AnswerError("form", "its action is update, but it is not there; create it")
     elif file.name in shown.outlined:
-        raise _WrongError("edits", "its outline alone was shown; it can only be edited")
+        raise AnswerError("edits", "its outline alone was shown; it can only be edited")
     else:
         edited = tidy(_unwrapped(file.content)), frozenset()
     _check_content(edited[0], held or "")
     if not (file.notes or published) and _says_more(edited[0], held):
-        raise _WrongError(
+        raise AnswerError(
             "notes", "it names no notes; list the numbers of the notes that went into it"
         )
     return edited
@@ -301,27 +281,18 @@ def _says_more(text: str, held: str | None) -> bool:
     return not all(line.startswith("#") for line in lines_of(text))
 
 
-def _check_name(file: FileAnswer, shown: NoteBatch, earlier: Collection[str]) -> None:
-    if (problem := check_file_name(file.name)) is not None:
-        raise _WrongError("names", f"its name cannot be used: {problem}")
-    if file.name not in shown.texts and file.name not in shown.rules.names:
-        raise _WrongError("names", "the rules name no such file; use the names in the rules alone")
-    if file.name in earlier:
-        raise _WrongError("form", "it is answered twice; answer each file once")
-
-
 def _check_content(text: str, held: str) -> None:
-    """Refuse content that cannot be the text of a bank file. Raises _WrongError."""
+    """Refuse content that cannot be the text of a bank file. Raises AnswerError."""
     if not text:
-        raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
+        raise AnswerError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
-        raise _WrongError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
+        raise AnswerError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
     if (front := sections.front_matter(text)) and front != sections.front_matter(held):
-        raise _WrongError("content", "it has front matter; write pure Markdown without it")
+        raise AnswerError("content", "it has front matter; write pure Markdown without it")
     if sections.unclosed(text) and not sections.unclosed(held):
-        raise _WrongError("content", "it opens a code block or a comment and does not close it")
+        raise AnswerError("content", "it opens a code block or a comment and does not close it")
     if sections.twice(text) > sections.twice(held):
-        raise _WrongError(
+        raise AnswerError(
             "content", "a heading stands twice under one heading; write each section once"
         )
 
@@ -329,19 +300,19 @@ def _check_content(text: str, held: str) -> None:
 def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
     """Apply the edits of one file, in order."""
     if not file.edits:
-        raise _WrongError("form", "its action is edit, but it has no edits")
+        raise AnswerError("form", "its action is edit, but it has no edits")
     hidden = file.name in shown.outlined
     touched: set[str] = set()
     deleted: set[str] = set()
     for number, edit in enumerate(file.edits, start=1):
         where = f"edit {number} ({edit.operation})"
         if edit.operation in ("replace", "delete") and sections.plain(edit.heading) in touched:
-            raise _WrongError("edits", f"{where}: an earlier edit changed that section already")
+            raise AnswerError("edits", f"{where}: an earlier edit changed that section already")
         touched.add(sections.plain(edit.heading))
         try:
             after = sections.apply_edit(text, edit, hidden=hidden)
         except sections.EditError as error:
-            raise _WrongError("edits", f"{where}: {error}") from None
+            raise AnswerError("edits", f"{where}: {error}") from None
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after

@@ -27,6 +27,7 @@ from hiermem.core.spaces.clean import MAX_FILE
 from hiermem.core.spaces.record import BankState
 from hiermem.core.text.policy import check, check_json
 from hiermem.errors import InvalidTextError, UsageError
+from hiermem.types.bank import ExportReport, LoadReport
 
 #: The name of the manifest, the only file that an export writes and no reader needs.
 MANIFEST: Final = ".hiermem-bank.json"
@@ -88,27 +89,6 @@ class ExchangedBank:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportPlan:
-    """What an export does: the files it writes, removes and leaves alone."""
-
-    write: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a load takes: new files, changed files, and the files it leaves alone."""
-
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-
-
 def same_lines(text: str) -> str:
     r"""Return ``text`` with plain line ends, so that a checkout may change them.
 
@@ -147,15 +127,18 @@ def exported_texts(state: BankState) -> dict[str, str]:
     return beside | state.texts
 
 
-def without_companions(plan: ExportPlan, bank: Collection[str]) -> ExportPlan:
-    """Return a plan as it is reported: of the files beside the bank only those left alone."""
+def without_companions(report: ExportReport, bank: Collection[str]) -> ExportReport:
+    """Return a report as the caller sees it: of the files beside the bank only those left alone."""
     beside = COMPANIONS - set(bank)
 
     def files(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in beside)
 
     return replace(
-        plan, write=files(plan.write), unchanged=files(plan.unchanged), remove=files(plan.remove)
+        report,
+        written=files(report.written),
+        unchanged=files(report.unchanged),
+        removed=files(report.removed),
     )
 
 
@@ -180,12 +163,12 @@ def too_long(name: str, place: str) -> UnfitFile:
 
 def export(
     bank: ExchangedBank, folder: Mapping[str, FolderEntry], manifest: Manifest
-) -> ExportPlan:
+) -> ExportReport:
     """Decide for each file of the bank, and each that the manifest lists, what the export does.
 
-    ``folder`` is what was found there under those names. With ``bank.overwrite``, a file that was
-    changed there, or that is unfit, is overwritten; anything that is no plain file stays in any
-    case.
+    ``folder`` is what was found there under those names; the report names no folder yet. With
+    ``bank.overwrite``, a file that was changed there, or that is unfit, is overwritten; anything
+    that is no plain file stays in any case.
     """
     write: list[str] = []
     unchanged: list[str] = []
@@ -212,10 +195,12 @@ def export(
         if isinstance(text := folder.get(name), str) and text_hash(text) in manifest.files[name]
     ]
     kept += [name for name in gone if name not in remove and folder.get(name) is not None]
-    return ExportPlan(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
+    return ExportReport(
+        "", bank.revision, tuple(write), tuple(unchanged), tuple(remove), tuple(kept)
+    )
 
 
-def under_way(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Manifest:
+def under_way(plan: ExportReport, bank: ExchangedBank, manifest: Manifest) -> Manifest:
     """Return the manifest of an export that has begun: of each file the old and the new hashes.
 
     So whatever it writes stays known as the bank's, wherever it ends.
@@ -228,7 +213,7 @@ def under_way(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Mani
     return replace(manifest, files=both)
 
 
-def exported(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Manifest:
+def exported(plan: ExportReport, bank: ExchangedBank, manifest: Manifest) -> Manifest:
     """Return the manifest of an export that is done.
 
     A file that was left alone keeps its old hashes: it may become the bank's again.
@@ -237,13 +222,13 @@ def exported(plan: ExportPlan, bank: ExchangedBank, manifest: Manifest) -> Manif
     return Manifest(manifest.space, bank.revision, _hashes(plan, bank) | left)
 
 
-def _hashes(plan: ExportPlan, bank: ExchangedBank) -> dict[str, tuple[str, ...]]:
-    return {name: (text_hash(bank.texts[name]),) for name in (*plan.write, *plan.unchanged)}
+def _hashes(plan: ExportReport, bank: ExchangedBank) -> dict[str, tuple[str, ...]]:
+    return {name: (text_hash(bank.texts[name]),) for name in (*plan.written, *plan.unchanged)}
 
 
 def load(
     bank: ExchangedBank, folder: Mapping[str, FolderEntry], manifest: Manifest
-) -> tuple[LoadPlan, dict[str, str]]:
+) -> tuple[LoadReport, dict[str, str]]:
     """Decide which files of a folder are loaded into the bank; return also their texts.
 
     A file that is missing from the folder stays in the bank: a partial checkout, or the wrong
@@ -288,7 +273,10 @@ def load(
                 f"{name} there has conflict markers of a merge, the first in line {line}; "
                 "finish the merge, then load again"
             )
-    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped))), taken
+    report = LoadReport(
+        "", None, tuple(created), tuple(updated), tuple(unchanged), tuple(conflicts), tuple(skipped)
+    )
+    return report, taken
 
 
 def conflict_marker(text: str) -> int | None:

@@ -33,6 +33,7 @@ from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.errors import UsageError
+from hiermem.types.bank import ExportReport, LoadReport
 
 #: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
 SCHEMES: Final = ("s3", "gs", "az", "memory")
@@ -164,11 +165,6 @@ class ObjectManifest:
     generation: int = 0
     objects: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def hashes(self) -> dict[str, str]:
-        """The hash of each file's content."""
-        return {name: key.partition("/")[2] for name, key in self.objects.items()}
-
 
 def content_hash(data: bytes) -> str:
     """Return the hash under which content is stored: of its very bytes, unlike ``text_hash``."""
@@ -284,7 +280,7 @@ class ObjectExport:
     that is there says it all.
     """
 
-    copies: folder_plan.ExportPlan
+    copies: ExportReport
     manifest: ObjectManifest
     new: tuple[str, ...] = ()
     switch: bool = True
@@ -348,11 +344,10 @@ def _check_owner(
             f"{place} holds the bank of a space of the same name in another store, or of one that "
             "was erased; give another prefix, or overwrite=True to replace it"
         )
-    theirs = {
-        name: each for name, each in held.hashes.items() if name not in folder_plan.COMPANIONS
-    }
-    ours = {name: each for name, each in hashes.items() if name not in folder_plan.COMPANIONS}
-    if held.copies.revision == bank.revision and theirs != ours:
+    # The files beside the bank's do not count: both sides have the same of them.
+    beside = dict.fromkeys(folder_plan.COMPANIONS, "")
+    theirs = {name: _digest(key) for name, key in held.objects.items()}
+    if held.copies.revision == bank.revision and theirs | beside != {**hashes, **beside}:
         raise UsageError(
             f"{place} holds another revision {bank.revision} of this bank, as after the store was "
             "restored from a backup; load it, give another prefix, or overwrite=True to replace it"
@@ -364,7 +359,7 @@ def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
 
     That needs no age: see above. What a killed export tried the storage on goes after a day.
 
-    >>> is_garbage("objects/1/x", ObjectManifest(Manifest()), age=timedelta(0))
+    >>> is_garbage("objects/1/x", ObjectManifest(folder_plan.Manifest()), age=timedelta(0))
     False
     """
     if name.startswith(PROBE):
@@ -393,10 +388,10 @@ def load(
     copies: Mapping[str, Copy],
     objects: Mapping[str, folder_plan.FolderEntry],
     held: ObjectManifest | None,
-) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
+) -> tuple[LoadReport, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
-    ``objects`` are the files that ``wanted_object`` asked for. Returns the plan and the texts.
+    ``objects`` are the files that ``wanted_object`` asked for. Returns the report and the texts.
     """
     manifest = held or ObjectManifest(folder_plan.Manifest(bank.space))
     found: dict[str, folder_plan.FolderEntry] = {}

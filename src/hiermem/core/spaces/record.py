@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -150,22 +150,20 @@ def identity(record: Record) -> str:
     return hashlib.sha256(record.body.encode("utf-8")).hexdigest()[:32]
 
 
-def read_state(
-    space: str,
-    rules: Rules,
-    *,
-    files: Iterable[Record],
-    synthesis: Record | None,
-    meta: Record | None,
-) -> BankState:
+def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]) -> BankState:
     """Return a space's bank, read from its records of kind ``bank``, ``synthesis`` and ``meta``."""
+    meta = records[META][0] if records[META] else None
+    texts = {
+        kind: {each.key: StoredText(each.body, each.version) for each in records[kind]}
+        for kind in (BANK, SYNTHESIS)
+    }
     return BankState(
         space,
         rules,
         meta=read_meta(meta),
         meta_version=meta.version if meta else 0,
-        files={each.key: StoredText(each.body, each.version) for each in files},
-        synthesis=StoredText(synthesis.body, synthesis.version) if synthesis else StoredText("", 0),
+        files=texts[BANK],
+        synthesis=texts[SYNTHESIS].get("", StoredText("", 0)),
     )
 
 

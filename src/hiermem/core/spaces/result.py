@@ -13,20 +13,14 @@ more, only that a run took place, when, and with which model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hiermem.core.spaces.files import Applied, diff
 from hiermem.core.spaces.record import SPACE, SPACE_SCOPE, BankState
-from hiermem.types.bank import (
-    BlockedNote,
-    ConsolidationResult,
-    ConsolidationStatus,
-    DroppedNote,
-    FileChange,
-    Note,
-)
+from hiermem.types import bank
 from hiermem.types.frozen import FrozenDict
 from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
 
@@ -52,8 +46,8 @@ class ConsolidationTally:
     before: BankState
     state: BankState
     taken: list[Applied] = field(default_factory=list[Applied])
-    unplaced: tuple[Note, ...] = ()
-    blocked: list[BlockedNote] = field(default_factory=list[BlockedNote])
+    unplaced: tuple[bank.Note, ...] = ()
+    blocked: list[bank.BlockedNote] = field(default_factory=list[bank.BlockedNote])
     stopped: str = ""
     calls: int = 0
     tokens_in: int = 0
@@ -72,7 +66,7 @@ def result_of(
     dry_run: bool,
     seconds: float = 0.0,
     run_id: str = "",
-) -> ConsolidationResult:
+) -> bank.ConsolidationResult:
     """Return the result of a run; ``remaining`` notes are live and wait for the next."""
     before, after = tally.before.texts, tally.state.texts
     created = tuple(sorted(after.keys() - before.keys()))
@@ -80,11 +74,11 @@ def result_of(
         sorted(name for name in after.keys() & before.keys() if after[name] != before[name])
     )
     unchanged = tuple(sorted(after.keys() - {*created, *updated}))
-    removed: dict[str, int] = {}
-    for each in (each for applied in tally.taken for each in applied.changes):
-        removed[each.name] = removed.get(each.name, 0) + each.lines_removed
+    removed = Counter[str]()
+    for applied in tally.taken:
+        removed.update(applied.removed)
     failed = [each for applied in tally.taken for each in applied.failed]
-    status: ConsolidationStatus = "ok"
+    status: bank.ConsolidationStatus = "ok"
     if failed or tally.stopped or tally.blocked or tally.unplaced:
         status = "partial" if tally.processed else "error"
     numbers = (
@@ -92,7 +86,7 @@ def result_of(
         len(tally.state.synthesis.text), tally.tokens_in + tally.tokens_out, tally.tokens_in,
         tally.tokens_out, round(seconds, 3),
     )  # fmt: skip
-    return ConsolidationResult(
+    return bank.ConsolidationResult(
         tally.state.space,
         status,
         _message(tally, status, failed, remaining, dry_run=dry_run),
@@ -101,18 +95,18 @@ def result_of(
         files_created=created,
         files_updated=updated,
         files_unchanged=unchanged,
-        lines_removed=sum(each.lines_removed for each in tally.taken),
+        lines_removed=removed.total(),
         changes=tuple(
-            FileChange(
+            bank.FileChange(
                 name,
                 "created" if name in created else "updated",
-                removed.get(name, 0),
+                removed[name],
                 diff(name, before.get(name, ""), after[name]),
             )
             for name in sorted((*created, *updated))
         ),
         dropped=tuple(
-            DroppedNote(note.key, note.agent, note.dropped_for)
+            bank.DroppedNote(note.key, note.agent, note.dropped_for)
             for applied in tally.taken
             for note in applied.dropped
         ),
@@ -126,7 +120,7 @@ def result_of(
     )
 
 
-def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> ConsolidationResult:
+def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> bank.ConsolidationResult:
     """Return the result when no note is waiting; ``blocked`` notes are blocked."""
     aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
     message = f"No new notes to consolidate{aside}"
@@ -134,14 +128,14 @@ def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> Consolida
     return replace(result, status="nothing_to_do", message=message)
 
 
-def busy(tally: ConsolidationTally, *, remaining: int) -> ConsolidationResult:
+def busy(tally: ConsolidationTally, *, remaining: int) -> bank.ConsolidationResult:
     """Return the result when another run is consolidating the space."""
     message = "Another run is writing this bank; nothing was done"
     result = result_of(tally, remaining=remaining, dry_run=False)
     return replace(result, status="busy", message=message)
 
 
-def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
+def detail(result: bank.ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
     """Return the detail of the run's journal record."""
     return {
         "model": model,
@@ -161,10 +155,10 @@ def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str
     }
 
 
-def log_line(result: ConsolidationResult) -> str:
+def log_line(result: bank.ConsolidationResult) -> str:
     """Return the line that is logged: the status and the published figures.
 
-    >>> log_line(ConsolidationResult("x", "ok", "", metrics={"notes_processed": 2}))
+    >>> log_line(bank.ConsolidationResult("x", "ok", "", metrics={"notes_processed": 2}))
     "space 'x': ok, notes_processed=2"
     """
     figures = [f"{name}={value}" for name, value in result.metrics.items()]

@@ -1,4 +1,8 @@
-"""Decides which files a space's rules define, and the skeleton of each.
+"""Decides what a bank file may be called, which files a space's rules define, and their skeletons.
+
+A name is accepted as it is or refused; it is never repaired, and never joined to a path to test it.
+An accepted name is one flat name that every file system can hold and no reader can mistake: letters
+and digits of any script, a few marks, and ``.md`` at its end.
 
 A file is defined where its name first occurs. The rest of that line says what the file is for. Its
 sections are the deeper headings below, the headings of a template in a code block, or the points of
@@ -8,14 +12,13 @@ nothing is added.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from hiermem.core.spaces.names import SUFFIX, fold, names_in
 from hiermem.core.spaces.sections import plain
 from hiermem.core.text.policy import check
 from hiermem.errors import UsageError
@@ -28,12 +31,103 @@ MOST_FILES: Final = 100
 _LONGEST: Final = 80
 _MOST_HEADINGS: Final = 24
 
+#: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
+MOST_BYTES: Final = 200
+SUFFIX: Final = ".md"
+_SIZE: Final = f"it must have 1 to {MOST_BYTES} bytes"
+_PUNCTUATION: Final = frozenset(" -_.()+,&")
+_KINDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd"})
+#: Invisible letters and marks: fillers, joiners, variation selectors, inherent vowels.
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+#: Device names of Windows, reserved in any folder and with any ending.
+_DEVICES: Final = frozenset(
+    {"con", "prn", "aux", "nul", "conin", "conout", "clock"}
+    | {f"{port}{number}" for port in ("com", "lpt") for number in "0123456789¹²³"}
+)
+#: Separators of names in prose, in lists, in code and in links.
+_RUN: Final = re.compile(r"[^\s`\"'*()<>\[\],;:|{}!?=#~]+")
+
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _POINT: Final = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
 _FENCE: Final = re.compile(r" {0,3}(?:```|~~~)")
 _MARKS: Final = re.compile(r"[*_`\[\]]+")
 _AND: Final = re.compile(r"(?:and|or)\s+", re.IGNORECASE)
 _CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
+
+
+# ---------------------------------------------------------------------------------------------
+# Names
+
+
+def check_file_name(name: object) -> str | None:
+    """Return what is wrong with ``name`` as the name of a bank file; None if nothing is.
+
+    The answer repeats no part of the name.
+
+    >>> check_file_name("progress.md"), check_file_name("../progress.md")
+    (None, 'it holds a character other than letters, digits, spaces and - _ . ( ) + , &')
+    """
+    if not isinstance(name, str):
+        return "it is no text"
+    if not name or len(name) > MOST_BYTES:
+        return _SIZE
+    return _characters(name) or _form(name)
+
+
+def _form(name: str) -> str | None:
+    """Return what is wrong with a name whose characters are all allowed."""
+    stem = name.removesuffix(SUFFIX)
+    if not name.endswith(SUFFIX) or not stem:
+        return f"it must be a name that ends in {SUFFIX}"
+    if not (stem[0].isalnum() or stem[0] == "_"):
+        return "it must begin with a letter, a digit or _"
+    if ".." in name or "  " in name or stem[-1] in " .":
+        return "it must not hold two dots or two spaces in a row, nor end in one before .md"
+    if name.partition(".")[0].strip().casefold() in _DEVICES:
+        return "it is the name of a device on some systems"
+    return None
+
+
+def _characters(name: str) -> str | None:
+    """Return what is wrong with the characters of a name, whatever their order."""
+    kinds = unicodedata.category
+    if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
+        return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
+    if _UNSEEN.search(name):
+        return "it holds a character that cannot be seen"
+    if unicodedata.normalize("NFKC", name) != name:
+        return "it must be written in plain characters (NFC, no compatibility forms)"
+    if len(name.encode("utf-8")) > MOST_BYTES:
+        return _SIZE
+    return None
+
+
+def fold(name: str) -> str:
+    """Return the form in which some file systems take two names for one."""
+    return unicodedata.normalize("NFC", name.casefold())
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Yield the file names that a text mentions, each as often as it occurs, in order.
+
+    Paths and names inside them are skipped; only ``./`` before a name is allowed.
+
+    >>> list(names_in("Write `progress.md` and docs/notes.md, or *log.md*."))
+    ['progress.md', 'log.md']
+    """
+    for run in _RUN.findall(text):
+        name = unicodedata.normalize("NFC", run.removeprefix("./").rstrip("._-…。、"))
+        if not name.endswith(SUFFIX):
+            continue
+        name = name.lstrip("_") if run.endswith("_") else name
+        if check_file_name(name) is None:
+            yield name
+
+
+# ---------------------------------------------------------------------------------------------
+# Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +151,6 @@ class Rules:
     """The rules of a space. ``files`` are in the order in which the rules name them."""
 
     text: str
-    hash: str
     files: tuple[RuleFile, ...]
 
     @property
@@ -93,8 +186,7 @@ def _read_once(text: str) -> Rules:
                 f"the rules name {other!r} and {name!r}, which are one file on some systems; "
                 "write the name in one way"
             )
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return Rules(text, f"sha256:{digest}", tuple(_defined(text, names)))
+    return Rules(text, tuple(_defined(text, names)))
 
 
 #: One line of the rules: its depth, None for plain text, and its words.

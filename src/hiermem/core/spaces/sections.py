@@ -74,17 +74,21 @@ def sections(text: str) -> tuple[Section, ...]:
     """Return the sections of a text in the order of their headings."""
     lines = text.split("\n")
     marks, _ = _scan(lines)
-    stops = _stops(marks, len(lines))
-    found: list[Section] = []
-    above: list[tuple[int, str]] = []
-    for at, (start, body, level, heading) in enumerate(marks):
-        own = marks[at + 1].start if at + 1 < len(marks) else len(lines)
-        while above and above[-1][0] >= level:
-            above.pop()
-        path = tuple(name for _, name in above)
-        found.append(Section(heading, level, start, body, own, stops[at], path))
-        above.append((level, plain(heading)))
-    return tuple(found)
+    names = [plain(mark.heading) for mark in marks]
+    owns = [*(mark.start for mark in marks[1:]), len(lines)]
+    stops = [len(lines)] * len(marks)
+    paths: list[tuple[str, ...]] = []
+    above: list[int] = []
+    for at, mark in enumerate(marks):
+        # A section stops at the next heading that is no deeper.
+        while above and marks[above[-1]].level >= mark.level:
+            stops[above.pop()] = mark.start
+        paths.append(tuple(names[each] for each in above))
+        above.append(at)
+    return tuple(
+        Section(mark.heading, mark.level, mark.start, mark.body, owns[at], stops[at], paths[at])
+        for at, mark in enumerate(marks)
+    )
 
 
 def unclosed(text: str) -> bool:
@@ -310,17 +314,6 @@ def _mark(lines: Sequence[str], at: int, paragraph: int) -> _HeadingLine | None:
         words = " ".join(" ".join(lines[paragraph:at]).split())
         return _HeadingLine(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
     return None
-
-
-def _stops(marks: Sequence[_HeadingLine], end: int) -> list[int]:
-    """Return for each heading the line of the next one that is no deeper, in one pass."""
-    stops = [end] * len(marks)
-    waiting: list[int] = []
-    for at, mark in enumerate(marks):
-        while waiting and marks[waiting[-1]].level >= mark.level:
-            stops[waiting.pop()] = mark.start
-        waiting.append(at)
-    return stops
 
 
 def _closes(line: str, fence: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
+from hiermem.core.text.hashes import VERBATIM
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.protocols import SourceText
@@ -184,11 +185,14 @@ def kept_units(revision: Revision) -> tuple[Unit, ...]:
     """Return the units a text was made of, () where they are not on record.
 
     A whole message that was kept word for word is one unit on record; here it is split into
-    sentences, so that a selection can take a part of it.
+    sentences, as the message itself is. So a selection can take a part of it, and knows which of
+    its sentences it has already.
     """
     found: list[Unit] = []
+    whole = revision.strategy == VERBATIM
     for unit in units.unpack(revision.provenance, revision.text):
-        if unit.code or not (len(unit.text) > units.UNIT_CAP or "\n" in unit.text):
+        long = len(unit.text) > units.UNIT_CAP or "\n" in unit.text
+        if unit.code or not (long or (whole and unit.ordinal == 0)):
             found.append(unit)
             continue
         found += units.split(

@@ -27,7 +27,7 @@ import heapq
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -90,7 +90,8 @@ class Weights:
 
     ``anchor`` and ``decision`` are the weights of such terms, where a plain word weighs 1: 4 suits
     assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales units of any
-    speaker but the user: a lower value favours the user, 1.0 treats all alike.
+    speaker but the user: a lower value favours the user, 1.0 treats all alike. Without
+    ``bare_headings`` a heading is kept only with a unit of its own content.
     """
 
     anchor: float = 4.0
@@ -100,6 +101,7 @@ class Weights:
     code: float = 0.7
     repeat: float = 0.3
     cost_power: float = 0.8
+    bare_headings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ class _Pool:
         self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
+        for at in () if weights.bare_headings else _bare_headings(units, self._message):
+            self._terms[at] = ()
         self._prior = [_prior(unit, weights) for unit in units]
         for at in _overtaken(units, self._terms):
             self._prior[at] *= _OVERTAKEN
@@ -317,7 +321,7 @@ class _Pool:
                 continue
             cost = self._cost(at)
             # Of a unit that must be cut, only the fitting part has worth.
-            gain = self._gain(at, cost) * min(1.0, room / max(1, cost))
+            gain = self._gain(at, cost) * (1.0 if cost <= room else 0.5 * room / cost)
             if gain > best_gain:
                 best, best_gain, best_cost = at, gain, cost
         if self._terms[best] and best_cost <= room:
@@ -528,6 +532,18 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
     for question, answer in _answers(units, message).items():
         company[question] = (*company.get(question, ()), answer)
     return company
+
+
+def _bare_headings(units: Sequence[Unit], message: Sequence[int]) -> Iterator[int]:
+    """Yield the positions of the headings inside a message with nothing of their own under them.
+
+    The next unit is another heading, or of another message.
+    """
+    for at, unit in enumerate(units):
+        if unit.ordinal > 0 and is_heading(unit.text):
+            last = at + 1 == len(units) or message[at + 1] != message[at]
+            if last or is_heading(units[at + 1].text):
+                yield at
 
 
 def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:

@@ -217,7 +217,8 @@ def _forms() -> Mapping[str, re.Pattern[str]]:
 
     "commands" are matched after "lead"; a question is one only if its lead is "polite".
     "preferences" stand there too, or after "joint", and go on to a question ("asks"); the
-    "passing" ones choose between what was offered. "elsewhere" are of other languages.
+    "passing" ones choose between what was offered. What follows a preference after a word of
+    "leading" rests on it. "elsewhere" are of other languages.
     """
 
     def any_of(name: str) -> str:
@@ -287,6 +288,9 @@ def _forms() -> Mapping[str, re.Pattern[str]]:
         "joint": re.compile(
             r"(?:[,;:(—\u2013-]|\b(?:and|but|so|because|since|as|though|although|while)) ?$"
         ),
+        "leading": re.compile(
+            r"(?:^[ \t]*|[,;:(—\u2013-] ?)(because|since|as|though|although|while) $"
+        ),
         "passing": re.compile(
             r".*?prefer (?:this|that|these|those|it|them|option|version|yours|not to say|"
             r"the (?:first|second|third|last|latter|former|original|other|new|old|\w+er) "
@@ -328,7 +332,11 @@ def _statement(sentence: str) -> tuple[int, int, Kind] | None:
         if joined and not forms["passing"].match(sentence, said.start()):
             question = forms["asks"].search(sentence, said.end())
             end = question.start() if question else end
-            return (said.start(), end, "preference") if end - said.start() > 9 else None
+            if end - said.start() <= 9:
+                return None
+            # Without its "since", a clause that leads its sentence would run into the next one.
+            led = None if question else forms["leading"].search(sentence[: said.start()])
+            return led.start(1) if led else said.start(), end, "preference"
     return None
 
 

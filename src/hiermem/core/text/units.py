@@ -24,6 +24,8 @@ _CUT: Final = 320
 #: The longest speaker's label that is rendered, in code points: it is repeated line after line.
 LABEL_CAP: Final = 48
 _DIGEST_CAP: Final = 200
+#: How much of a code block without signatures and file names is quoted, in code points.
+_BEGINNING: Final = 60
 #: How much of a code block is read for its digest.
 _CODE_READ: Final = 20_000
 
@@ -33,12 +35,21 @@ _SENTENCE_END: Final = re.compile(
     # A search skips quickly to a character, not to what must stand before a place.
     r"[.!?…。！？；](?:(?<=[.!?…])([\"'”’)\]]*)\s+(?=[^a-z\s])|(?<=[。！？；])[」』”’]*)"  # noqa: RUF001
 )
-#: A dot after these does not end a sentence.
-_ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
+#: A dot after these does not end a sentence; after those of the second list, not before a figure.
+_ABBREVIATIONS: Final = words(
+    "mr mrs ms dr prof rev gen sen gov capt lt hon st mt ft vs cf approx e.g i.e ca bzw z.b d.h u.a"
+)
+_BEFORE_FIGURES: Final = words(
+    "no nr nos fig eq sec ch vol p pp art abs jan feb mar apr jun jul aug sep sept oct nov dec"
+)
 _CLAUSE_MARKS: Final = (";", ",", "，", "、", ":")  # noqa: RUF001
 _BLANKS: Final = re.compile(r"\s+")
 #: A list's mark before an item. Kept numbers would show gaps, because few items are kept.
 _ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
+#: Text in bold, by the rules of Markdown: "2**40", "f(**kw)" and "src/**/*.py" hold none.
+_BOLD: Final = re.compile(
+    r"(?<![A-Za-z0-9_*/)\]])\*\*(?![\s*/.])((?:(?!\*\*).)+?)(?<!\s)\*\*(?![A-Za-z0-9_*/])"
+)
 _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
 #: A sentence longer than this is split where it joins statements, each at least this long.
 _LONG_SENTENCE: Final = 120
@@ -147,13 +158,15 @@ def _line_pieces(line: str) -> Iterator[str]:
     if not line or (len(line) < 40 and line.isascii() and not _ANY_WORD.search(line)):
         return
     if line.startswith("#") or _BOLD_LINE.fullmatch(line):
-        heading = _ITEM_MARK.sub("", line.lstrip("# ")).replace("**", "").strip("*: ")
+        heading = _BOLD.sub(r"\1", _ITEM_MARK.sub("", line.lstrip("# "))).strip("*: ")
         if heading := heading[:_CUT].strip():
             yield heading if heading[-1] in ".!?…" else f"{heading}:"
         return
     item = _ITEM_MARK.match(line)
     bullet = "- " if item else ""
-    line = line[item.end() if item else 0 :].replace("**", "")
+    line = line[item.end() if item else 0 :]
+    if "**" in line:
+        line = _BOLD.sub(r"\1", line)
     for sentence in _sentences(line):
         for clause in _clauses(sentence.strip()):
             for part in _statements(clause):
@@ -173,13 +186,20 @@ def _sentences(line: str) -> Iterator[str]:
 
 
 def _is_unfinished(line: str, *, start: int, end: int) -> bool:
-    """Return whether the dot before ``end`` belongs to a list number, a lone "No." or a title."""
+    """Return whether the dot before ``end`` ends no sentence.
+
+    It may belong to a list number, a lone "No.", a title, an abbreviation or an initial.
+    """
     if line[end - 1] != ".":
         return False
-    word = line[max(start, end - 12) : end - 1].rsplit(None, 1)[-1:]
-    last = word[0].lstrip("(").lower() if word else ""
-    if end - start <= 5:
-        return last.isdigit() or len(last) == 1 or last == "no"
+    *before, word = line[max(start, end - 24) : end - 1].rsplit(None, 2)[-2:] or [""]
+    last = word.lstrip("(").lower()
+    if end - start <= 5 and (last.isdigit() or len(last) == 1 or last == "no"):
+        return True
+    if len(last) == 1 and word.isupper():
+        return word != "I" and bool(before) and before[0][0].isupper()
+    if last in _BEFORE_FIGURES:
+        return line[end:].lstrip()[:1].isdigit()
     return last in _ABBREVIATIONS
 
 
@@ -228,27 +248,67 @@ def _digest(block: str) -> str:
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     named += [name for name in files if not any(name in line for line in named)][:6]
-    what = "; ".join(dict.fromkeys(named)) or " ".join(body[:_DIGEST_CAP].split())[:60]
+    what = "; ".join(dict.fromkeys(named)) or _beginning(body[:_DIGEST_CAP])
     label = " ".join(language.split())[:20] or "code"
-    return f"[{label}: {what[:_DIGEST_CAP]}]"
+    return f"[{label}: {what if len(what) <= _DIGEST_CAP else what[: _DIGEST_CAP - 1] + '…'}]"
+
+
+def _beginning(body: str) -> str:
+    """Return the first words of a code block, with a mark where it goes on."""
+    text = " ".join(body.split())
+    if len(text) <= _BEGINNING:
+        return text
+    return f"{text[:_BEGINNING].rstrip()}…"
 
 
 # ---------------------------------------------------------------------------------------------
 # Rendering and provenance
 
 
-def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
+def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     """Return the text that is written before ``unit``.
 
-    It is a line end, the date where ``shown`` is another date, and the speaker. It is only a space
-    where the unit continues the message of ``before``.
+    It is a line end, the date where ``shown`` is another date, and the speaker; or a space, where
+    the unit continues the message of ``before``. ``gap`` stands where something was left out: at
+    the end of the line before, or, where the beginning of the unit's own message is left out, after
+    the speaker.
     """
-    line = "\n" if before else ""
-    if unit.date and unit.date != shown:
-        line += f"[{unit.date}]\n"
-    elif before and continues(before, unit):
-        return " "
-    return f"{line}{unit.speaker}: " if unit.speaker else line
+    parted = before is not None and gap != "" and _parted(before, unit)
+    new_date = bool(unit.date) and unit.date != shown
+    if (
+        before
+        and not new_date
+        and (continues(before, unit) or (gap and _in_later_slice(before, unit)))
+    ):
+        return f"{gap if parted else ''} "
+    begun = gap != "" and unit.index is not None and unit.ordinal > 0
+    lead = "" if before is None else f"{gap}\n" if parted and not begun else "\n"
+    if new_date:
+        lead += f"[{unit.date}]\n"
+    if unit.speaker:
+        lead += f"{unit.speaker}: "
+    return f"{lead}{gap.lstrip()} " if begun else lead
+
+
+def _parted(before: Unit, unit: Unit) -> bool:
+    """Return whether something was left out between two units.
+
+    Two units alone show it: another message lies between their messages, the second unit is not the
+    first piece of its message, or pieces between the two are missing. Slices of a message number
+    their pieces anew, so between two slices a gap is assumed. Units of a text that no message backs
+    have no gaps.
+    """
+    if before.index is None or unit.index is None:
+        return False
+    if before.index == unit.index:
+        return unit.ordinal != before.ordinal + 1
+    return unit.index != before.index + 1 or unit.ordinal > 0
+
+
+def _in_later_slice(before: Unit, unit: Unit) -> bool:
+    """Return whether ``unit`` is of the same message as ``before``, but not of the same slice."""
+    same = before.index is not None and before.index == unit.index
+    return same and (before.role, before.speaker) == (unit.role, unit.speaker)
 
 
 def continues(before: Unit, unit: Unit) -> bool:
@@ -262,15 +322,16 @@ def continues(before: Unit, unit: Unit) -> bool:
     )
 
 
-def render(units: Sequence[Unit]) -> str:
+def render(units: Sequence[Unit], *, gap: str = "") -> str:
     """Write ``units`` as text: ``[date]`` where it changes, ``Speaker: ...`` for each message.
 
-    No unit holds a line end, so every line begins with a genuine date or speaker.
+    No unit holds a line end, so every line begins with a genuine date or speaker. ``gap`` stands
+    wherever something was left out between two units.
     """
     out: list[str] = []
     before, shown = None, ""
     for unit in units:
-        out += (_lead(unit, before=before, shown=shown), unit.text)
+        out += (_lead(unit, before=before, shown=shown, gap=gap), unit.text)
         before, shown = unit, unit.date or shown
     return "".join(out)
 
@@ -295,7 +356,7 @@ def pack(units: Sequence[Unit]) -> str:
     return json.dumps([list(who), list(dates), rows], separators=(",", ":"), ensure_ascii=False)
 
 
-def unpack(packed: str, text: str) -> tuple[Unit, ...]:
+def unpack(packed: str, text: str, *, gap: str = "") -> tuple[Unit, ...]:
     """Return the units of a ``text`` by ``render`` and a ``packed`` value by ``pack``.
 
     Raises StoreCorruptError where the two do not belong together.
@@ -303,15 +364,15 @@ def unpack(packed: str, text: str) -> tuple[Unit, ...]:
     if not packed:
         return ()
     try:
-        units = tuple(_read_rows(json.loads(packed), text))
+        units = tuple(_read_rows(json.loads(packed), text, gap))
     except (ValueError, TypeError, LookupError, RecursionError):
         units = ()
-    if render(units) != text:
+    if render(units, gap=gap) != text:
         raise StoreCorruptError("a summary's provenance does not belong to its text")
     return units
 
 
-def _read_rows(data: Any, text: str) -> Iterator[Unit]:
+def _read_rows(data: Any, text: str, gap: str) -> Iterator[Unit]:
     """Yield the units of a packed value, and find each text by following the layout."""
     who, dates, rows = data
     at = 0
@@ -320,9 +381,9 @@ def _read_rows(data: Any, text: str) -> Iterator[Unit]:
         role, name = who[speaker]
         first = True
         for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
-            if first:
+            if first or gap:
                 bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
-                at += len(_lead(bare, before=before, shown=shown))
+                at += len(_lead(bare, before=before, shown=shown, gap=gap))
                 shown, first = dates[day] or shown, False
             else:
                 at += 1  # a space, because the unit continues the message of the one before

@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
-from hiermem.core.context import cut, layered, profile, recalled, standing
+from hiermem.core.context import cut, layered, profile, recalled, selection, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Writer, in_order
-from hiermem.core.context.selection import (
-    AsyncContextSelection,
-    ByLevel,
-    ContextBudget,
-    ShownSummary,
-)
-from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, runs_of
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
+from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
@@ -142,14 +137,16 @@ async def select(
     Raises BudgetTooSmallError, NotFoundError.
     """
     room = request.room_for_recall(handle)
-    try:
-        decided = await _decide(handle, session_id, request, room)
-    except errors.BudgetTooSmallError as error:
-        if request.recall_tokens is not None or not room:
-            raise
-        # The caller did not ask for this room, so recall yields it to the required messages.
-        room = max(0, room - (error.minimum - error.budget))
-        decided = await _decide(handle, session_id, request, room)
+    decided = None
+    while decided is None:
+        try:
+            decided = await _decide(handle, session_id, request, room)
+        except errors.BudgetTooSmallError as error:
+            if request.recall_tokens is not None or not room:
+                raise
+            # The caller did not ask for this room, so recall yields it to the required content.
+            # Where the system prompt leaves no room, a minimum does not count the cut yet.
+            room = max(0, room - max(1, error.minimum - error.budget))
     block, evidence = await _recalled(handle, request, decided, room)
     return decided, chosen(handle, request, decided, block, evidence)
 
@@ -176,7 +173,7 @@ async def situation_of(
 
     ``flagged`` are the messages with standing instructions, if they were read with the record.
     """
-    overhead, spendable = await _room_of(handle, request, room)
+    overhead, spendable, reserve = await _rooms(handle, request, room)
     if spendable < 0:
         raise errors.BudgetTooSmallError(
             budget=request.budget.max_tokens,
@@ -199,7 +196,7 @@ async def situation_of(
         writer=Writer(await handle.key(), handle.counter.count),
         policy=policy,
         overhead=overhead,
-        reserve=_reserve(request.budget, spendable),
+        reserve=reserve,
         provisional=provisional,
         view=request.label,
         sticky=request.sticky,
@@ -210,18 +207,16 @@ async def situation_of(
     )
 
 
-async def _room_of(handle: Handle, request: Request, room: int) -> tuple[int, int]:
-    """Return the tokens of everything beside the cut, and those that are left to it."""
-    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
-    return overhead, request.budget.max_tokens - overhead
+async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int, int | None]:
+    """Return the tokens of all beside the cut, those left to it, and its reserve for messages."""
+    budget = request.budget
+    overhead = sum(await request.weigh(handle.counter)) + budget.reserve_for_output + room
+    left, reserve = budget.max_tokens - overhead, budget.reserve_for_messages
+    return overhead, left, None if reserve is None else min(reserve, left)
 
 
-async def taken_back(handle: Handle, session_id: str) -> Runs:
+def taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     """Return the erased and quarantined messages; a later such event removes all views."""
-    return _taken_back(await handle.store.events(session_id))
-
-
-def _taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     return runs_of(
         shift.index
         for event in events
@@ -232,12 +227,12 @@ def _taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
 
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
     """Choose the cut, and store what it shows."""
-    spendable = (await _room_of(handle, request, room))[1]
-    name = f"{request.family}/{spendable}/{_reserve(request.budget, spendable)}/{RENDERER}"
+    _, spendable, reserve = await _rooms(handle, request, room)
+    name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
     record, flagged, views = await _known(handle, session_id, request, name)
     situation = await situation_of(handle, record, request, room, flagged=flagged)
     if request.strategy == "layered":
-        situation = replace(situation, gone=await taken_back(handle, session_id))
+        situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
     before, seen = views
@@ -248,40 +243,36 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         levels = [(session_id, need) for need in cut.ahead(situation.state)]
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         ahead = [node for level in nodes for node in level]
-        situation = replace(situation, gone=_taken_back(events))
+        situation = replace(situation, gone=taken_back(events))
     deciding = cut_for(situation, request, session_id, before)
     found = await handle.answer(session_id, deciding, ahead=ahead)
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
-        kept: list[tuple[str, View | Seen]] = []
         if found.view != before:
-            kept.append((name, found.view))
+            await _keep(handle, record, name, found.view)
         if now_seen != seen:
             counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
-            kept.append((name + SEEN, counted))
-        for view, state in kept:
-            await _keep(
-                handle, transaction.ViewRecord(session_id, view, state.to_json()), record.epoch
-            )
+            await _keep(handle, record, name + SEEN, counted)
     return Decided(record, situation, found, shared)
 
 
-async def _keep(handle: Handle, view: transaction.ViewRecord, epoch: int) -> None:
+async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | Seen) -> None:
     """Store a view, if the store takes it: without it, the next context may miss a cache once.
 
     A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
     StoreNewerError.
     """
     try:
-        await handle.store.put_view(view, epoch=epoch)
+        view = transaction.ViewRecord(record.id, name, state.to_json())
+        await handle.store.put_view(view, epoch=record.epoch)
     except (errors.StoreCorruptError, errors.StoreNewerError):
         raise
     except errors.ReadOnlyError:
         return
     except errors.StoreError as error:
-        _log.warning("session %s: its view was not kept: %s", view.session_id, error)
+        _log.warning("session %s: its view was not kept: %s", record.id, error)
 
 
 def cut_for(
@@ -332,12 +323,6 @@ async def in_record(
     if not found.hits:
         return None, None
     return recalled.record(writer, found), found
-
-
-def _reserve(budget: ContextBudget, spendable: int) -> int | None:
-    if budget.reserve_for_messages is None:
-        return None
-    return min(budget.reserve_for_messages, spendable)
 
 
 async def _known(
@@ -418,23 +403,18 @@ def chosen(
         omitted=shown.omitted,
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
-        summaries=by_level(shown.view.pieces),
+        summaries=_by_level(shown.view.pieces),
         recall=evidence.sources if evidence else tuple(in_full.values()),
         evidence=evidence,
-        verbatim=(*raw, *recalled.spans_of(evidence)),
+        verbatim=(*raw, *(hit.span for hit in evidence or ())),
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
         instructions=standing.ids_of(records),
-        _lines=lines_of([*shown.view.pieces, *records]),
+        _lines=runs_of(
+            index for piece in (*shown.view.pieces, *records) for index in each_of(piece.shown)
+        ),
         _gone=shown.view.gone,
-    )
-
-
-def lines_of(pieces: Sequence[Piece]) -> Runs:
-    """Return the messages of which one of the pieces has a line."""
-    return runs_of(
-        index for piece in pieces for begin, end in piece.shown for index in range(begin, end)
     )
 
 
@@ -450,12 +430,12 @@ def _left_out(decided: Cut) -> int:
     return found
 
 
-def by_level(pieces: Sequence[Piece]) -> ByLevel:
+def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
-    found: dict[int, list[ShownSummary]] = {}
+    found: dict[int, list[selection.ShownSummary]] = {}
     for piece in pieces:
         for item in piece.covers if piece.kind != "quote" else ():
-            shown = ShownSummary(
+            shown = selection.ShownSummary(
                 id=item.id,
                 level=item.level,
                 span=item.span,
@@ -464,4 +444,4 @@ def by_level(pieces: Sequence[Piece]) -> ByLevel:
                 block=piece.name,
             )
             found.setdefault(item.level, []).append(shown)
-    return ByLevel({level: tuple(items) for level, items in sorted(found.items())})
+    return selection.ByLevel({level: tuple(items) for level, items in sorted(found.items())})

@@ -40,12 +40,15 @@ async def context(
     limit = request.budget.max_tokens
     with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
         decided, found = await select.select(handle, session_id, request)
+        shown = found.shown
         note(
             messages=found.messages,
             tokens=found.total_tokens,
             shared_prefix_tokens=found.shared_prefix_tokens,
             blocks=len(found.blocks),
             coverage=found.coverage,
+            shown_messages=len(shown.messages),
+            shown_by_quarter=shown.by_quarter,
         )
     return _zoomable(handle, request, decided, found)
 
@@ -128,7 +131,8 @@ async def found(
         )
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
-    view = View(0, tuple(pieces), gone=await select.taken_back(handle, record.id))
+    gone = select.taken_back(await handle.store.events(record.id))
+    view = View(0, tuple(pieces), gone=gone)
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
     selection = select.chosen(handle, request, decided, block, evidence)
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))

@@ -1,6 +1,7 @@
-"""Extracts one chunk: reads it, asks a model, repairs an unreadable answer, commits a fit one.
+"""Splits a session into chunks, and extracts one: reads, asks, repairs, commits a fit answer.
 
-The result is an answer that is already on record, or a failure with its reason. ``core.extraction``
+The split depends on the messages, the options and the model alone, and writes nothing. The result
+of a chunk is an answer that is already on record, or a failure with its reason. ``core.extraction``
 decides what a chunk is and what a request says; ``core.calls.failures`` what an error means.
 """
 
@@ -9,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from hiermem.config import ExtractionOptions
-from hiermem.core.calls.bounded_json import ParsedAnswer
 from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import Claim, ClaimLostError
 from hiermem.core.calls.request_limits import Threshold, request_tokens
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected
+from hiermem.core.extraction import chunks as chunking
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.core.extraction.chunks import Chunk, sources
+from hiermem.core.extraction.chunks import Chunk, Measured
 from hiermem.core.extraction.judge import judge_chunk
 from hiermem.core.extraction.plan import ChunkStatus, Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
@@ -39,11 +40,8 @@ from hiermem.types.trivector import Answer
 
 T = TypeVar("T")
 
-#: The names of the templates for a chunk, and for the reduction of summaries.
-MAP_TEMPLATE: Final = "extract.map"
-JOIN_TEMPLATE: Final = "extract.reduce"
 #: Messages read at once.
-PAGE: Final = 1000
+_PAGE: Final = 1000
 #: Seconds between two checks of a chunk that another run is asking for.
 _LEASE_POLL: Final = 0.25
 _log = logging.getLogger("hiermem.extract")
@@ -53,14 +51,16 @@ _log = logging.getLogger("hiermem.extract")
 class ExtractionRun(Run[WorkItem]):
     """The dependencies and the state of one extraction.
 
-    ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` are
-    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for.
-    ``failures`` are those so far. Once ``halted``, nothing new begins.
+    ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
+    reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
+    ``answer`` are those reserved for one answer. ``leased_elsewhere`` are the ids that other runs
+    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins.
     """
 
     record: SessionRecord
     policy: ExtractionOptions
-    templates: Mapping[str, PromptTemplate]
+    map_template: PromptTemplate
+    join_template: PromptTemplate
     limit: Threshold
     room: int | None
     answer: int
@@ -108,6 +108,67 @@ class ExtractionRun(Run[WorkItem]):
         return await retry_store(
             lambda: read_messages(self.store, self.subject, start, stop), sleep=self.sleep
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSession:
+    """A session in chunks, and what its requests take in addition to the record.
+
+    ``tokens`` are those of the whole record. ``overhead`` is what a request takes besides the
+    record, ``estimate`` the most that a single request for all might take, answer included.
+    ``input`` identifies all that is read.
+    """
+
+    chunks: tuple[Chunk, ...]
+    tokens: int
+    overhead: int
+    estimate: int
+    chunked: bool
+    input: str
+
+
+async def split(run: ExtractionRun) -> SplitSession:
+    """Measure the session's messages and group them into chunks."""
+    slicing = run.policy.oversized == "slice" and run.room is not None
+    measured: list[Measured] = []
+    large: dict[int, StoredMessage] = {}
+
+    def weigh(page: Sequence[StoredMessage]) -> None:
+        for stored in page:
+            found = chunking.measure(stored, count=run.counter.count)
+            measured.append(found)
+            if slicing and found.tokens > (run.room or 0):
+                large[stored.index] = stored
+
+    def group() -> SplitSession:
+        record, count, template = run.record, run.counter.count, run.map_template
+        once = list(chunking.with_days_once(measured))
+        chunks = chunking.plan(
+            record.id,
+            chunking.turns(once),
+            limit=run.room,
+            strategy=run.strategy,
+            oversized=run.policy.oversized,
+            cut=lambda index, room: chunking.pieces(large[index], room, counter=run.counter),
+        )
+        facts = run.facts(
+            first_at=record.created_at, last_at=record.created_at, messages=record.messages
+        )
+        empty = extract_prompt.render(template, (), facts=facts, answer=run.answer)
+        tokens = sum(each.tokens for each in once)
+        return SplitSession(
+            chunks=chunks,
+            tokens=tokens,
+            overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
+            estimate=extract_prompt.around(template, count=count) + tokens + run.answer,
+            chunked=run.room is not None and tokens > run.room,
+            input=chunking.input_hash(once),
+        )
+
+    for start in range(0, run.record.messages, _PAGE):
+        page = await run.messages(start, min(start + _PAGE, run.record.messages))
+        await asyncio.to_thread(weigh, page)
+    return await asyncio.to_thread(group)
 
 
 @dataclass(slots=True)
@@ -176,13 +237,20 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
 
 
 async def ask_for(
-    run: ExtractionRun, state: CallState[WorkItem], request: LLMRequest, judge: Judge[T]
+    run: ExtractionRun,
+    state: CallState[WorkItem],
+    request: LLMRequest,
+    judge: Judge[T],
+    *,
+    most: int | None,
 ) -> Accepted[T] | Rejected:
     """Ask for one answer, and once more for each repair that is left.
 
-    A model's failure is a rejection without a reason. Raises ClaimLostError, and SpendLimitError
-    after the claim was released.
+    A request of more than ``most`` tokens is not sent. A model's failure is a rejection without a
+    reason. Raises ClaimLostError, and SpendLimitError after the claim was released.
     """
+    if most is not None and request_tokens(request.messages, run.counter.count) > most:
+        return Rejected("", "overflow", "over the limit, not sent")
     try:
         return await ask_until_fit(run, state, request, judge)
     except SpendLimitError:
@@ -197,15 +265,11 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
     if request is not None:
-        count, most = run.counter.count, run.limit.tokens
+        most = run.limit.tokens
         if most is not None:
-            most -= extract_prompt.schema_tokens(count) + run.answer
-        verdict: Accepted[ParsedAnswer] | Rejected
-        if most is not None and request_tokens(request.messages, count) > most:
-            verdict = Rejected("", "overflow", "over the limit, not sent")
-        else:
-            judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
-            verdict = await ask_for(run, result, request, judge)
+            most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
+        judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+        verdict = await ask_for(run, result, request, judge, most=most)
         if isinstance(verdict, Rejected):
             failure = Failure(chunk.id, "map", verdict.cause, result.calls, verdict.detail)
             await run.fail(failure, result)
@@ -229,14 +293,22 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
     """Return the request for a chunk; None where it holds nothing to read."""
-    messages = [stored async for stored in _messages_of(run, chunk)]
+    # In pages; those of other threads in between are skipped.
+    messages: list[StoredMessage] = []
+    within, place = chunk.spans, 0
+    for start in range(chunk.span.start, chunk.span.stop, _PAGE):
+        for stored in await run.messages(start, min(start + _PAGE, chunk.span.stop)):
+            while stored.index >= within[place].stop:
+                place += 1
+            if stored.index >= within[place].start:
+                messages.append(stored)
 
     def build() -> LLMRequest | None:
-        inputs = sources(messages, chunk)
+        inputs = chunking.sources(messages, chunk)
         if not inputs:
             return None
         return extract_prompt.request(
-            run.templates[MAP_TEMPLATE],
+            run.map_template,
             inputs,
             facts=run.facts(
                 first_at=min(stored.created_at for stored in messages),
@@ -249,16 +321,3 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         )
 
     return await asyncio.to_thread(build)
-
-
-async def _messages_of(run: ExtractionRun, chunk: Chunk) -> AsyncIterator[StoredMessage]:
-    """Read the messages of a chunk, in pages; those of other threads in between are skipped."""
-    within = [(span.start, span.stop) for span in chunk.spans]
-    place = 0
-    for start in range(chunk.span.start, chunk.span.stop, PAGE):
-        stop = min(start + PAGE, chunk.span.stop)
-        for stored in await run.messages(start, stop):
-            while stored.index >= within[place][1]:
-                place += 1
-            if stored.index >= within[place][0]:
-                yield stored

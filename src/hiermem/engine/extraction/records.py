@@ -50,7 +50,8 @@ class ExtractionRecords:
         self._run, self._epoch = run, epoch
         self._store, self._session_id = run.store, run.subject
         self._journal, self._run_id = run.journal, run.run_id
-        self._claims: dict[str, Record] = {}
+        #: What is claimed, by id, and the version of its record.
+        self._claims: dict[str, tuple[WorkItem, int]] = {}
         self._lock = asyncio.Lock()
 
     # -- chunks
@@ -78,7 +79,7 @@ class ExtractionRecords:
             return item
         async with self._lock:
             record_key = _record_key(item)
-            if any((claimed.kind, claimed.key) == record_key for claimed in self._claims.values()):
+            if any(_record_key(claimed) == record_key for claimed, _ in self._claims.values()):
                 # Two steps have the same texts: one of them waits for the other.
                 return None
             before, found = await self._look(item)
@@ -93,13 +94,9 @@ class ExtractionRecords:
                 # differently.
                 unknown = await self._journal.left_by(found.run_id, {item.id, found.item})
             version = before.version if before else 0
-            record = await self._put(
-                record_key, self._claim(item.id), version, attempts=[*unknown, *calls]
-            )
-            if record is None:
+            if not await self._lease(item, version, attempts=[*unknown, *calls]):
                 return None
             self._journal.unknown += len(unknown)
-            self._claims[item.id] = record
             return item
 
     async def current(self, item: WorkItem) -> StoredAnswer | Claim | None:
@@ -114,10 +111,9 @@ class ExtractionRecords:
     ) -> StoredAnswer:
         """Write an answer; return the one on record, which another run may have written first."""
         async with self._lock:
-            claim = self._claims.get(item.id)
-            version = claim.version if claim else 0
+            _, version = self._claims.get(item.id, (item, 0))
             for _ in range(TRIES):
-                if await self._put(_record_key(item), write_answer(stored), version) is not None:
+                if await self._put(item, write_answer(stored), version):
                     break
                 record, found = await self._look(item)
                 if isinstance(found, StoredAnswer):
@@ -132,22 +128,15 @@ class ExtractionRecords:
     async def give_up(self, item: WorkItem, attempts: Sequence[Attempt]) -> None:
         """Release one claim that led to nothing, and journal its calls."""
         async with self._lock:
-            claimed = self._claims.pop(item.id, None)
-            if claimed is not None:
-                await self._drop([claimed])
+            await self._drop(item.id)
         await self._journal.write(attempts)
 
     async def renew(self) -> None:
         """Extend the leases of all that is claimed; drop those that another run took."""
         async with self._lock:
-            for id_, claimed in list(self._claims.items()):
-                record = await self._put(
-                    (claimed.kind, claimed.key), self._claim(id_), claimed.version
-                )
-                if record is None:
-                    del self._claims[id_]
-                else:
-                    self._claims[id_] = record
+            for item, version in list(self._claims.values()):
+                if not await self._lease(item, version):
+                    del self._claims[item.id]
 
     async def adopt(self, hashes: Collection[str], way: str) -> None:
         """Note that those answers serve this ``way`` too, so that no other run deletes them."""
@@ -172,9 +161,7 @@ class ExtractionRecords:
     async def release(self) -> None:
         """Release every claim, and journal the calls that have no end yet."""
         async with self._lock:
-            claimed = list(self._claims.values())
-            self._claims.clear()
-            await self._drop(claimed)
+            await self._drop(*self._claims)
         await self._journal.write(self._journal.unwritten())
 
     # -- the store
@@ -221,26 +208,27 @@ class ExtractionRecords:
         )
         return found, None if damaged else body
 
-    def _claim(self, id_: str) -> str:
+    async def _lease(
+        self, item: WorkItem, version: int, *, attempts: Sequence[Attempt] = ()
+    ) -> bool:
+        """Write the claim on a chunk or step over ``version``; return whether it was written."""
         until = self._run.now() + timedelta(seconds=self._run.lease)
-        return write_claim(Claim(self._run_id, until, id_))
+        body = write_claim(Claim(self._run_id, until, item.id))
+        if leased := await self._put(item, body, version, attempts=attempts):
+            self._claims[item.id] = item, version + 1
+        return leased
 
     async def _put(
-        self,
-        record_key: tuple[str, str],
-        body: str,
-        version: int,
-        *,
-        attempts: Sequence[Attempt] = (),
-    ) -> Record | None:
-        """Write the record of a chunk or step over ``version``; None where another is stored."""
-        kind, key = record_key
+        self, item: WorkItem, body: str, version: int, *, attempts: Sequence[Attempt] = ()
+    ) -> bool:
+        """Write the record of a chunk or step over ``version``; False where another is stored."""
+        kind, key = _record_key(item)
         write = RecordWrite(kind, self._session_id, key, body, version)
-        mine = Record(kind, self._session_id, key, body, version + 1)
         if await self._journal.write_with(attempts, lambda: self.write([write], attempts=attempts)):
-            return mine
+            return True
         # A try that the store reported as failed may have taken effect.
-        return mine if await self._one(kind, key) == mine else None
+        mine = Record(kind, self._session_id, key, body, version + 1)
+        return await self._one(kind, key) == mine
 
     async def write(
         self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
@@ -260,10 +248,12 @@ class ExtractionRecords:
             raise SessionChangedError(self._session_id)
         return False
 
-    async def _drop(self, claimed: Sequence[Record]) -> None:
-        for record in claimed:
+    async def _drop(self, *ids: str) -> None:
+        """Release the claims with these ids, as far as there are any."""
+        for item, version in [self._claims.pop(id_) for id_ in ids if id_ in self._claims]:
+            kind, key = _record_key(item)
             # One by one: a lease that another run took must not prevent the release of the others.
-            writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
+            writes = [RecordWrite(kind, self._session_id, key, None, version)]
             await self._retry(partial(self._store.put_records, writes))
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.calls.verdict import Accepted, Rejected
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
@@ -24,11 +23,12 @@ from hiermem.core.extraction.judge import judge_joined
 from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience
+from hiermem.core.summaries.inputs import Count
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction.chunk import JOIN_TEMPLATE, ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.chunk import ExtractionRun, ask_for, await_other_run
 from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
-from hiermem.errors import ModelOverflowError, SpendLimitError, StoreError
+from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
@@ -44,14 +44,16 @@ _FRAME: Final = 8
 _TRIES: Final = 5
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, eq=False)
 class SummaryReduction:
     """The session's summary in progress, and what it took.
 
     ``asked`` are the tokens of all its requests, including those answered before. ``unfit``: the
-    model answered, but nothing fit; ``capped``: a cap came first.
+    model answered, but nothing fit; ``capped``: a cap came first. ``keys`` name the inputs of its
+    steps.
     """
 
+    run: ExtractionRun
     text: str = ""
     rounds: int = 0
     calls: int = 0
@@ -62,199 +64,177 @@ class SummaryReduction:
     unfit: bool = False
     capped: bool = False
     degraded: bool = False
+    keys: list[str] = field(default_factory=list[str])
 
     @property
     def broken(self) -> bool:
         """Whether the model is not asked any more."""
         return self.capped or self.failure is not None
 
+    @property
+    def way(self) -> str:
+        """The way in which the session is split and its summary made."""
+        policy = self.run.policy
+        return way_of(self.run.room, oversized=policy.oversized, summary=policy.summary_tokens)
 
-async def summarise(
-    run: ExtractionRun, summary: SummaryReduction, texts: Sequence[str], *, whole: bool
-) -> None:
-    """Make one summary of the chunks' summaries, in rounds of neighbours.
+    async def summarise(self, texts: Sequence[str], *, whole: bool) -> None:
+        """Make one summary of the chunks' summaries, in rounds of neighbours.
 
-    With ``whole`` no chunk is missing. Where a step fails, the failure is recorded, and the rest is
-    put together without the model: ``degraded``. The same happens where a cap forbids a step and a
-    partial result is wanted. Raises SpendLimitError where none is wanted, and what the store
-    raises.
-    """
-    count = run.counter.count
-    target = run.policy.summary_tokens
-    left = list(texts)
-    keys: list[str] = []
-    #: The tokens of summaries that one step may take; without a limit, all of them.
-    room = 1 << 40
-    if run.limit.tokens is not None and len(left) > 1:
-        room = extract_prompt.join_room(
-            run.templates[JOIN_TEMPLATE],
-            limit=run.limit.tokens,
-            target=target,
-            max_tokens=int(target * _HARD_RATIO),
-            counter=run.counter,
-        )
-    while len(left) > 1:
-        tokens = [await asyncio.to_thread(count, text) for text in left]
-        if sum(tokens) + len(left) <= target:
-            # They fit as they are: rewriting them gains nothing.
-            left = ["\n".join(left)]
-            break
-        groups = join_groups([each + _FRAME for each in tokens], room)
-        summary.rounds += 1
-        try:
-            left = await _round(run, summary, left, groups=groups, keys=keys)
-        except SpendLimitError:
-            if run.policy.on_chunk_failure != "partial":
-                raise
-            summary.capped = True
-        if summary.broken:
-            summary.degraded = True
-            left = [await asyncio.to_thread(_selected, run, left)]
-    if whole and not summary.broken:
-        # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-        await run.records.prune(JOIN, keys, way=_way(run), strategy=run.strategy)
-    summary.text = left[0] if left else ""
-
-
-async def _round(
-    run: ExtractionRun,
-    summary: SummaryReduction,
-    texts: Sequence[str],
-    *,
-    groups: Sequence[tuple[int, int]],
-    keys: list[str],
-) -> list[str]:
-    """Make one summary of each group; where one fails, the texts stay as they were."""
-    slots = asyncio.Semaphore(run.policy.concurrency)
-
-    async def one(index: int, group: Sequence[str]) -> str | Failure:
-        if len(group) == 1:
-            return group[0]
-        key = join_key(
-            group,
-            strategy=run.strategy,
-            template=run.templates[JOIN_TEMPLATE],
-            target=run.policy.summary_tokens,
-        )
-        keys.append(key)
-        async with slots:
-            if summary.failure is not None:
-                return summary.failure
-            step = ReduceStep(f"{run.subject}:reduce:{summary.rounds}:{index}", key)
+        With ``whole`` no chunk is missing. Where a step fails, the failure is recorded, and the
+        rest is put together without the model: ``degraded``. The same happens where a cap forbids a
+        step and a partial result is wanted. Raises SpendLimitError where none is wanted, and what
+        the store raises.
+        """
+        run, count = self.run, self.run.counter.count
+        target, left = run.policy.summary_tokens, list(texts)
+        #: The tokens of summaries that one step may take; without a limit, all of them.
+        room = 1 << 40
+        if run.limit.tokens is not None and len(left) > 1:
+            room = extract_prompt.join_room(
+                run.join_template,
+                limit=run.limit.tokens,
+                target=target,
+                max_tokens=int(target * _HARD_RATIO),
+                counter=run.counter,
+            )
+        while len(left) > 1:
+            tokens = [await asyncio.to_thread(count, text) for text in left]
+            if sum(tokens) + len(left) <= target:
+                # They fit as they are: rewriting them gains nothing.
+                left = ["\n".join(left)]
+                break
+            self.rounds += 1
             try:
-                return await _join(run, summary, step, group)
-            except ClaimLostError:
-                # Another step's failure halted this run while a third run was asking for this step.
-                if summary.failure is None:
+                left = await self._round(
+                    left, join_groups([each + _FRAME for each in tokens], room)
+                )
+            except SpendLimitError:
+                if run.policy.on_chunk_failure != "partial":
                     raise
-                return summary.failure
+                self.capped = True
+            if self.broken:
+                self.degraded = True
+                left = [await asyncio.to_thread(_selected, left, target, count)]
+        if whole and not self.broken:
+            # An incomplete run did not reach steps that are paid for and wanted again; they stay.
+            await run.records.prune(JOIN, self.keys, way=self.way, strategy=run.strategy)
+        self.text = left[0] if left else ""
 
-    # Tasks of the run: where it is cancelled, a step that has its answer still stores it.
-    tasks = [run.spawn(one(n, texts[start:stop])) for n, (start, stop) in enumerate(groups)]
-    await asyncio.wait(tasks)
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    # All steps finish first: the result of one is on record before another one's error is raised. A
-    # cap, which may be no error, is raised last.
-    errors = [each for each in results if isinstance(each, BaseException)]
-    for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
-        raise error
-    texts_ = [each for each in results if isinstance(each, str)]
-    return texts_ if len(texts_) == len(results) else list(texts)
+    async def _round(self, texts: Sequence[str], groups: Sequence[tuple[int, int]]) -> list[str]:
+        """Make one summary of each group; where one fails, the texts stay as they were."""
+        run = self.run
+        slots = asyncio.Semaphore(run.policy.concurrency)
 
+        async def one(index: int, group: Sequence[str]) -> str | Failure:
+            if len(group) == 1:
+                return group[0]
+            key = join_key(
+                group,
+                strategy=run.strategy,
+                template=run.join_template,
+                target=run.policy.summary_tokens,
+            )
+            self.keys.append(key)
+            async with slots:
+                if self.failure is not None:
+                    return self.failure
+                step = ReduceStep(f"{run.subject}:reduce:{self.rounds}:{index}", key)
+                try:
+                    return await self._join(step, group)
+                except ClaimLostError:
+                    # Another step's failure halted this run while a third run was asking for this
+                    # step.
+                    if self.failure is None:
+                        raise
+                    return self.failure
 
-async def _join(
-    run: ExtractionRun, summary: SummaryReduction, step: ReduceStep, texts: Sequence[str]
-) -> str | Failure:
-    """Get one summary in place of several: made before, made by another run, or asked for."""
-    request = await asyncio.to_thread(_request, run, texts)
-    prompt = request_tokens(request.messages, run.counter.count)
-    summary.asked += prompt
-    state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
-    found = await run.records.current(step)
-    try:
-        while not isinstance(found, StoredAnswer):
-            try:
-                return await _asked(run, summary, state, request, prompt=prompt)
-            except ClaimLostError:
-                found = await await_other_run(run, step)
-        return found.answer
-    finally:
-        summary.calls += state.calls
-        summary.tokens_in += state.tokens_in
-        summary.tokens_out += state.tokens_out
+        # Tasks of the run: where it is cancelled, a step that has its answer still stores it.
+        tasks = [run.spawn(one(n, texts[start:stop])) for n, (start, stop) in enumerate(groups)]
+        await asyncio.wait(tasks)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        # All steps finish first: the result of one is on record before another one's error is
+        # raised. A cap, which may be no error, is raised last.
+        errors = [each for each in results if isinstance(each, BaseException)]
+        for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
+            raise error
+        texts_ = [each for each in results if isinstance(each, str)]
+        return texts_ if len(texts_) == len(results) else list(texts)
 
+    async def _join(self, step: ReduceStep, texts: Sequence[str]) -> str | Failure:
+        """Get one summary in place of several: made before, made by another run, or asked for."""
+        run, record, target = self.run, self.run.record, self.run.policy.summary_tokens
 
-async def _asked(
-    run: ExtractionRun,
-    summary: SummaryReduction,
-    state: CallState[WorkItem],
-    request: LLMRequest,
-    *,
-    prompt: int,
-) -> str | Failure:
-    """Ask for a step's summary and commit it, or note the failure.
+        def build() -> LLMRequest:
+            request = extract_prompt.join_request(
+                run.join_template,
+                texts,
+                facts=run.facts(
+                    first_at=record.created_at,
+                    last_at=record.created_at,
+                    messages=record.messages,
+                    of=len(texts),
+                ),
+                counter=run.counter,
+                target=target,
+                max_tokens=int(target * _HARD_RATIO),
+            )
+            return replace(request, temperature=run.policy.temperature)
 
-    Raises ClaimLostError, SpendLimitError.
-    """
-    step, most = state.node, run.limit.tokens
-    verdict: Accepted[str] | Rejected
-    if most is not None and prompt + request.max_tokens > most:
-        too_much = ModelOverflowError("over the limit, not sent", charged=False)
-        verdict = Rejected("", *cause_of(too_much))
-    else:
+        request = await asyncio.to_thread(build)
+        self.asked += request_tokens(request.messages, run.counter.count)
+        state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
+        found = await run.records.current(step)
+        try:
+            while not isinstance(found, StoredAnswer):
+                try:
+                    return await self._ask(state, request)
+                except ClaimLostError:
+                    found = await await_other_run(run, step)
+            return found.answer
+        finally:
+            self.calls += state.calls
+            self.tokens_in += state.tokens_in
+            self.tokens_out += state.tokens_out
+
+    async def _ask(self, state: CallState[WorkItem], request: LLMRequest) -> str | Failure:
+        """Ask for a step's summary and commit it, or note the failure.
+
+        Raises ClaimLostError, SpendLimitError.
+        """
+        run, most = self.run, self.run.limit.tokens
+        if most is not None:
+            most -= request.max_tokens
         judge = partial(
             judge_joined,
             request,
             input_tokens=state.input_tokens,
             repairs=run.policy.repairs,
-            limit=None if most is None else most - request.max_tokens,
+            limit=most,
         )
-        verdict = await ask_for(run, state, request, judge)
-    if isinstance(verdict, Rejected):
-        summary.unfit = summary.unfit or bool(verdict.reason)
-        failure = Failure(step.id, "reduce", verdict.cause, state.calls, verdict.detail)
-        # No other step begins.
-        summary.failure, run.halted = failure, True
-        await run.fail(failure, state)
-        return failure
-    stored = StoredAnswer(
-        verdict.value, run.strategy, verdict.model or run.llm.name,
-        state.calls, state.tokens_in, state.tokens_out, (_way(run),),
-    )  # fmt: skip
-    # Shielded: what is paid for is not lost to a cancellation.
-    return (await shielded(run.records.commit(step, stored, tuple(state.ended)))).answer
+        verdict = await ask_for(run, state, request, judge, most=most)
+        if isinstance(verdict, Rejected):
+            self.unfit = self.unfit or bool(verdict.reason)
+            failure = Failure(state.node.id, "reduce", verdict.cause, state.calls, verdict.detail)
+            # No other step begins.
+            self.failure, run.halted = failure, True
+            await run.fail(failure, state)
+            return failure
+        stored = StoredAnswer(
+            verdict.value, run.strategy, verdict.model or run.llm.name,
+            state.calls, state.tokens_in, state.tokens_out, (self.way,),
+        )  # fmt: skip
+        # Shielded: what is paid for is not lost to a cancellation.
+        return (await shielded(run.records.commit(state.node, stored, tuple(state.ended)))).answer
 
 
-def _way(run: ExtractionRun) -> str:
-    return way_of(run.room, oversized=run.policy.oversized, summary=run.policy.summary_tokens)
-
-
-def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
-    record, target = run.record, run.policy.summary_tokens
-    request = extract_prompt.join_request(
-        run.templates[JOIN_TEMPLATE],
-        texts,
-        facts=run.facts(
-            first_at=record.created_at,
-            last_at=record.created_at,
-            messages=record.messages,
-            of=len(texts),
-        ),
-        counter=run.counter,
-        target=target,
-        max_tokens=int(target * _HARD_RATIO),
-    )
-    return replace(request, temperature=run.policy.temperature)
-
-
-def _selected(run: ExtractionRun, texts: Sequence[str]) -> str:
+def _selected(texts: Sequence[str], target: int, count: Count) -> str:
     """Choose from the summaries, without a model, what fits the length."""
     pieces = [
         unit
         for part, text in enumerate(texts, start=1)
         for unit in extract_prompt.lines_of(text, part)
     ]
-    return salience.select(pieces, run.policy.summary_tokens, run.counter.count).text
+    return salience.select(pieces, target, count).text
 
 
 async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis) -> bool:

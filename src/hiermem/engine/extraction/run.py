@@ -35,16 +35,10 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
-from hiermem.engine.extraction.chunk import (
-    JOIN_TEMPLATE,
-    MAP_TEMPLATE,
-    ChunkResult,
-    ExtractionRun,
-    extract_chunk,
-)
+from hiermem.engine.extraction import chunk as chunk_steps
+from hiermem.engine.extraction.chunk import ChunkResult
 from hiermem.engine.extraction.records import CHUNK
-from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
-from hiermem.engine.extraction.split import SplitSession, split
+from hiermem.engine.extraction.reduce import SummaryReduction, store_result
 from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
@@ -86,10 +80,10 @@ async def extract(
     )
     policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
-    templates = {name: shipped.load_named(name, prompts) for name in (MAP_TEMPLATE, JOIN_TEMPLATE)}
+    template = shipped.load_named("extract.map", prompts)
     limit = request_limits.threshold(policy, llm.context_window)
     answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
-    template, count = templates[MAP_TEMPLATE], handle.counter.count
+    count = handle.counter.count
     room = None
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
@@ -120,7 +114,8 @@ async def extract(
         drain_time=_DRAIN,
         record=record,
         policy=policy,
-        templates=templates,
+        map_template=template,
+        join_template=shipped.load_named("extract.reduce", prompts),
         limit=limit,
         room=room,
         answer=answer,
@@ -129,22 +124,23 @@ async def extract(
         ),
         on_progress=on_progress,
     )
-    run.parts = await split(run)
+    run.parts = await chunk_steps.split(run)
     return await run.execute()
 
 
 @dataclass(kw_only=True, eq=False)
-class _Extraction(ExtractionRun):
+class _Extraction(chunk_steps.ExtractionRun):
     """One run: the chunks in progress, and the results so far, by the chunks' ids."""
 
     on_progress: Progress | None
-    parts: SplitSession = field(init=False)
+    parts: chunk_steps.SplitSession = field(init=False)
     results: dict[str, ChunkResult] = field(init=False, default_factory=dict[str, ChunkResult])
     failed_chunks: list[plan.Failure] = field(init=False, default_factory=list[plan.Failure])
     tasks: set[asyncio.Task[ChunkResult]] = field(
         init=False, default_factory=set["asyncio.Task[ChunkResult]"]
     )
     mapped: float = field(init=False, default=0.0)
+    reduced: float = field(init=False, default=0.0)
     summary: SummaryReduction | None = field(init=False, default=None)
     report: plan.ExtractionReport | None = field(init=False, default=None)
     _opened: float = field(init=False, default=0.0)
@@ -162,10 +158,10 @@ class _Extraction(ExtractionRun):
                 failures=self.failed_chunks,
                 options=self.policy,
             )
-            self.report = await self._reduce(self._report(outcome))
+            self.report = await self._reduce(outcome)
             self.outcome = self.report.outcome
         # Recorded before it is returned: an extraction that is not on record did not succeed.
-        report = replace(self._with_costs(self.report), seconds=time.monotonic() - self._opened)
+        report = self._with_costs(self.report)
         _log.info(
             "run %s: %d chunks, reused %d, failed %d, calls %d, tokens %d, %s",
             report.run_id, len(report.chunks), report.reused, len(report.failures),
@@ -212,7 +208,7 @@ class _Extraction(ExtractionRun):
             # A chunk that waits for another run takes no place.
             waiting = self.leased_elsewhere
             while pending and len(self.tasks) - len(waiting) < concurrent and not stop:
-                self.tasks.add(self.spawn(extract_chunk(self, pending.pop())))
+                self.tasks.add(self.spawn(chunk_steps.extract_chunk(self, pending.pop())))
             if not self.tasks:
                 break
             done, _ = await asyncio.wait(
@@ -251,39 +247,40 @@ class _Extraction(ExtractionRun):
 
     # -- reduce
 
-    async def _reduce(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
-        """Reduce what was answered, unless the run is to have no result."""
+    async def _reduce(self, outcome: Literal["ok", "partial", "error"]) -> plan.ExtractionReport:
+        """Reduce what was answered, unless the run is to have no result; return the report.
+
+        ``outcome`` is that of the chunks.
+        """
         begun = time.monotonic()
-        if report.outcome == "error":
-            return report
+        if outcome == "error":
+            return self._report(outcome)
         answered = [
             (chunk, result.stored)
             for chunk in self.parts.chunks
             if (result := self.results.get(chunk.id)) is not None and result.stored is not None
         ]
         graph = await asyncio.to_thread(_graph, answered)
-        self.summary = summary = SummaryReduction()
+        self.summary = summary = SummaryReduction(run=self)
         self.report_progress()
-        whole = report.outcome == "ok"
+        whole = outcome == "ok"
         try:
-            await summarise(self, summary, [text for _, text in graph.summaries], whole=whole)
+            await summary.summarise([text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
-            report = _with_summary(report, summary, seconds=time.monotonic() - begun)
-            state = replace(report.reduce, state="failed")
-            return replace(report, outcome="error", stopped=self.budget.stopped, reduce=state)
-        report = _with_summary(report, summary, seconds=time.monotonic() - begun)
-        report = replace(report, stopped=self.budget.stopped)
+            self.reduced = time.monotonic() - begun
+            return self._report("error", mapped=outcome, reduced="failed")
+        self.reduced = time.monotonic() - begun
         # An unfit summary does not abort: one that the model never gets right would cost every run
         # its result.
         lost = summary.failure is not None and not summary.unfit
         if lost and self.policy.on_chunk_failure == "abort":
-            return replace(report, outcome="error")
+            return self._report("error", mapped=outcome)
         there = {chunk.id for chunk, _ in answered}
         missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # The run is on record before the result is stored: where that cannot be written, nothing
         # is.
-        self.report = report
+        self.report = self._report(outcome)
         await self.put(whole=True)
         basis = ResultBasis(
             messages=self.record.messages,
@@ -297,20 +294,34 @@ class _Extraction(ExtractionRun):
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
             await self.records.prune(CHUNK, hashes, way=self.way, strategy=self.strategy)
         self.report_progress(done=True)
-        state = replace(
-            report.reduce,
-            state="partial" if summary.broken else "ok",
-            seconds=time.monotonic() - begun,
+        self.reduced = time.monotonic() - begun
+        report = self._report(
+            "partial" if summary.broken else outcome,
+            mapped=outcome,
+            reduced="partial" if summary.broken else "ok",
         )
-        outcome: Literal["ok", "partial"] = "partial" if summary.broken or not whole else "ok"
-        return replace(report, tri_vector=vector, outcome=outcome, kept=stored, reduce=state)
+        return replace(report, tri_vector=vector, kept=stored)
 
     # -- the report
 
-    def _report(self, outcome: Literal["ok", "partial", "error"]) -> plan.ExtractionReport:
-        """Report what became of the chunks; the terms are those of ``core.extraction.plan``."""
-        parts = self.parts
+    def _report(
+        self,
+        outcome: Literal["ok", "partial", "error"],
+        *,
+        mapped: Literal["ok", "partial", "error"] | None = None,
+        reduced: plan.PhaseState | None = None,
+    ) -> plan.ExtractionReport:
+        """Report what was done so far; the terms are those of ``core.extraction.plan``.
+
+        ``mapped`` is the outcome of the chunks where it is another one, ``reduced`` the state of
+        the reduction where it is not as its steps have it.
+        """
+        parts, summary = self.parts, self.summary or SummaryReduction(run=self)
+        mapped = mapped or outcome
+        if reduced is None and self.summary is not None:
+            reduced = "failed" if summary.failure is not None else "ok"
         chunks = tuple(map(self._chunk_report, parts.chunks))
+        failures = sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
             "over_threshold" if parts.chunked else "under_threshold"
         )
@@ -320,25 +331,32 @@ class _Extraction(ExtractionRun):
             outcome=outcome,
             tri_vector=None,
             chunks=chunks,
-            failures=tuple(sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))),
+            failures=(*failures, *([summary.failure] if summary.failure else [])),
             map=plan.PhaseReport(
-                "failed" if outcome == "error" else outcome,
+                "failed" if mapped == "error" else mapped,
                 calls=sum(each.calls for each in chunks),
                 tokens_in=sum(each.tokens_in for each in chunks),
                 tokens_out=sum(each.tokens_out for each in chunks),
                 seconds=self.mapped,
             ),
-            reduce=plan.PhaseReport(),
+            reduce=plan.PhaseReport(
+                reduced or "skipped",
+                calls=summary.calls,
+                tokens_in=summary.tokens_in,
+                tokens_out=summary.tokens_out,
+                seconds=self.reduced,
+            ),
             chunked=parts.chunked,
             chunking="unknown_window" if self.limit.tokens is None else chunking,
             estimate=parts.estimate,
             threshold=self.limit.tokens,
             model=self.llm.name,
             live=self.llm.remote,
+            rounds=summary.rounds,
             single_pass_tokens=parts.overhead + parts.tokens,
-            chunked_tokens=sum(each.request_tokens for each in chunks),
-            seconds=time.monotonic() - self._opened,
+            chunked_tokens=sum(each.request_tokens for each in chunks) + summary.asked,
             stopped=self.budget.stopped,
+            degraded=summary.degraded,
             messages=self.record.messages,
         )
 
@@ -365,13 +383,13 @@ class _Extraction(ExtractionRun):
         )
 
     def _with_costs(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
-        """Add what is known only at the end: the cost, and the unknown calls."""
-        budget = self.budget
+        """Add what is known only at the end: cost, time, and the unknown calls."""
         return replace(
             report,
+            seconds=time.monotonic() - self._opened,
             unknown=self.journal.unknown,
-            cost=budget.cost,
-            retry_after=budget.retry_after,
+            cost=self.budget.cost,
+            retry_after=self.budget.retry_after,
         )
 
     async def _keep_finished(self) -> None:
@@ -380,10 +398,7 @@ class _Extraction(ExtractionRun):
             self._record_result(task)
         self.tasks.clear()
         self.mapped = self.mapped or time.monotonic() - self._opened
-        self.report = self._report("error")
-        if self.summary is not None:
-            self.report = _with_summary(self.report, self.summary, seconds=0.0)
-        self.report = replace(self.report, failures=tuple(self.failures))
+        self.report = replace(self._report("error"), failures=tuple(self.failures))
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         """Return what the journal says of the run."""
@@ -391,27 +406,6 @@ class _Extraction(ExtractionRun):
             failures = [asdict(failure) for failure in self.failures]
             return {"model": self.llm.name, "failures": failures}
         return plan.detail(self._with_costs(self.report))
-
-
-def _with_summary(
-    report: plan.ExtractionReport, summary: SummaryReduction, *, seconds: float
-) -> plan.ExtractionReport:
-    """Add what the reduction of the summary took so far, and its failure."""
-    failed = summary.failure is not None
-    return replace(
-        report,
-        chunked_tokens=report.chunked_tokens + summary.asked,
-        failures=report.failures + ((summary.failure,) if summary.failure else ()),
-        rounds=summary.rounds,
-        degraded=summary.degraded,
-        reduce=plan.PhaseReport(
-            "failed" if failed else "ok",
-            calls=summary.calls,
-            tokens_in=summary.tokens_in,
-            tokens_out=summary.tokens_out,
-            seconds=seconds,
-        ),
-    )
 
 
 def _graph(answered: Sequence[tuple[Chunk, StoredAnswer]]) -> Graph:

@@ -47,7 +47,11 @@ async def with_index(
                 async with asyncio.timeout_at(until):
                     stored = await index
                     if stored or report.made >= _LONG:
-                        await _store_summaries(handle, session_id)
+                        record = await _long_session(handle, session_id)
+                        if record is not None:
+                            from hiermem.engine.search.summary_index import store_ahead
+
+                            await store_ahead(handle, record)
         return report
     finally:
         index.cancel()
@@ -70,15 +74,6 @@ async def _store_messages(handle: Handle, session_id: str, ended: asyncio.Event)
     except (StoreError, NotFoundError) as error:
         _log.info("an index was not stored: %s", type(error).__name__)
     return True
-
-
-async def _store_summaries(handle: Handle, session_id: str) -> None:
-    """Store the index of a session's newest summaries."""
-    record = await _long_session(handle, session_id)
-    if record is not None:
-        from hiermem.engine.search.summary_index import store_ahead
-
-        await store_ahead(handle, record)
 
 
 async def _long_session(handle: Handle, session_id: str) -> SessionRecord | None:

@@ -13,8 +13,8 @@ only.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -32,22 +32,10 @@ from hiermem.core.text.measure import body
 from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, stored_blocks
+from hiermem.engine.index import STRIDE, SessionIndex, stored_blocks
+from hiermem.engine.search import vectors
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh, with_texts
-from hiermem.engine.search.vectors import (
-    EMBEDDED_STATE,
-    ForkSource,
-    agree,
-    embedded_state,
-    identity_of,
-    place_of,
-    vectors_in,
-)
-from hiermem.errors import (
-    HiermemError,
-    SessionChangedError,
-    UsageError,
-)
+from hiermem.errors import HiermemError, SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Summary
 from hiermem.types.transaction import Block, RecordWrite
 
@@ -66,15 +54,15 @@ def _asker(handle: Handle) -> EmbedderClient:
 
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
     """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
-    kept = await identity_of(handle, record.id)
+    kept = await vectors.identity_of(handle, record.id)
     if kept is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
         if await handle.store.put_records([write], epochs={record.id: record.epoch}):
             return
-        kept = await identity_of(handle, record.id)
+        kept = await vectors.identity_of(handle, record.id)
         if kept is None:
             raise SessionChangedError(record.id)
-    agree(record.id, kept, given)
+    vectors.agree(record.id, kept, given)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -129,18 +117,6 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known to have vectors: messages up to ``messages``, and summaries by name.
-
-    It belongs to one index in memory, and so to one epoch.
-    """
-
-    kind: str
-    messages: int = 0
-    vectors_of: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-
-
 class _EmbeddingPass:
     """One pass over a session."""
 
@@ -149,8 +125,11 @@ class _EmbeddingPass:
     ) -> None:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._sent = asker.requests
-        self._source: ForkSource
-        self._report = EmbeddingReport(session_id)
+        self._source: vectors.ForkSource
+        self._session_id = session_id
+        self._done: Counter[str] = Counter()
+        #: Messages without vectors where the pass was stopped early.
+        self._left: int | None = None
         # Longer than one request may take.
         lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
         self.run = JournalledRun(
@@ -167,24 +146,22 @@ class _EmbeddingPass:
     @property
     def report(self) -> EmbeddingReport:
         """What was done so far; a pass that had nothing to do is no run."""
-        run_id = self.run.run_id if self.run.begun else None
-        requests = self._asker.requests - self._sent
-        return replace(self._report, run_id=run_id, requests=requests)
+        return EmbeddingReport(
+            self._session_id,
+            run_id=self.run.run_id if self.run.begun else None,
+            requests=self._asker.requests - self._sent,
+            left=self._left or 0,
+            stopped=None if self._left is None else "closing",
+            **self._done,
+        )
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         identity, report = self._asker.identity, self.report
         if outcome == "running":
             return {"embedder": identity.name}
-        return {
-            "embedder": identity.name,
-            "dimension": identity.dimension,
-            "messages": report.messages,
-            "summaries": report.summaries,
-            "texts": report.texts,
-            "requests": report.requests,
-            "tokens": report.tokens,
-            "stopped": report.stopped,
-        }
+        told = ("messages", "summaries", "texts", "requests", "tokens", "stopped")
+        detail = {name: getattr(report, name) for name in told}
+        return {"embedder": identity.name, "dimension": identity.dimension, **detail}
 
     # -- the work
 
@@ -194,36 +171,34 @@ class _EmbeddingPass:
         False if the session was changed meanwhile: then it has to be examined again.
         """
         indexes = self._handle.indexes
-        reached = await embedded_state(self._handle, record)
-        self._source = ForkSource(self._handle, record, self._asker.identity)
+        reached = await vectors.embedded_state(self._handle, record)
+        self._source = vectors.ForkSource(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
                 kind = self._asker.identity.kind
-                if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
-                    held.embedded = _Known(kind)
-                index, summary_index, seen = held.index, held.summary_index, held.embedded
+                if held.embedded_kind != kind:
+                    held.embedded_kind, held.embedded, held.embedded_summaries = kind, 0, set()
+                index, summary_index = held.index, held.summary_index
             policy = self._handle.search_policy
-            begin = seen.messages // STRIDE * STRIDE
+            begin = held.embedded // STRIDE * STRIDE
             if policy.embed_summaries and may_be_stored(record):
                 for level in sorted(summary_index.levels):
-                    if not await self._level(record, level, summary_index.levels[level], seen):
-                        left = record.messages - begin if policy.embed_messages else 0
-                        self._report = replace(self._report, stopped="closing", left=left)
+                    if not await self._level(record, level, summary_index.levels[level], held):
+                        self._left = record.messages - begin if policy.embed_messages else 0
                         return True
             for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
-                    left = record.messages - start
-                    self._report = replace(self._report, stopped="closing", left=left)
+                    self._left = record.messages - start
                     return True
-                seen.messages = stop
+                held.embedded = stop
             # Later passes skip a session in the state in which it has all its vectors.
             store = self._handle.store
-            known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            known = await store.records(EMBEDDER, scope=record.id, key=vectors.EMBEDDED_STATE)
             if not known or known[0].body != reached:
-                write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
+                write = RecordWrite(EMBEDDER, record.id, vectors.EMBEDDED_STATE, reached)
                 await store.put_records([write], epochs={record.id: record.epoch})
         except SessionChangedError:
             return False
@@ -232,12 +207,12 @@ class _EmbeddingPass:
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors that a stride lacks; return whether it has them all now."""
         identity = self._asker.identity
-        low, high = place_of(index, start), place_of(index, stop)
+        low, high = vectors.place_of(index, start), vectors.place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
         for block in await stored_blocks(
             self._handle.store, record.id, identity.kind, start, start + 1
         ):
-            part = vectors_in(index, block, identity)
+            part = vectors.vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
                 kept = part
                 begin = block.stop
@@ -254,7 +229,7 @@ class _EmbeddingPass:
             return False
         rows = np.concatenate([kept, taken, made])
         await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
-        self._report = replace(self._report, messages=self._report.messages + stop - begin)
+        self._done["messages"] += stop - begin
         return True
 
     async def _texts(
@@ -273,35 +248,34 @@ class _EmbeddingPass:
         ]
 
     async def _level(
-        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Known
+        self, record: SessionRecord, level: int, row: SummaryLevel, held: SessionIndex
     ) -> bool:
         """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {name_of(each): each for each in summaries}
-            if wanted.keys() <= seen.vectors_of:
+            if wanted.keys() <= held.embedded_summaries:
                 continue
-            held: dict[tuple[str, int], Array] = {}
+            kept: dict[tuple[str, int], Array] = {}
             for block in await stored_blocks(self._handle.store, record.id, kind, start, start + 1):
-                held |= packed.unpack_summaries(block.data, dimension=identity.dimension)
-            missing = [each for name, each in wanted.items() if name not in held]
+                kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
+            missing = [each for name, each in wanted.items() if name not in kept]
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
             if missing:
                 taken = await self._source.summaries(level, start, missing)
-                held |= taken
+                kept |= taken
                 made = await self._summary_vectors(
                     row, [each for each in missing if name_of(each) not in taken]
                 )
                 if made is None:
                     return False
-                vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
+                vectors_of = {name: kept[name] for name in kept if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
                 await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
-                done = self._report.summaries + len(taken) + len(made)
-                self._report = replace(self._report, summaries=done)
-            seen.vectors_of |= wanted.keys()
+                self._done["summaries"] += len(taken) + len(made)
+            held.embedded_summaries |= wanted.keys()
         return True
 
     async def _summary_vectors(
@@ -333,9 +307,7 @@ class _EmbeddingPass:
         count = self._handle.counter.count
         made = await self._asker.passages(texts, count, self._stopped)
         if made is not None:
-            report = self._report
-            tokens = report.tokens + sum(map(count, texts))
-            self._report = replace(report, texts=report.texts + len(texts), tokens=tokens)
+            self._done.update(texts=len(texts), tokens=sum(map(count, texts)))
         return made
 
     async def _put(self, record: SessionRecord, block: Block) -> None:
@@ -358,7 +330,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
     """
     given = _asker(handle).identity
     record = await handle.record(session_id)
-    kept = await identity_of(handle, session_id)
+    kept = await vectors.identity_of(handle, session_id)
     if kept is not None and kept != given:
         levels = await handle.store.tree(session_id).levels()
         for kind in (kept.kind, *(kept.kind_of(level) for level in levels)):

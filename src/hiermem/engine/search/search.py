@@ -22,6 +22,7 @@ from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
+from hiermem.core.search.query import read_query
 from hiermem.core.search.ranking import Leg
 from hiermem.core.search.search import ScoredQuery
 from hiermem.core.search.summary_index import SummaryIndex
@@ -240,7 +241,7 @@ def _ask(
     text: str,
     near: Callable[[Index], tuple[Leg, Mapping[int, Array]]] | None,
 ) -> ScoredQuery:
-    query = core_search.read(text)
+    query = read_query(text)
     dense, summaries_near = near(index) if near is not None else (None, {})
     return core_search.ask(index, summary_index, query, dense=dense, summaries_near=summaries_near)
 

@@ -15,15 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from hiermem.core.search.summary_index import (
-    Part,
-    SummaryIndex,
-    SummaryPostings,
-    name_of,
-    pack,
-    postings_of,
-    unpack,
-)
+from hiermem.core.search import summary_index as core_index
+from hiermem.core.search.summary_index import Part, SummaryIndex, SummaryPostings, name_of
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -66,14 +59,30 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
         return
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
-        nodes += await handle.store.tree(record.id, record.tree).level(level, 0)
-    summaries = _indexed(held, record, [node for node in nodes if node.revision])
+        read = await handle.store.tree(record.id, record.tree).level(level, 0)
+        nodes += [node for node in read if node.revision]
+    made = {node.id for node in nodes}
+    # The texts that are in memory are not read again.
+    known = {
+        name_of(each): each.revision
+        for row in held.summary_index.levels.values()
+        for each in row.summaries
+    }
+    summaries = [
+        Summary(
+            record.id, node, known.get((node.id, node.revision)), record.closed, node.parent in made
+        )
+        for node in nodes
+    ]
     missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
         summaries = await _readable(handle, record, summaries, missing)
         held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
-        kept = await _read_stored(handle, record, {each.level for each in missing})
+        kept: dict[tuple[str, int], Part] = {}
+        for level in sorted({each.level for each in missing}):
+            for block in await stored_blocks(handle.store, record.id, kind_of(level)):
+                kept |= core_index.unpack(block.data)
         lacking = [each for each in missing if name_of(each) not in kept]
         summaries = await _readable(handle, record, summaries, lacking)
         held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
@@ -81,17 +90,6 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
             await _store(handle, held, record, kept)
     held.summary_mark = mark
     held.summary_until = time.monotonic() + (time.monotonic() - began) / _REFRESHING
-
-
-async def _read_stored(
-    handle: Handle, record: SessionRecord, levels: Iterable[int]
-) -> SummaryPostings:
-    """Read the stored postings of summaries."""
-    found: dict[tuple[str, int], Part] = {}
-    for level in sorted(levels):
-        for block in await stored_blocks(handle.store, record.id, kind_of(level)):
-            found |= unpack(block.data)
-    return found
 
 
 async def _store(
@@ -103,7 +101,7 @@ async def _store(
         for start, summaries in by_stretch(row.summaries):
             names = [name_of(each) for each in summaries]
             if not all(name in kept for name in names):
-                data = pack({name: held.summary_index.parts[name] for name in names})
+                data = core_index.pack({name: held.summary_index.parts[name] for name in names})
                 stop = max(each.span.stop for each in summaries)
                 blocks.append(Block(kind_of(level), start, stop, data))
     for first in range(0, len(blocks), _AT_ONCE):
@@ -155,7 +153,7 @@ async def _store_stretch(
     """Store the postings of the summaries that begin in one stretch; return whether any lacked."""
     kept: dict[tuple[str, int], Part] = {}
     for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
-        kept |= unpack(block.data)
+        kept |= core_index.unpack(block.data)
     names = [(node.id, node.revision) for node in nodes if node.revision]
     missing = [name for name in names if name not in kept]
     if not missing:
@@ -166,11 +164,11 @@ async def _store_stretch(
         Summary(record.id, made[revision.node_id], revision, record.closed)
         for revision in await tree.revisions(missing)
     ]
-    kept |= await asyncio.to_thread(postings_of, read)
+    kept |= await asyncio.to_thread(core_index.postings_of, read)
     parts = {name: kept[name] for name in names if name in kept}
     end = max(node.span.stop for node in nodes)
     await handle.store.put_blocks(
-        record.id, [Block(kind_of(level), start, end, pack(parts))], epoch=record.epoch
+        record.id, [Block(kind_of(level), start, end, core_index.pack(parts))], epoch=record.epoch
     )
     return True
 
@@ -195,22 +193,6 @@ def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]
     for each in summaries:
         found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
     return sorted(found.items())
-
-
-def _indexed(held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]) -> list[Summary]:
-    """Return the summaries of ``nodes``, all that are made, with the texts that are in memory."""
-    known = {
-        name_of(each): each.revision
-        for row in held.summary_index.levels.values()
-        for each in row.summaries
-    }
-    made = {node.id for node in nodes}
-    return [
-        Summary(
-            record.id, node, known.get((node.id, node.revision)), record.closed, node.parent in made
-        )
-        for node in nodes
-    ]
 
 
 async def _readable(

@@ -17,7 +17,7 @@ from hiermem.core.search import search as core_search
 from hiermem.core.search.evidence import header
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.query import Query
+from hiermem.core.search.query import Query, read_query
 from hiermem.core.search.search import ScoredQuery
 from hiermem.core.search.segments import Combined, Member, candidates, combined
 from hiermem.core.search.summary_index import SummaryIndex
@@ -117,7 +117,7 @@ async def _asked(
     answer: Callable[[_Found], Awaitable[Answer]],
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
-    query = core_search.read(question.text)
+    query = read_query(question.text)
     with span("search") as note:
         for _ in range(_TRIES):
             try:

@@ -42,25 +42,23 @@ _AT_ONCE: Final = 32
 class LoadedVectors:
     """The vectors of a session in memory: those of its index, and those of its summaries by level.
 
-    ``names`` are the summaries of a level, by node and revision; a summary without a vector has NaN
-    in its row.
+    Summaries are named by node and revision; one without a vector has NaN in its row.
     """
 
     units: Vectors
-    summaries: Mapping[int, Array]
-    names: Mapping[int, Sequence[tuple[str, int]]]
+    summaries: Mapping[int, tuple[Sequence[tuple[str, int]], Array]]
 
     @property
     def nbytes(self) -> int:
         """Return their approximate size in bytes."""
-        return self.units.nbytes + sum(table.nbytes for table in self.summaries.values())
+        return self.units.nbytes + sum(table.nbytes for _, table in self.summaries.values())
 
     def near(
         self, index: Index, question: Array, *, weight: float
     ) -> tuple[Leg, Mapping[int, Array]]:
         """Compare a question with every unit, and with the summaries by level."""
         summaries = {
-            level: packed.spread(table @ question) for level, table in self.summaries.items()
+            level: packed.spread(table @ question) for level, (_, table) in self.summaries.items()
         }
         return packed.compare(index, self.units, question, weight=weight), summaries
 
@@ -159,12 +157,11 @@ async def _load(
     # Over an index without units too, vectors have the levels of the index.
     if known is None or len(index) > len(units.present) or parts:
         units = await asyncio.to_thread(units.extended, index, parts)
-    names: dict[int, list[tuple[str, int]]] = {}
-    summaries: dict[int, Array] = {}
-    for level, row in held.summary_index.levels.items():
-        names[level] = [name_of(each) for each in row.summaries]
-        summaries[level] = await _summary_vectors(handle, record, identity, row, known)
-    return LoadedVectors(units, summaries, names)
+    summaries = {
+        level: await _summary_vectors(handle, record, identity, row, known)
+        for level, row in held.summary_index.levels.items()
+    }
+    return LoadedVectors(units, summaries)
 
 
 def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
@@ -187,25 +184,25 @@ async def _summary_vectors(
     identity: Identity,
     row: SummaryLevel,
     known: LoadedVectors | None,
-) -> Array:
-    """Return the vectors of a level's summaries: known ones, and those in the store."""
+) -> tuple[Sequence[tuple[str, int]], Array]:
+    """Return the names and the vectors of a level's summaries: known ones, those in the store."""
     level = row.summaries[0].level
-    table = np.full((len(row.summaries), identity.dimension), np.nan, dtype=np.float32)
+    names = [name_of(each) for each in row.summaries]
+    table = np.full((len(names), identity.dimension), np.nan, dtype=np.float32)
     kept: dict[tuple[str, int], Array] = {}
     if known is not None and level in known.summaries:
-        kept = dict(zip(known.names[level], known.summaries[level], strict=True))
-        kept = {name: vector for name, vector in kept.items() if not np.isnan(vector[0])}
+        pairs = zip(*known.summaries[level], strict=True)
+        kept = {name: vector for name, vector in pairs if not np.isnan(vector[0])}
     lacking = [each for each in row.summaries if name_of(each) not in kept]
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
         kind = identity.kind_of(level)
         for block in await stored_blocks(handle.store, record.id, kind, starts[0], starts[-1] + 1):
             kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
-    for place, each in enumerate(row.summaries):
-        vector = kept.get(name_of(each))
-        if vector is not None:
-            table[place] = vector
-    return table
+    for place, name in enumerate(names):
+        if name in kept:
+            table[place] = kept[name]
+    return names, table
 
 
 def place_of(index: Index, message: int) -> int:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from hiermem import errors
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
 from hiermem.core.calls import request_limits
@@ -41,13 +42,6 @@ from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.spaces.records import Lease, SpaceContext
-from hiermem.errors import (
-    ModelError,
-    ModelOverflowError,
-    ModelRefusedError,
-    PermanentModelError,
-    SpendLimitError,
-)
 from hiermem.protocols import LLM
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
@@ -121,7 +115,7 @@ async def consolidate(
             longest_answer=answer(remote=_LONGEST_ANSWER),
             temperature=policy.temperature,
         ),
-        bank_lease=None if dry_run else space.lease(run_id),
+        bank_lease=None if dry_run else Lease(space, run_id),
         space=space,
     )
     return await run.execute()
@@ -225,10 +219,7 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes and the bank; return the result to report where no note waits."""
-        live = bank_record.live_notes(
-            await self.space.of_kind(bank_record.NOTE),
-            await self.space.of_kind(bank_record.BLOCKED),
-        )
+        live = await self.space.live_notes()
         self.live_notes = change.in_order(note for note in live if note.state == "live")
         state = await self.space.state()
         self.tally = ConsolidationTally(state, state)
@@ -308,14 +299,14 @@ class _Consolidation(Run[NoteBatch]):
             verdict = await ask_until_fit(
                 self, state, batch.request, judge, within=self.call_timeout
             )
-        except SpendLimitError:
+        except errors.SpendLimitError:
             tally.stopped = f"{self.budget.stopped} was reached"
         except ClaimLostError:
             tally.stopped = await self._lost_reason()
-        except (ModelOverflowError, ModelRefusedError) as error:
+        except (errors.ModelOverflowError, errors.ModelRefusedError) as error:
             # The error is about this request, so a smaller one may pass.
             smaller = None
-            if isinstance(error, ModelOverflowError):
+            if isinstance(error, errors.ModelOverflowError):
                 smaller = await asyncio.to_thread(
                     consolidation.reduced_limits, tally.state, batch, self.settings
                 )
@@ -323,9 +314,9 @@ class _Consolidation(Run[NoteBatch]):
                 await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
             else:
                 self.settings = smaller
-        except ModelError as error:
+        except errors.ModelError as error:
             usual = consolidation.usual_answer(batch, self.settings)
-            if isinstance(error, PermanentModelError) and usual is not None:
+            if isinstance(error, errors.PermanentModelError) and usual is not None:
                 self.settings = usual
             else:
                 tally.stopped = f"the model call failed: {cause_of(error)[1]}"
@@ -377,15 +368,13 @@ class _Consolidation(Run[NoteBatch]):
         if not self.dry:
             if self.policy.retention is not None:
                 before = self.now() - self.policy.retention
-                consumed = bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
+                consumed = await space.consumed_notes()
                 found = bank_record.read_revisions(await space.of_kind(bank_record.REVISION))
                 at = {revision.number: revision.at for revision in found}
                 if writes := change.expired(space.name, consumed, at=at, before=before):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            notes = await space.of_kind(bank_record.NOTE)
-            blocked = await space.of_kind(bank_record.BLOCKED)
-            remaining = sum(each.state == "live" for each in bank_record.live_notes(notes, blocked))
+            remaining = sum(each.state == "live" for each in await space.live_notes())
         return result.result_of(
             tally,
             remaining=remaining,

@@ -2,7 +2,7 @@
 
 Only the names that the caller passes are ever touched, each as an entry of the one folder that was
 opened, and no link is followed. A file is written under a temporary name and moved into place
-whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.names`` has checked the
+whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.rules`` has checked the
 names.
 """
 
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.errors import FolderError, UsageError
+from hiermem.types.bank import ExportReport, LoadReport
 
 #: On systems without these flags, or without names relative to an open folder, whole paths are
 #: used, with a check before each step.
@@ -45,7 +46,7 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def export_to(path: str, bank: folder_plan.ExchangedBank) -> folder_plan.ExportPlan:
+def export_to(path: str, bank: folder_plan.ExchangedBank) -> ExportReport:
     """Update the folder at ``path`` to the bank; create it where it does not exist.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
@@ -57,11 +58,11 @@ def export_to(path: str, bank: folder_plan.ExchangedBank) -> folder_plan.ExportP
             manifest = folder.manifest(bank)
             found = folder.read({*bank.texts, *manifest.files})
             plan = folder_plan.export(bank, found, manifest)
-            if plan.write or plan.remove:
+            if plan.written or plan.removed:
                 folder.note(folder_plan.under_way(plan, bank, manifest))
-            for name in plan.write:
+            for name in plan.written:
                 folder.write(name, bank.texts[name])
-            for name in plan.remove:
+            for name in plan.removed:
                 folder.remove(name)
             after = folder_plan.exported(plan, bank, manifest)
             if after != manifest:
@@ -69,10 +70,8 @@ def export_to(path: str, bank: folder_plan.ExchangedBank) -> folder_plan.ExportP
             return plan
 
 
-def read_from(
-    path: str, bank: folder_plan.ExchangedBank
-) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
-    """Read the files of the bank's names; return the plan of the load and its texts.
+def read_from(path: str, bank: folder_plan.ExchangedBank) -> tuple[LoadReport, dict[str, str]]:
+    """Read the files of the bank's names; return what is loaded, and its texts.
 
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
     holds another space's bank or a file that is not text.

@@ -23,6 +23,7 @@ from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
 from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy, ObjectManifest
 from hiermem.errors import ConditionalWriteError, FolderError
+from hiermem.types.bank import ExportReport, LoadReport
 
 T = TypeVar("T")
 
@@ -94,12 +95,10 @@ class ObjectPlace:
         return str(self.url)
 
 
-async def export_to(
-    place: ObjectPlace, bank: folder_plan.ExchangedBank
-) -> tuple[folder_plan.ExportPlan, int | None]:
+async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> ExportReport:
     """Make the storage hold the bank's revision, unless it holds a later one of the same space.
 
-    Returns what was done with the copies, and the number of a later revision that is there. Raises
+    Returns what was done with the copies, or the number of a later revision that is there. Raises
     FolderError, ConditionalWriteError where the storage cannot be exported to safely, UsageError
     where another bank is there.
     """
@@ -108,7 +107,7 @@ async def export_to(
         held, version = await _manifest(place, bank)
         there = 0 if held is None or held.owner != bank.owner else held.copies.revision
         if there > bank.revision:
-            return folder_plan.ExportPlan(), there
+            return ExportReport("", bank.revision, superseded_by=there)
         # Of all names, because an export that was killed may have left a copy of a file that went.
         copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
         plan = objects.export(bank, copies, held, place=str(place))
@@ -122,16 +121,16 @@ async def export_to(
                 # Another export came first, or an answer was lost: the next look says which.
                 await _pause(turn)
                 continue
-        kept = await _write_copies(place, bank, copies, plan)
+        report = await _write_copies(place, bank, copies, plan)
         await _clean(place, plan.manifest)
-        return kept, None
+        return report
     raise _busy(place)
 
 
 async def read_from(
     place: ObjectPlace, bank: folder_plan.ExchangedBank
-) -> tuple[folder_plan.LoadPlan, dict[str, str]]:
-    """Read one whole revision, and what people made of its copies; return plan and texts.
+) -> tuple[LoadReport, dict[str, str]]:
+    """Read one whole revision, and what people made of its copies; return report and texts.
 
     Nothing is written. Raises FolderError where nothing is there or it cannot be read, UsageError
     where it is another space's bank, damaged, or no text.
@@ -234,22 +233,22 @@ async def _write_copies(
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     export: objects.ObjectExport,
-) -> folder_plan.ExportPlan:
-    """Write and remove the copies for people; return the plan, with what was left alone after all.
+) -> ExportReport:
+    """Write and remove the copies for people; report also what was left alone after all.
 
     The revision is stored already, so what fails here is made good by the next export.
     """
     plan, left = export.copies, set[str]()
-    for name in plan.write:
+    for name in plan.written:
         data, version = bank.texts[name].encode(), copies[name].version
         if not await _write_copy(place, name, data, version, export.manifest):
             left.add(name)
-    for name in plan.remove:
+    for name in plan.removed:
         copy = await _copy(place, name)
         if copy.version == copies[name].version and copy.entry is not None:
             await _delete(place, place.url.key(name))
-    written = tuple(name for name in plan.write if name not in left)
-    return replace(plan, write=written, kept=tuple(sorted({*plan.kept, *left})))
+    written = tuple(name for name in plan.written if name not in left)
+    return replace(plan, written=written, kept=tuple(sorted({*plan.kept, *left})))
 
 
 async def _write_copy(

@@ -17,21 +17,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from hiermem import errors
 from hiermem.config import BankPolicy
 from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
-from hiermem.engine.calls.store_retry import retry_store
+from hiermem.engine.calls.store_retry import retry_store, retry_write
 from hiermem.engine.handle import Handle
-from hiermem.errors import (
-    HiermemError,
-    NotFoundError,
-    RulesConflictError,
-    SpaceBusyError,
-    StoreBusyError,
-    StoreError,
-)
+from hiermem.types.bank import Note
 from hiermem.types.transaction import Record, RecordWrite
 
 #: More records than a space has.
@@ -56,10 +50,6 @@ class SpaceContext:
     note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     header: Record | None = None
 
-    def lease(self, run_id: str) -> Lease:
-        """Return the lease of its bank, not taken yet."""
-        return Lease(self, run_id)
-
     async def rules(self, *, reread: bool = False) -> Rules:
         """Return the rules of the space; create it where rules were given and it does not exist.
 
@@ -76,11 +66,11 @@ class SpaceContext:
             if found is not None:
                 rules, _ = bank_record.read_space(found)
                 if self.requested is not None and self.requested.text != rules.text:
-                    raise RulesConflictError(self.name)
+                    raise errors.RulesConflictError(self.name)
                 self.header = found
                 return rules
             if self.requested is None:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"space {self.name!r} does not exist; open it with rules once, which makes it"
                 )
             mark = secrets.token_hex(_MARK_BYTES)
@@ -89,13 +79,13 @@ class SpaceContext:
             )
             # A created space is read like any other; it may be gone again.
             await self.put([write])
-        raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
+        raise errors.StoreBusyError(f"space {self.name!r} is being made and removed by others")
 
-    async def refused(self) -> HiermemError:
+    async def refused(self) -> errors.HiermemError:
         """Return the error for a write that did not count: the space is busy, or was erased."""
         if await self.still_exists():
-            return SpaceBusyError(self.name)
-        return NotFoundError(f"space {self.name!r} was erased; nothing was written")
+            return errors.SpaceBusyError(self.name)
+        return errors.NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def of_kind(self, kind: str) -> list[Record]:
         """Return the space's records of a kind, by key."""
@@ -104,6 +94,15 @@ class SpaceContext:
             lambda: self.handle.store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
             sleep=asyncio.sleep,
         )
+
+    async def live_notes(self) -> list[Note]:
+        """Return the live notes, oldest first, including blocked ones."""
+        notes = await self.of_kind(bank_record.NOTE)
+        return bank_record.live_notes(notes, await self.of_kind(bank_record.BLOCKED))
+
+    async def consumed_notes(self) -> list[Note]:
+        """Return the consumed notes, oldest first."""
+        return bank_record.consumed_notes(await self.of_kind(bank_record.CONSUMED))
 
     async def one(self, kind: str, key: str = "") -> Record | None:
         """Return one record of the space, or None."""
@@ -126,21 +125,23 @@ class SpaceContext:
         return found[0] if found else None
 
     async def state(self) -> BankState:
-        """Read the bank as it is now.
-
-        The figures are read first and last: where they differ, the bank was changed in between and
-        is read again.
-        """
+        """Read the bank as it is now; again where it was changed while it was read."""
         rules = await self.rules()
-        while True:
-            before = await self.one(bank_record.META)
-            files = await self.of_kind(bank_record.BANK)
-            synthesis = await self.one(bank_record.SYNTHESIS)
-            after = await self.one(bank_record.META)
-            if before == after:
-                return bank_record.read_state(
-                    self.name, rules, files=files, synthesis=synthesis, meta=after
-                )
+        while (found := await self.settled((bank_record.BANK, bank_record.SYNTHESIS))) is None:
+            pass
+        return bank_record.read_state(self.name, rules, found)
+
+    async def settled(self, kinds: Sequence[str]) -> dict[str, list[Record]] | None:
+        """Read the records of these kinds, and the figures, in one state of the bank.
+
+        The figures are read first and last: where they differ, the bank was changed in between, and
+        None is returned.
+        """
+        before = await self.one(bank_record.META)
+        found = {kind: await self.of_kind(kind) for kind in kinds}
+        if before != await self.one(bank_record.META):
+            return None
+        return found | {bank_record.META: [before] if before else []}
 
     async def put(
         self,
@@ -154,20 +155,14 @@ class SpaceContext:
         Where the store reported a failed try, the write may have taken effect. It did where
         ``witness`` says so or, without one, where each record is as the write would have left it.
         """
-        uncertain, store = False, self.handle.store
         standing = () if self.header is None else (self.header,)
-
-        async def attempt() -> bool:
-            nonlocal uncertain
-            try:
-                return await store.put_records(writes, epochs=epochs, standing=standing)
-            except StoreError:
-                uncertain = True
-                raise
-
-        if await retry_store(attempt, sleep=asyncio.sleep):
-            return True
-        return uncertain and await (self._took_effect(writes) if witness is None else witness())
+        written, uncertain = await retry_write(
+            lambda: self.handle.store.put_records(writes, epochs=epochs, standing=standing),
+            sleep=asyncio.sleep,
+        )
+        if written or not uncertain:
+            return written
+        return await (self._took_effect(writes) if witness is None else witness())
 
     async def _took_effect(self, writes: Sequence[RecordWrite]) -> bool:
         """Return whether every write that names its version took effect."""
@@ -175,10 +170,8 @@ class SpaceContext:
             if write.expected is None:
                 continue
             found = await self._one(write.kind, write.key, write.scope)
-            if write.body is None:
-                if found is not None:
-                    return False
-            elif found is None or (found.body, found.version) != (write.body, write.expected + 1):
+            left = None if write.body is None else (write.body, write.expected + 1)
+            if (found and (found.body, found.version)) != left:
                 return False
         return True
 
@@ -188,13 +181,14 @@ class Lease:
 
     def __init__(self, space: SpaceContext, run_id: str) -> None:
         self._space, self._run_id = space, run_id
-        self._record: Record | None = None
+        #: The version of its record while it is held.
+        self._version: int | None = None
         self._lock = asyncio.Lock()
 
     @property
     def held(self) -> bool:
         """Whether the lease is held, as far as is known."""
-        return self._record is not None
+        return self._version is not None
 
     async def take(self) -> bool:
         """Take the lease; return whether it was free."""
@@ -207,46 +201,35 @@ class Lease:
                 and is_believed(claim.until, now=self._space.handle.store_now())
             ):
                 return False
-            write = self._write(before.version if before else 0)
-            if await self._space.put([write]):
-                self._record = self._after(write)
-            return self._record is not None
+            return await self._extend(before.version if before else 0)
 
     async def renew(self) -> None:
         """Extend the lease; forget it where another run took it."""
         async with self._lock:
-            if self._record is None:
-                return
-            write = self._write(self._record.version)
-            self._record = self._after(write) if await self._space.put([write]) else None
+            if self._version is not None and not await self._extend(self._version):
+                self._version = None
 
     async def commit(self, writes: Sequence[RecordWrite]) -> bool:
         """Write all of it while the lease is held, or nothing; return whether it was written."""
         async with self._lock:
-            if self._record is None:
-                return False
-            fence = self._write(self._record.version)
-            if not await self._space.put([*writes, fence]):
-                return False
-            self._record = self._after(fence)
-            return True
+            return self._version is not None and await self._extend(self._version, writes)
 
     async def release(self) -> None:
         """Release the lease, so that nobody has to wait until it expires."""
         async with self._lock:
-            held, self._record = self._record, None
-            if held is not None:
-                await self._space.put(
-                    [RecordWrite(held.kind, held.scope, held.key, None, held.version)]
+            version, self._version = self._version, None
+            if version is not None:
+                space = self._space
+                await space.put(
+                    [bank_record.write_of(bank_record.LEASE, space.name, expected=version)]
                 )
 
-    def _write(self, version: int) -> RecordWrite:
+    async def _extend(self, version: int, writes: Sequence[RecordWrite] = ()) -> bool:
+        """Write the lease over ``version``, together with ``writes``; return whether it was."""
         space = self._space
         until = space.handle.store_now() + timedelta(seconds=space.policy.lease)
         body = write_claim(Claim(self._run_id, until))
-        return bank_record.write_of(bank_record.LEASE, space.name, body=body, expected=version)
-
-    def _after(self, write: RecordWrite) -> Record:
-        assert write.body is not None
-        assert write.expected is not None
-        return Record(write.kind, write.scope, write.key, write.body, write.expected + 1)
+        fence = bank_record.write_of(bank_record.LEASE, space.name, body=body, expected=version)
+        if written := await space.put([*writes, fence]):
+            self._version = version + 1
+        return written

@@ -1,36 +1,56 @@
-"""Opens a space, and reads, loads, exports and rolls back its bank.
+"""Adds notes to a space, and reads, loads, exports and rolls back its bank.
 
-A bank is changed only under its lease, and nothing here asks a model. ``core.spaces.change``
+A note is durable when the call returns, and it comes after every note that was there before, also
+where others write at the same time. A bank is changed only under its lease. Nothing here asks a
+model. ``core.spaces.change``
 decides what a change consists of; ``engine.spaces.consolidate`` turns notes into files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from hiermem.config import BankPolicy
 from hiermem.core import arguments
+from hiermem.core.check import Finding
 from hiermem.core.spaces import change, objects
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import record as bank_record
+from hiermem.core.spaces import sources as source_links
+from hiermem.core.spaces.check import KINDS, faults
 from hiermem.core.spaces.files import diff
 from hiermem.core.spaces.folder import ExchangedBank
-from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.objects import BankUrl
-from hiermem.core.spaces.record import BankState
-from hiermem.core.spaces.rules import Rules
+from hiermem.core.spaces.record import BankState, subject_of
+from hiermem.core.spaces.rules import Rules, check_file_name
+from hiermem.core.spaces.sources import SourceLink
+from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io, object_io
 from hiermem.engine.spaces.object_io import ObjectPlace
 from hiermem.engine.spaces.records import Lease, SpaceContext
-from hiermem.errors import NotFoundError, UsageError
-from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, SpaceMeta
+from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
 
 _ALL: Final = 2**31 - 1
+#: How often a space is read again where it was written to while it was checked.
+_AGAIN: Final = 4
+#: How often adding a note is tried; a try fails where another note arrived first.
+_TRIES: Final = 1_000
+#: Tries without a pause, and then the seconds between them.
+_AT_ONCE: Final = 4
+_PAUSE: Final = 0.002
+#: The most tags and sources of one note.
+_MOST_TAGS: Final = 64
+_MOST_SOURCES: Final = 1_024
+_MARK_BYTES: Final = 3
 #: Opens a place in object storage with its options.
 OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
 
@@ -39,6 +59,160 @@ async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
     found = await handle.store.records(bank_record.SPACE, scope=bank_record.SPACE_SCOPE, limit=_ALL)
     return [record.key for record in found]
+
+
+async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
+    """Check each space; return their subjects, the findings, and what could not be compared.
+
+    Nothing is written. Of a space that is being written, only what was read in one state of it is
+    reported.
+    """
+    subjects: list[str] = []
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    for name in await spaces(handle):
+        subjects.append(subject_of(name))
+        space = SpaceContext(handle, name, None, BankPolicy())
+        header = await space.current_header()
+        if header is None:
+            continue
+        found = None
+        for _ in range(_AGAIN):
+            if (found := await space.settled(KINDS)) is not None:
+                break
+        if found is None:
+            skipped.append(f"space {name!r} was written to all the time: it was not compared")
+            continue
+        wrong = await asyncio.to_thread(list, faults(name, header, found))
+        findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
+    return subjects, findings, skipped
+
+
+# ---------------------------------------------------------------------------------------------
+# Notes
+
+
+def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise UsageError(
+            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
+        )
+    found: dict[tuple[str, int], None] = {}
+    for each in sources:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            raise UsageError("each of sources must be a pair of a session id and a message's index")
+        session_id = check_name(each[0], what="a session id of sources")
+        found[session_id, arguments.whole(each[1], "an index of sources")] = None
+        if len(found) > _MOST_SOURCES:
+            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
+    return tuple(found)
+
+
+async def note(
+    space: SpaceContext,
+    text: Any,
+    *,
+    agent: Any = "",
+    category: Any = "",
+    tags: Any = (),
+    timestamp: Any = None,
+    sources: Any = (),
+) -> Note:
+    """Add a note after all others. When this returns the note is durable.
+
+    Raises UsageError and InvalidTextError for the arguments, NotFoundError for the space and for a
+    source that does not exist, RulesConflictError.
+    """
+    checked = check(text, what="the note", cap=MAX_CONTENT)
+    if not checked.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    when = None if timestamp is None else arguments.moment(timestamp, "timestamp")
+    draft = Note(
+        "",
+        checked,
+        when or space.handle.clock(),
+        agent=check(agent, what="agent", cap=MAX_NAME),
+        category=check(category, what="category", cap=MAX_NAME),
+        tags=tuple(dict.fromkeys(named)),
+        sources=_sources(sources),
+    )
+    await space.rules()
+    mark = secrets.token_hex(_MARK_BYTES)
+    async with space.note_lock:
+        for tried in range(_TRIES):
+            if tried:
+                # The space may have been erased: then the note is for the space that exists now.
+                await space.rules(reread=True)
+            epochs = await _epochs(space, draft.sources)
+            counter = await space.one(bank_record.SEQUENCE)
+            new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
+            writes += tuple(
+                source_links.write_of(session_id, SourceLink(index, space.name, new.key))
+                for session_id, index in new.sources
+            )
+            if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
+                return new
+            if tried > _AT_ONCE:
+                await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
+    raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
+
+
+def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
+    """Return the check that finds a note of unknown outcome, live or consumed."""
+
+    async def exists() -> bool:
+        for kind in (bank_record.NOTE, bank_record.CONSUMED):
+            if await space.one(kind, new.key) is not None:
+                return True
+        return False
+
+    return exists
+
+
+async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+    """Return the epochs in which the sources were read, so that none can be erased unnoticed.
+
+    Raises NotFoundError.
+    """
+    epochs: dict[str, int] = {}
+    for session_id, index in sources:
+        found = await space.handle.store.session(session_id)
+        if found is None:
+            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
+        if index >= found.messages:
+            raise NotFoundError(
+                f"session {session_id!r} has no message {index}, a source of the note; it has "
+                f"{found.messages}"
+            )
+        (message,) = await space.handle.messages(session_id, index, index + 1)
+        if message.state == "erased":
+            raise NotFoundError(
+                f"message {index} of session {session_id!r}, a source of the note, was erased"
+            )
+        epochs.setdefault(session_id, found.epoch)
+    return epochs or None
+
+
+async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
+    """List notes, oldest first; blocked notes are live too."""
+    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
+    await space.rules()
+    if state == "consumed":
+        return await space.consumed_notes()
+    found = await space.live_notes()
+    return [each for each in found if state == "live" or each.state == "blocked"]
+
+
+async def unblock(space: SpaceContext) -> int:
+    """Make blocked notes eligible again; return how many there were."""
+    blocked = await notes(space, "blocked")
+    await space.put(
+        [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
+    )
+    return len(blocked)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -114,6 +288,11 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     async with _bank_lease(space) as lease:
         state = await space.state()
         texts = dict.fromkeys(state.files, None) | files
+        restored: list[Note] = []
+        if restore_notes:
+            # Those that later revisions consumed, as far as their retention is not over.
+            consumed = await space.consumed_notes()
+            restored = [note for note in consumed if (note.consolidation or 0) > number]
         planned = change.put(
             state,
             texts,
@@ -121,7 +300,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             now=space.handle.clock(),
             synthesis=synthesis,
             to=number,
-            restored=await _consumed_since(space, number) if restore_notes else (),
+            restored=restored,
         )
         if planned is not None and not await shielded(lease.commit(planned.writes)):
             raise await space.refused()
@@ -131,19 +310,13 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     return newest[0]
 
 
-async def _consumed_since(space: SpaceContext, revision: int) -> list[Note]:
-    """Return the notes that later revisions consumed, as far as their retention is not over."""
-    consumed = bank_record.consumed_notes(await space.of_kind(bank_record.CONSUMED))
-    return [note for note in consumed if (note.consolidation or 0) > revision]
-
-
 @asynccontextmanager
 async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
     """Hold the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased.
 
     All its writes are shielded: where one is cancelled, the lease is still known and released.
     """
-    lease = space.lease(uuid.uuid4().hex)
+    lease = Lease(space, uuid.uuid4().hex)
     try:
         if not await shielded(lease.take()):
             raise await space.refused()
@@ -203,15 +376,11 @@ async def export(
         revision=revision,
         owner=bank_record.identity(space.header),
     )
-    later: int | None = None
     if isinstance(target, ObjectPlace):
-        plan, later = await object_io.export_to(target, bank)
+        report = await object_io.export_to(target, bank)
     else:
-        plan = await asyncio.to_thread(folder_io.export_to, target, bank)
-    plan = folder_plan.without_companions(plan, names)
-    return ExportReport(
-        str(target), revision, plan.write, plan.unchanged, plan.remove, plan.kept, later
-    )
+        report = await asyncio.to_thread(folder_io.export_to, target, bank)
+    return replace(folder_plan.without_companions(report, names), folder=str(target))
 
 
 async def load(
@@ -229,9 +398,9 @@ async def load(
         names, loaded = _names(rules, state), await _loaded(space)
         bank = ExchangedBank(space.name, names, state.texts, loaded, overwrite)
         if isinstance(target, ObjectPlace):
-            plan, texts = await object_io.read_from(target, bank)
+            report, texts = await object_io.read_from(target, bank)
         else:
-            plan, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
+            report, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
         planned = change.put(state, texts, kind="load", now=space.handle.clock())
         if planned is not None:
             hashes = [
@@ -243,18 +412,11 @@ async def load(
             if not await shielded(lease.commit([*planned.writes, *hashes])):
                 raise await space.refused()
     before = state.texts
-    return LoadReport(
-        str(target),
-        planned.state.meta.revision if planned else None,
-        plan.created,
-        plan.updated,
-        plan.unchanged,
-        plan.conflicts,
-        plan.skipped,
-        "".join(diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())),
+    return replace(
+        report,
+        folder=str(target),
+        revision=planned.state.meta.revision if planned else None,
+        diff="".join(
+            diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
+        ),
     )
-
-
-async def meta(space: SpaceContext) -> SpaceMeta:
-    """Return the figures of the space."""
-    return (await space.state()).meta

@@ -16,8 +16,7 @@ from datetime import UTC
 from typing import Final
 
 from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, DropAnswer, FileAnswer, SectionEdit
-from hiermem.core.spaces.clean import folded, tidy, visible
-from hiermem.core.spaces.loss import lines_of
+from hiermem.core.spaces.clean import folded, lines_of, tidy, visible
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.spaces.sections import apply_edit
 from hiermem.core.summaries import salience
