@@ -241,3 +241,13 @@ def test_every_error_is_of_one_family():
     ]
     assert len(errors) > 10
     assert all(issubclass(error, hiermem.HiermemError) for error in errors)
+
+
+def test_the_names_of_the_contract_are_where_it_has_them():
+    """Broken if a name moves with its room: an application imports it by this path."""
+    import hiermem.fleet
+    import hiermem.importers
+
+    assert hiermem.fleet.update_one is hiermem.update_one
+    assert callable(hiermem.importers.read_chats)
+    assert callable(hiermem.published.settings)
