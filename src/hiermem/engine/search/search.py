@@ -221,11 +221,11 @@ async def _asked(
                     except SessionChangedError:
                         continue
                     index, summary_index = held.index, held.summary_index
-            near, asker = None, handle.embedder_client
-            if asker is not None and vectors is not None:
-                vector = await asker.question(question.text, handle.counter.count)
+            near, client = None, handle.embedder_client
+            if client is not None and vectors is not None:
+                vector = await client.question(question.text, handle.counter.count)
                 if vector is not None:
-                    near = partial(vectors.near, question=vector, weight=asker.weight)
+                    near = partial(vectors.near, question=vector, weight=client.weight)
             asking = partial(_ask, index, summary_index, question.text, near)
             asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
             result = await answer(asked, record)

@@ -123,7 +123,11 @@ class PostgresStore:
             secret=secret,
         )
         connections = Connections(
-            dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
+            dsn,
+            smallest=pool_min,
+            largest=pool_max,
+            statement_timeout=statement_timeout,
+            prepare=prepare,
         )
         limits = (lock_timeout, statement_timeout, idle_timeout)
         return cls(Shared(connections, schema, *limits, read_only), dsn, backups_expire)
@@ -165,7 +169,7 @@ class PostgresStore:
                 return await scrub(
                     connection,
                     shared.schema,
-                    patience=shared.lock_timeout,
+                    lock_timeout=shared.lock_timeout,
                     backups_expire=self._backups_expire,
                 )
 

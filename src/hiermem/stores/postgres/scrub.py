@@ -26,9 +26,9 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 async def scrub(
-    connection: Connection, schema: str, *, patience: float, backups_expire: timedelta | None
+    connection: Connection, schema: str, *, lock_timeout: float, backups_expire: timedelta | None
 ) -> Scrubbed:
-    """Write every table anew, trying each for up to ``patience`` seconds while it is in use."""
+    """Write every table anew, trying each for up to ``lock_timeout`` seconds while it is in use."""
     found = await connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind = 'r' "
         "ORDER BY relname",
@@ -36,7 +36,7 @@ async def scrub(
     )
     reasons = []
     for (table,) in await found.fetchall():
-        until = time.monotonic() + patience
+        until = time.monotonic() + lock_timeout
         while (reason := await _rewrite(connection, schema, table)) and time.monotonic() < until:
             if reason.startswith("its owner"):
                 break
