@@ -1,4 +1,4 @@
-"""What all commands share in what they print and how they end: JSON, hints, progress, errors.
+"""The output and exit codes that all commands share: JSON, hints, progress, errors.
 
 Standard output gets the result alone: text, or with ``--json`` one JSON object. Standard error gets
 hints, progress and errors; with ``--json`` no hints, and each of the others as one line of JSON.

@@ -1,8 +1,8 @@
 """Copies sessions, tenants or a whole store to another store, and compares both sides afterwards.
 
 ``core.transfer`` decides what is done with a session. A session goes from one store to the other
-as the rows of a dump, in batches; what was cut off is gone on with by the next call. What belongs
-to no session goes before the sessions.
+as the rows of a dump, in batches; the next call resumes an interrupted copy. Rows that belong to no
+session go before the sessions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Opens what is imported: a file, a folder or a zip archive, within bounds.
 
 Nothing is unpacked to disk. A line, and a value of a JSON file, is read up to ``MAX_ITEM``
-characters, so that memory is bounded by one conversation. Whatever breaks a bound, or is not what
-it should be, raises UnreadableFileError.
+characters, so that memory is bounded by one conversation. A file that exceeds a bound or is
+malformed raises UnreadableFileError.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def lines_of(file: File) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file is recognised by: what kind it is, and its first values or lines."""
+    """The data that a file is recognised by: its kind, and its first values or lines."""
 
     kind: Literal["list", "lines", "object", "text"]
     values: tuple[Any, ...] = ()

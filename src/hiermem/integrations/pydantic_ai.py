@@ -112,7 +112,7 @@ class HiermemCapability(AbstractCapability[Any]):
         if all(place < begun or place in own for place in places):
             shown += _messages(context.blocks, own)
         else:
-            # Another run of the conversation spoke since: this one goes on from where it began.
+            # Another run added messages since: this run continues from where it began.
             pairs = zip(context.blocks, places, strict=True)
             shown += _messages((block for block, place in pairs if place < begun), own)
             shown += (_request(each) for each in pieces[earlier:])

@@ -1,9 +1,9 @@
 """Writes what becomes of chunks: claims under a lease, answers, and the session's result.
 
-What is paid for is not lost, and what is not recorded did not happen. An answer is written as soon
-as it arrives. A write is retried while the store fails, and recognised where it took effect
-although the store reported a failure. Two errors end the extraction: a run that cannot be recorded,
-and a session that was changed meanwhile, because nothing made from the old one may be kept.
+Each answer is stored as soon as it arrives; an answer that is not recorded is ignored. A write is
+retried while the store fails, and is recognised if it took effect although the store reported a
+failure. Two errors end the extraction: a run that cannot be recorded, and a session that was
+changed meanwhile, because nothing made from the old one may be kept.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ async def _scrubbed(
 
 
 async def drop_instruction(handle: Handle, session_id: str, instruction_id: str) -> Instruction:
-    """Withdraw a standing instruction, and all older ones that say the same; return it.
+    """Withdraw a standing instruction and all older ones that say the same; return it.
 
     Raises NotFoundError.
     """

@@ -22,7 +22,7 @@ _ON_REWRITE: Final = ("report", "fork", "error")
 #: How often a session is read again that was appended to meanwhile.
 _TRIES: Final = 8
 _PAGE: Final = 2048
-#: Messages that are read beyond those that a history needs at least.
+#: Messages that are read in addition to the least number that a history needs.
 _MORE: Final = 64
 
 
@@ -31,7 +31,7 @@ async def sync(
 ) -> SyncReport:
     """Append what is new of a whole history to the session, or to a fork where it was rewritten.
 
-    Of a session that is longer than the history, only its beginning and its end are read.
+    If the session is longer than the history, only its beginning and its end are read.
 
     Raises HistoryRewrittenError, SessionChangedError where the session was appended to all the
     time, and what ``append`` and ``fork`` raise.

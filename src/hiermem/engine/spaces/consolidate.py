@@ -5,9 +5,9 @@
     notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
       ^________________________________________|            all at once, under the lease
 
-A note leaves the live list in the same write that stores what was made of it. Whatever ends a run
-before that, a failure, a cap, a cancellation or a kill, leaves its notes live and the bank as it
-was. ``core.spaces`` decides what goes into a request and what an answer is worth.
+A note leaves the live list in the same write that stores what was made of it. If a failure, a cap,
+a cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
+``core.spaces`` decides what goes into a request and what an answer is worth.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _BUSY: Final = {
 }
 
 
-#: What a server says when it refuses a connection: libpq keeps no state of it.
+#: A server's words when it refuses a connection; libpq does not keep the SQLSTATE.
 _REFUSED: Final = {
     "too many": "53300",
     "connection slots": "53300",

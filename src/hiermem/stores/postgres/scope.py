@@ -1,4 +1,4 @@
-"""What is common to all operations of one tenant: its locks, its transactions, its statements."""
+"""The parts common to all operations of one tenant: its locks, its transactions, its statements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KNOWN: Final = (
 
 @dataclass
 class Shared:
-    """What the scopes of one store share: its connections, its schema, its limits in seconds."""
+    """The objects that the scopes of one store share: connections, schema, limits in seconds."""
 
     connections: Connections
     schema: str

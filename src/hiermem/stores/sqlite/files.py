@@ -31,8 +31,8 @@ MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 #: A file of up to this many bytes is read completely when it is opened, which takes a tenth of a
-#: second. Of a larger file, only the schema is checked; other damage is found when the damaged part
-#: is read, or by ``check``.
+#: second. For a larger file, only the schema is checked; other damage is found when the damaged
+#: part is read, or by ``check``.
 QUICK_CHECK_LIMIT = 32 << 20
 
 

@@ -1,4 +1,4 @@
-"""What most statements begin with: the session's number and head, and one state for all of them.
+"""The start of most statements: the session's number and head, and one state for all reads.
 
 A head is remembered only within the transaction that read it, or for as long as no other connection
 has committed. Every statement is bound to its tenant by equality, either directly or through the
