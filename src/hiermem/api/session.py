@@ -439,8 +439,8 @@ class AsyncSession:
 
         The messages stand in the order of the conversation; of long ones only the passages that
         matter. The budget covers everything in ``text``: contents, speakers and dates.
-        ``neighbours`` adds that many passages before and after each hit. What the context
-        ``beside`` shows verbatim is left out. The filters are those of ``search`` without
+        ``neighbours`` adds that many passages before and after each hit. Messages that the context
+        ``beside`` shows verbatim are left out. The filters are those of ``search`` without
         ``levels``.
         """
         from hiermem.engine.search import search
@@ -574,9 +574,10 @@ class AsyncSession:
         """Return the standing instructions and preferences of the users, the newest first.
 
         They are found in user messages as they are appended or edited, by their form ("always …",
-        "from now on …", "I prefer …"); those of the newest 64 messages that hold any are returned.
-        If a newer instruction repeats or contradicts an older one, ``superseded_by`` of the older
-        one names it. Contexts show the others within ``ContextPolicy.instructions`` of the budget.
+        "from now on …", "I prefer …"); those of the newest 64 messages with instructions are
+        returned. If a newer instruction repeats or contradicts an older one, ``superseded_by`` of
+        the older one names it. Contexts show the others within ``ContextPolicy.instructions`` of
+        the budget.
         """
         return await read.instructions(self._handle, self.id)
 

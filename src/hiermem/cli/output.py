@@ -32,7 +32,7 @@ from hiermem.cli.screen import clean, out, say, silence
 ShowProgress: TypeAlias = Callable[..., None]
 #: Seconds between two lines of progress.
 _QUIET = 10.0
-#: What typer raises for a wrong command line; it exports only subclasses.
+#: The base class of typer's exceptions for a wrong command line; typer exports only subclasses.
 _Misuse: Any = typer.BadParameter.__mro__[1]
 
 

@@ -92,7 +92,7 @@ async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What was read of a small session at once."""
+    """The data of a small session, read together."""
 
     record: SessionRecord
     messages: Sequence[StoredMessage]

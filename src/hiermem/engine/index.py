@@ -160,7 +160,7 @@ class Indexes:
         return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
 
     async def store_ahead(self, record: SessionRecord) -> None:
-        """Store the blocks of the newest full strides, back to one that is stored already.
+        """Store the blocks of the newest full strides, back to the last stored stride.
 
         The first search then need not build them. A block further back that was lost is made by the
         search that misses it.

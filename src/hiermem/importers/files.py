@@ -30,7 +30,7 @@ MAX_FILES = 100_000
 #: A file in an archive may be this many times as long as its compressed form, and this long anyway.
 _MAX_RATIO, _FREE = 200, 16 * 1024 * 1024
 _CHUNK = 1 << 16
-#: What zipfile raises for archives that are damaged, and for methods that it lacks.
+#: The exceptions of zipfile for damaged archives and unsupported methods.
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, ValueError,
             struct.error)  # fmt: skip
 #: The lines by which a file is recognised.

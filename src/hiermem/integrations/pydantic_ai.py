@@ -43,9 +43,9 @@ class HiermemCapability(AbstractCapability[Any]):
     only the request to the model is shorter. ``max_tokens`` counts instructions, tools and all
     messages.
 
-    A run without ``message_history`` goes on with what the session holds. With a history that was
-    rewound or edited, the conversation goes on in a fork at that message, and the metadata of the
-    session ``conversation_id`` name the fork as ``continues_in``.
+    A run without ``message_history`` continues the conversation that the session holds. With a
+    history that was rewound or edited, the conversation goes on in a fork at that message, and the
+    metadata of the session ``conversation_id`` name the fork as ``continues_in``.
 
     Put it first: what other capabilities change in a request before it is not sent.
 

@@ -186,7 +186,7 @@ def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
 class RowReader:
     """Reads rows one after the other, and knows what may follow; it keeps none of them.
 
-    It does not notice a value that comes twice; whoever writes the values must.
+    It does not notice a value that comes twice; the writer of the values must.
     """
 
     def __init__(self, tenant: str) -> None:
@@ -345,7 +345,7 @@ def _bytes(value: Any) -> bytes:
     return base64.b64decode(_text(value), validate=True)
 
 
-#: What a row says besides its value: a key, or the number of a tree.
+#: The fields of a row besides its value: a key, or the number of a tree.
 _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "key": _text,
     "node": _whole,

@@ -38,7 +38,7 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 
 @dataclass(slots=True)
 class About:
-    """An application's description of a session; ``metadata`` are those that it begins with.
+    """An application's description of a session; ``metadata`` is that of a new session.
 
     ``last_config`` and ``last_state`` are the stored texts of the last known record, so that an
     append need not read or parse them. They only save work: the transaction compares them with what
@@ -239,7 +239,7 @@ class _Append:
         tokens = measure.message_tokens(message, counter)
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
-        # What hiermem rendered itself is never summarised, so sealing does not weigh it.
+        # Text that hiermem rendered is never summarised, so sealing does not count it.
         heard = tokens
         if echoes:
             heard = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)

@@ -34,7 +34,7 @@ from hiermem.types.transaction import Changes, Snapshot
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
-#: What a caller can do if the bytes could not be cleaned.
+#: The next step for a caller if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
 

@@ -145,7 +145,7 @@ class _EmbeddingPass:
 
     @property
     def report(self) -> EmbeddingReport:
-        """What was done so far; a pass that had nothing to do is no run."""
+        """The work done so far; a pass that had nothing to do is not recorded as a run."""
         return EmbeddingReport(
             self._session_id,
             run_id=self.run.run_id if self.run.begun else None,

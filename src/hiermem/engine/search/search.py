@@ -386,7 +386,7 @@ def evidence_of(
 async def live_messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read scattered messages, neighbours in one go; leave out those that are not live.
+    """Read scattered messages, neighbours together; leave out messages that are not live.
 
     The index holds no such messages. But it is derived data, and this is the last check.
     """

@@ -163,7 +163,7 @@ async def _loose(handle: Handle, state: IndexState) -> list[tuple[SessionRecord,
 
 
 async def _postings(handle: Handle, one: PlacedBlock) -> Postings:
-    """Read a block; one that is damaged is read from its messages."""
+    """Read a block; if it is damaged, make it from its messages."""
     found = read_block(one.block)
     if found is None:
         found = await handle.indexes.collect(one.session.id, one.block.start, one.block.stop)

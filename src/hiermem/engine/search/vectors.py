@@ -32,7 +32,7 @@ from hiermem.types.transaction import Block
 
 #: The key of the record with the state in which a session had all its vectors.
 EMBEDDED_STATE: Final = "reached"
-#: How many of the newest runs are searched for one that was no embedding pass.
+#: How many of the newest runs are searched for a run that is not an embedding pass.
 _RUNS: Final = 8
 #: Blocks of vectors read in one go.
 _AT_ONCE: Final = 32
@@ -241,7 +241,7 @@ class ForkSource:
                 async with self._handle.indexes.lock(other.id):
                     self._found = other, (await self._handle.indexes.get(other)).index
             except HiermemError:
-                # Whatever is wrong with the source, the fork can do without it.
+                # The cause does not matter: the fork can do without the source.
                 self._gone = True
         return self._found
 

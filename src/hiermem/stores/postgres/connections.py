@@ -221,8 +221,8 @@ class Connections:
         try:
             connection._pipeline = _Pipeline(connection)  # noqa: SLF001 - it takes no other
             async with connection.pipeline():
-                # An error that left this block would be written to the driver's log, with the text
-                # of the one that follows it.
+                # The driver would log an error that leaves this block, with the text of the next
+                # error.
                 try:
                     for sql, values in statements:
                         cursors.append(await connection.execute(sql.encode(), values))

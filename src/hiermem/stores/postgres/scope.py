@@ -114,7 +114,7 @@ class Scope:
     def index_lock(self, *, together: bool = False) -> Sent:
         """Return the statement that waits for the lock of the index over all sessions.
 
-        It must be the last lock of its transaction, so that whoever holds it waits for none.
+        It must be the last lock of its transaction, so that its holder waits for no lock.
         ``together`` is for those who put or drop blocks of sessions that they have locked, and
         dissolve nothing.
         """
@@ -231,7 +231,7 @@ class Scope:
         return self._shared.heads.get((self.tenant, session_id))
 
     def remember(self, number: int, record: SessionRecord) -> None:
-        """Remember a record, and forget the one that was longest here if there are too many."""
+        """Remember a record, and forget the oldest one if there are too many."""
         heads = self._shared.heads
         heads[self.tenant, record.id] = number, record
         if len(heads) > _REMEMBERED:

@@ -32,7 +32,7 @@ class Connection(sqlite3.Connection):
 
 
 class _Registry:
-    """What this process has open; a forked process begins with an empty one."""
+    """The connections of this process; a forked process begins with an empty registry."""
 
     def __init__(self, carried: frozenset[tuple[int, int]]) -> None:
         self.guard = threading.Lock()
@@ -118,5 +118,5 @@ def inherit() -> None:
     _registry = _Registry(_registry.carried | found)
 
 
-#: What belongs to earlier processes, kept for ever.
+#: Objects of earlier processes, kept for ever.
 _inherited: list[object] = []

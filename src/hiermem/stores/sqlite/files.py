@@ -349,7 +349,7 @@ def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
 def back_up(source: sqlite3.Connection, target: Path, *, busy_timeout: float) -> None:
     """Copy the database of ``source`` to a new file at ``target``, complete or not at all.
 
-    The copy is one state of the database, whoever writes to it meanwhile. Raises UsageError where
+    The copy is one state of the database, even while others write to it. Raises UsageError where
     there is something at ``target``, and StoreError where it cannot be written.
     """
     part = _sibling(target, f".{secrets.token_hex(4)}.part")

@@ -64,7 +64,7 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
-#: What stands before the columns of a row, by the owner of its table.
+#: The columns before those of the value, by the owner of the table.
 _OWNERS: Final = {
     "tenant": "tenant", "session": "session", "tree": "tenant, session, tree", "log": "",
 }  # fmt: skip
