@@ -559,7 +559,7 @@ class AsyncMemory:
         return await rebuild(self._resources.opened())
 
     async def reembed(self) -> list[EmbeddingReport]:
-        """Make every session's vectors anew where they are missing or of another embedder.
+        """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.
 
@@ -573,9 +573,9 @@ class AsyncMemory:
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
-        Every erasure tries this by itself, except in PostgreSQL, whose tables are written anew here
-        and nowhere else. In the result, ``done`` says whether the files are clean now, and
-        ``reason`` why they are not: another process may have the store open, which raises no error.
+        Every erasure tries this by itself, except in PostgreSQL, whose tables are rewritten only
+        here. In the result, ``done`` says whether the files are clean now, and ``reason`` why they
+        are not: another process may have the store open, which raises no error.
         """
         handle = self._resources.opened()
         whole: Callable[[], Awaitable[Scrubbed]] | None

@@ -197,10 +197,10 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
-    ``stored`` is the stored text of ``config``, None if the session does not exist yet. What is
-    noted in ``about`` is compared with the record before it is used, so a run of the decision
-    that does not count does no harm. ``at`` is the number of messages that the session must have,
-    if it matters.
+    ``stored`` is the stored text of ``config``, None if the session does not exist yet. The texts
+    remembered in ``about`` are compared with the record before they are used, so a rolled-back run
+    of the decision is harmless. ``at`` is the number of messages that the session must have, if it
+    matters.
     """
 
     handle: Handle

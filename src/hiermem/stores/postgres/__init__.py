@@ -155,7 +155,7 @@ class PostgresStore:
         return await self._scope.write_alone(due.claim(limit, lease))
 
     async def scrub(self) -> Scrubbed:
-        """Write the tables anew without the rows that were removed; an erasure alone does not.
+        """Rewrite the tables without the rows that were removed; an erasure alone does not.
 
         It needs the rights of the tables' owner, and a connection that is not shared by
         transactions. Others wait while their table is written. The result says up to where, and

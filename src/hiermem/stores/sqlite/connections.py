@@ -108,7 +108,7 @@ def release() -> None:
 
 
 def inherit() -> None:
-    """Begin anew, in a forked process; note the files of which a connection is still open."""
+    """Begin with an empty registry in a forked process; note files with a connection still open."""
     global _registry  # noqa: PLW0603 - a process has one
     left = [one.path for one in _registry.connections if _is_open(one) and one.path is not None]
     found = {identity for path in left if (identity := _identity(path)) is not None}
