@@ -226,7 +226,7 @@ class NotFoundError(HiermemError, LookupError):
 
 
 class BudgetTooSmallError(HiermemError):
-    """What must be shown does not fit the token budget.
+    """The least that a context must show does not fit the token budget.
 
     ``minimum`` is a budget, in tokens, that the same call accepts now: the newest exchange group,
     300 tokens for views and 40 for each root, or less. The text mentions ``allow_omission`` if that
@@ -360,7 +360,7 @@ class ClockMovedError(StoreError):
 class SecretMismatchError(StoreError):
     """The rows come from a store with another secret; nothing was written.
 
-    What a store rendered is signed under its secret, and would not be recognised under another.
+    Rendered records are signed with the store's secret and would not be recognised under another.
     """
 
 

@@ -68,7 +68,7 @@ _SYSTEM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What published keys say, as the arguments that take it; the rest has its usual value.
+    """The values of published keys, as arguments; keys that are missing have their defaults.
 
     ``config``, ``update_policy``, ``search_policy`` and ``bank_policy`` are arguments of a memory,
     ``budget`` of ``select_optimal_context``, ``extract_options`` of ``extract``. ``arguments`` has
@@ -195,8 +195,8 @@ def prompt(
 def metrics(found: Metrics) -> dict[str, str | int | float | None]:
     """Return a session's metrics under their published names; None is what is not known.
 
-    ``summaryQualityScore`` is the mean of the scores that ``feedback`` recorded. What is measured
-    without feedback is ``Metrics.summary_quality_score``; ``informationLossScore`` is measured too.
+    ``summaryQualityScore`` is the mean of the scores that ``feedback`` recorded.
+    ``Metrics.summary_quality_score`` and ``informationLossScore`` are measured without feedback.
     Times are in seconds. Raises UsageError for what are no metrics.
     """
     if not isinstance(found, Metrics):
@@ -222,7 +222,7 @@ def metrics(found: Metrics) -> dict[str, str | int | float | None]:
 
 
 def _budget(given: Mapping[str, Given]) -> ContextBudget:
-    """Return the budget. What it leaves beside the published parts is reserved for the output."""
+    """Return the budget. The tokens that the published parts leave are reserved for the output."""
     values = {name: each.value for name, each in given.items()}
     available = values.pop("available_for_summaries", None)
     if available is not None and available < 0:

@@ -117,9 +117,9 @@ async def test_an_embedder_of_ones_own_that_tells_all_is_not_passed_on(heard):
     async def at_once(seconds: float) -> None:
         pass
 
-    asker = EmbedderClient(Leaky(), SearchPolicy(), sleep=at_once)
+    client = EmbedderClient(Leaky(), SearchPolicy(), sleep=at_once)
     with pytest.raises(ModelError, match="RuntimeError") as told:
-        await asker.passages([TEXT], len, lambda: None)
+        await client.passages([TEXT], len, lambda: None)
     assert_clean(told.value)
 
 

@@ -1,4 +1,4 @@
-"""What a memory uses by default: the store at a place, the offline model and the shipped prompts.
+"""The defaults of a memory: the store at a place, the offline model and the shipped prompts.
 
 This is the only module outside the adapters that imports an adapter, and it does so on first use.
 """
@@ -30,7 +30,7 @@ _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 _KEYWORD = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|service)\s*=")
 #: The prompts of this level serve every level above it too.
 _LEVELS = 3
-#: What a prompt may be called.
+#: The allowed names of prompts.
 _NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)|consolidate")
 
 

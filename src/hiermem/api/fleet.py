@@ -22,13 +22,13 @@ async def update_one(
     """Make what one session lacks, in about ``deadline`` seconds; the report says if there is more.
 
     ``memory_for`` returns the memory of a tenant; ``memory.for_tenant`` does. It may be called any
-    number of times, at once and on many machines, and for a session that has nothing to make or is
-    gone: whatever else holds a summary is left to make it, and nothing is made twice. No call is
-    begun after ``deadline`` seconds; those in flight are finished. Nothing is kept between two
-    calls, and where nothing is to do, nothing is written.
+    number of times, at once and on many machines, also for a session that has nothing to make or is
+    deleted. A summary that another process has claimed is left to that process, so nothing is made
+    twice. No model call is begun after ``deadline`` seconds; calls in flight are finished. Nothing
+    is kept between two calls, and if there is nothing to do, nothing is written.
 
-    Raises what ``session.update`` raises, but no NotFoundError. What was made until then stays, and
-    the session becomes due again.
+    Raises what ``session.update`` raises, but no NotFoundError. Summaries that were made before the
+    error stay, and the session becomes due again.
     """
     arguments.seconds(deadline, "deadline")
     tenant = check_name(tenant, what="tenant")

@@ -559,7 +559,7 @@ class AsyncMemory:
         return await rebuild(self._resources.opened())
 
     async def reembed(self) -> list[EmbeddingReport]:
-        """Make every session's vectors anew where they are missing or of another embedder.
+        """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.
 
@@ -573,9 +573,9 @@ class AsyncMemory:
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
-        Every erasure tries this by itself, except in PostgreSQL, whose tables are written anew here
-        and nowhere else. In the result, ``done`` says whether the files are clean now, and
-        ``reason`` why they are not: another process may have the store open, which raises no error.
+        Every erasure tries this by itself, except in PostgreSQL, whose tables are rewritten only
+        here. In the result, ``done`` says whether the files are clean now, and ``reason`` why they
+        are not: another process may have the store open, which raises no error.
         """
         handle = self._resources.opened()
         whole: Callable[[], Awaitable[Scrubbed]] | None
@@ -610,18 +610,18 @@ class AsyncMemory:
         place is opened, created if need be, and closed; both stores may be in use. The target must
         be empty or have the secret of this store, so that a copy of one store can be added to.
 
-        A session is seen at the target when it is whole. Of a call that was cut off, the next one
-        goes on with what is there. A session that changed since it was copied is copied anew, and
-        one that was erased since is removed, as long as nobody wrote to it at the target. At the
+        A session is visible at the target when it is complete. The next call resumes an interrupted
+        copy. A session that changed after it was copied is copied again, and a session that was
+        erased after it was copied is removed, unless somebody wrote to it at the target. At the
         end, each session is compared with what was sent, and the target is checked. Both stores
         note the copy, and every later erasure names it in ``Receipt.copies``.
 
         ``on_progress`` is called after every batch, on the event loop's thread.
 
-        Raises SessionDiffersError where the target has another session of the same name, or one
-        that was written to or erased there; SecretMismatchError; NotFoundError where the session
-        does not exist; ReadOnlyError where a store takes no writes; and what opening raises. What
-        was copied before stays, and the same call can be repeated.
+        Raises SessionDiffersError where the target has another session of the same name, or where
+        its session was written to or erased there. Raises SecretMismatchError; NotFoundError where
+        the session does not exist; ReadOnlyError where a store takes no writes; and what opening
+        raises. Sessions that were copied before stay, and the same call can be repeated.
         """
         from hiermem.api.defaults import opened_store
         from hiermem.engine.transfer import copy

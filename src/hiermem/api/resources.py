@@ -1,4 +1,4 @@
-"""What a memory shares with its sessions and spaces: the store, the models and background tasks."""
+"""The objects that a memory shares with its sessions and spaces: store, models, tasks."""
 
 from __future__ import annotations
 

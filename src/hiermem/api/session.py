@@ -323,7 +323,7 @@ class AsyncSession:
     async def reconfigure(self, config: HierarchyConfig) -> None:
         """Seal and group messages under another configuration from now on.
 
-        What is sealed stays as it is; ``update(strategy="full")`` re-packs it under the new
+        Sealed windows stay unchanged; ``update(strategy="full")`` re-packs them under the new
         configuration, also where the memory was opened with another one. The messages of open
         windows are sealed by the new rules at once, as if each arrived now with its own time. A
         full re-pack under a different configuration that has not finished starts again.
@@ -439,8 +439,8 @@ class AsyncSession:
 
         The messages stand in the order of the conversation; of long ones only the passages that
         matter. The budget covers everything in ``text``: contents, speakers and dates.
-        ``neighbours`` adds that many passages before and after each hit. What the context
-        ``beside`` shows verbatim is left out. The filters are those of ``search`` without
+        ``neighbours`` adds that many passages before and after each hit. Messages that the context
+        ``beside`` shows verbatim are left out. The filters are those of ``search`` without
         ``levels``.
         """
         from hiermem.engine.search import search
@@ -462,8 +462,8 @@ class AsyncSession:
         """Return the messages behind ``hits``, verbatim, in at most ``max_tokens``.
 
         The first hit is packed first. For a summary, the messages that it was found for are packed.
-        ``neighbours`` passages before and after each are added as far as they fit. The result
-        stands in the order of the conversation, without what the context ``beside`` shows verbatim.
+        ``neighbours`` passages before and after each are added as far as they fit. The result is in
+        the order of the conversation, without messages that the context ``beside`` shows verbatim.
         """
         from hiermem.engine.search import search
 
@@ -574,9 +574,10 @@ class AsyncSession:
         """Return the standing instructions and preferences of the users, the newest first.
 
         They are found in user messages as they are appended or edited, by their form ("always …",
-        "from now on …", "I prefer …"); those of the newest 64 messages that hold any are returned.
-        One that a newer one repeats or contradicts names it in ``superseded_by``. Contexts show the
-        others within ``ContextPolicy.instructions`` of the budget.
+        "from now on …", "I prefer …"); those of the newest 64 messages with instructions are
+        returned. If a newer instruction repeats or contradicts an older one, ``superseded_by`` of
+        the older one names it. Contexts show the others within ``ContextPolicy.instructions`` of
+        the budget.
         """
         return await read.instructions(self._handle, self.id)
 

@@ -245,7 +245,7 @@ class Worker(BlockingFacade[AsyncWorker]):
 
     @property
     def status(self) -> WorkerStatus:
-        """What the worker is doing and has done."""
+        """The state of the worker and the work it has done."""
         return self._thread.call(_called(lambda: self._inner.status))
 
     start = blocking(AsyncWorker.start)

@@ -1,9 +1,9 @@
 """The command ``demo``: appends a conversation, summarises it, selects a context, and searches.
 
 Every printed figure was measured in the same run. The comparison with other ways of filling a
-prompt counts the same messages, tokens and words; what hiermem lost is printed as clearly as what a
-sliding window lost. On a terminal the demo is an animation, elsewhere plain lines with the same
-content.
+prompt counts the same messages, tokens and words; facts that hiermem lost are printed as clearly as
+facts that a sliding window lost. On a terminal the demo is an animation, elsewhere plain lines with
+the same content.
 """
 
 from __future__ import annotations

@@ -33,13 +33,13 @@ Db = Annotated[
 DB = "hiermem.db"
 Json = Annotated[bool, Option("--json", help="Print one JSON object, for a program.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-#: What an erasure does in other sessions that share a message.
+#: How an erasure treats other sessions that share a message.
 Forks = Literal["all", "keep"]
 #: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
 #: The number of sessions that are read at once.
 _PAGE = 500
-#: The number of sessions that are named where one must be chosen, and for one that does not exist.
+#: How many sessions are listed if one must be chosen, and how many similar ones for an unknown id.
 _NAMED, _NEAREST = 8, 3
 #: The characters of a title that are shown beside an id.
 _TITLE = 40

@@ -1,4 +1,4 @@
-"""What all commands share in what they print and how they end: JSON, hints, progress, errors.
+"""The output and exit codes that all commands share: JSON, hints, progress, errors.
 
 Standard output gets the result alone: text, or with ``--json`` one JSON object. Standard error gets
 hints, progress and errors; with ``--json`` no hints, and each of the others as one line of JSON.
@@ -32,7 +32,7 @@ from hiermem.cli.screen import clean, out, say, silence
 ShowProgress: TypeAlias = Callable[..., None]
 #: Seconds between two lines of progress.
 _QUIET = 10.0
-#: What typer raises for a wrong command line; it exports only subclasses.
+#: The base class of typer's exceptions for a wrong command line; typer exports only subclasses.
 _Misuse: Any = typer.BadParameter.__mro__[1]
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: What becomes of degraded summaries.
+#: The words for the next step of degraded summaries.
 RETRIED = "to be asked for again later"
 #: The width of output whose lines must not be wrapped.
 _ENDLESS = 10_000

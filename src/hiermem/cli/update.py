@@ -134,7 +134,7 @@ def _update_tenants(
 ) -> None:
     """Update all sessions of one tenant after the other, by name; each result is printed at once.
 
-    A cap is that of the whole command. What is printed at the end says where to resume.
+    A cap is that of the whole command. The last printed line says where to resume.
     """
     code, reports = Code.DONE, list[dict[str, Any]]()
     for tenant in _tenants(memory, after):

@@ -1,6 +1,6 @@
 """Messages in the shapes of OpenAI's chat and Responses interfaces and Anthropic's, both ways.
 
-Whatever is read can be written back unchanged. Data that a shape has and Message lacks (null
+A message that was read can be written back unchanged. Data that a shape has and Message lacks (null
 content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` under the shape's name
 and is put back when the message is written in that shape. Data that Message has and a shape lacks
 (key, thread, created_at, other metadata) is not written. Nothing is validated beyond what reading

@@ -242,10 +242,10 @@ def context_to_anthropic(messages: Iterable[Message], system: str | None = None)
     """Write a context so that a further message only ever adds at the end.
 
     A provider caches a prompt up to its first changed byte. Content is therefore a list of blocks
-    even for a single text; neighbours of one role are one message, as the interface requires, but
-    each keeps blocks of its own; and a system message stays in its place, as the user's text
-    ``System: …``: only ``system`` is the system prompt. Data that was kept when a message was read
-    is left out, except the order of its blocks and whether a tool failed.
+    even for a single text. Neighbours of one role are one message, as the interface requires, but
+    each keeps blocks of its own. A system message stays in its place, as the user's text ``System:
+    …``: only ``system`` is the system prompt. Data that was kept when a message was read is left
+    out, except the order of its blocks and whether a tool failed.
     """
     written: list[dict[str, Any]] = []
     for message in messages:

@@ -1,9 +1,9 @@
 """Items of the OpenAI Responses interface, both ways.
 
 An item becomes one message, except that calls which follow each other directly are one message, as
-they are one step of the model. What Message lacks is kept in ``metadata["responses"]``, so that
-every item is written back as it was read. An item that is neither a message nor a call nor a result
-(reasoning, a web search) is kept whole, as a JSON part.
+they are one step of the model. Fields that Message lacks are kept in ``metadata["responses"]``, so
+that every item is written back as it was read. An item that is neither a message nor a call nor a
+result (reasoning, a web search) is kept whole, as a JSON part.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def shape_of(data: Mapping[str, Any]) -> Shape:
-    """Return the shape of a message; one that several shapes share is OpenAI's chat shape.
+    """Return the shape of a message; a message that fits several shapes is of OpenAI's chat shape.
 
     >>> shape_of({"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"})
     'responses'

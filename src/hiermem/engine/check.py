@@ -26,7 +26,7 @@ from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.log.fork import beside, replay_of
+from hiermem.engine.log.fork import in_thread_if_long, replay_of
 from hiermem.engine.spaces.space import check_spaces
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
@@ -92,7 +92,7 @@ async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What was read of a small session at once."""
+    """The data of a small session, read together."""
 
     record: SessionRecord
     messages: Sequence[StoredMessage]
@@ -240,7 +240,7 @@ class _SessionCheck:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
                 self.add([("P1", where, what)], whole=True)
-            counted = await beside(partial(self._counted, page), page)
+            counted = await in_thread_if_long(partial(self._counted, page), page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked one by one.
                 index = start + place if len(page) == wanted else stored.index

@@ -1,4 +1,4 @@
-"""What every engine call of one tenant shares: the store, the counter, the clock, the key.
+"""The objects that all engine calls of one tenant share: store, counter, clock, key.
 
 Handles of several tenants of one memory share all that is not a tenant's own; see ``Handles``.
 
@@ -277,7 +277,7 @@ class Handles(Mapping[str, Handle]):
     """The handles of the tenants of a ``store`` by name: of a memory's own, and of each added one.
 
     While a tenant's handle is used anywhere, all get the same one, so that two users of a tenant
-    count against one account. What nobody uses is not kept, except for the name.
+    count against one account. Unused handles are dropped; only the tenant's name is kept.
     """
 
     def __init__(self, own: Handle, store: Store) -> None:

@@ -59,9 +59,9 @@ class SessionIndex:
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
-    ``engine.search.vectors``; they cover this index, or one that it has grown from. What
-    ``engine.search.embed`` need not look for again has vectors of ``embedded_kind``: messages up to
-    ``embedded``, and ``embedded_summaries`` by node and revision.
+    ``engine.search.vectors``; they cover this index, or an earlier state of it.
+    ``engine.search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries`` (by
+    node and revision), which have vectors of ``embedded_kind``.
     """
 
     record: SessionRecord
@@ -99,7 +99,7 @@ class SessionIndex:
 
 
 class Indexes:
-    """The indexes of one tenant's sessions. ``cache`` holds those that are in memory."""
+    """The indexes of one tenant's sessions. ``cache`` holds the indexes that are in memory."""
 
     def __init__(
         self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
@@ -109,7 +109,7 @@ class Indexes:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: The strides of a session, in one of its epochs, that are known to be stored.
         self._stored: dict[str, tuple[object, int]] = {}
-        #: What the segments of the index over all sessions are made of, by their numbers.
+        #: The parts of the index over all sessions that its segments store, by their numbers.
         self.segments: dict[int, Part] = {}
         #: What no segment had when it was last looked, with what that was.
         self.loose: tuple[object, Part, list[Postings]] | None = None
@@ -160,7 +160,7 @@ class Indexes:
         return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
 
     async def store_ahead(self, record: SessionRecord) -> None:
-        """Store the blocks of the newest full strides, back to one that is stored already.
+        """Store the blocks of the newest full strides, back to the last stored stride.
 
         The first search then need not build them. A block further back that was lost is made by the
         search that misses it.

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Measured(Protocol):
-    """What knows its size."""
+    """A value that reports its size in bytes."""
 
     @property
     def nbytes(self) -> int:

@@ -1,8 +1,8 @@
 """Copies sessions, tenants or a whole store to another store, and compares both sides afterwards.
 
 ``core.transfer`` decides what is done with a session. A session goes from one store to the other
-as the rows of a dump, in batches; what was cut off is gone on with by the next call. What belongs
-to no session goes before the sessions.
+as the rows of a dump, in batches; the next call resumes an interrupted copy. Rows that belong to no
+session go before the sessions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def copy(
     report, checked = CopyReport(shown(target)), set[str]()
     async for name in every_tenant(source) if all_tenants else _only(handle.store.tenant):
         of = _TenantCopy(source.tenant(name), target.tenant(name), report, on_progress)
-        # Of a store over several databases, the tenant's is the one that a receipt names.
+        # In a store over several databases, each tenant has its own place; a receipt names it.
         here, there = place_of(of.source), place_of(of.target)
         if _same_place(source, here, there):
             raise errors.UsageError(f"the target is the store itself for tenant {name!r}")
@@ -84,7 +84,7 @@ def place_of(store: Store | TenantStore) -> str | None:
 
 
 def _same_place(store: Store, source: str | None, target: str | None) -> bool:
-    # What is in memory has no place of its own.
+    # A store in memory has no place.
     return "durable" in store.capabilities and source is not None and source == target
 
 
@@ -222,7 +222,7 @@ class _TenantCopy:
         self._tell()
 
     async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
-        """Return what is done with a session, and the version of the one that it replaces."""
+        """Return the action for a session, and the version of the session that it replaces."""
         there: SessionRecord | None = None
         if session_id:
             there = await self.target.session(session_id)

@@ -56,7 +56,7 @@ def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterat
 
 
 def _parents(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:
-    """Return each message's parent: the one that it names, else the one before it in the list."""
+    """Return each message's parent: the named one, else the message before it in the list."""
     named = {
         name: parent if isinstance(parent := m.get("parent_message_uuid"), str) else None
         for name, m in messages.items()

@@ -1,4 +1,4 @@
-"""What every format needs to read a conversation: keys, times, names and notes."""
+"""Helpers that every format uses to read a conversation: keys, times, names and notes."""
 
 from __future__ import annotations
 

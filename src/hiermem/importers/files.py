@@ -1,8 +1,8 @@
 """Opens what is imported: a file, a folder or a zip archive, within bounds.
 
 Nothing is unpacked to disk. A line, and a value of a JSON file, is read up to ``MAX_ITEM``
-characters, so that memory is bounded by one conversation. Whatever breaks a bound, or is not what
-it should be, raises UnreadableFileError.
+characters, so that memory is bounded by one conversation. A file that exceeds a bound or is
+malformed raises UnreadableFileError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_FILES = 100_000
 #: A file in an archive may be this many times as long as its compressed form, and this long anyway.
 _MAX_RATIO, _FREE = 200, 16 * 1024 * 1024
 _CHUNK = 1 << 16
-#: What zipfile raises for archives that are damaged, and for methods that it lacks.
+#: The exceptions of zipfile for damaged archives and unsupported methods.
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, ValueError,
             struct.error)  # fmt: skip
 #: The lines by which a file is recognised.
@@ -170,7 +170,7 @@ def lines_of(file: File) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file is recognised by: what kind it is, and its first values or lines."""
+    """The data that a file is recognised by: its kind, and its first values or lines."""
 
     kind: Literal["list", "lines", "object", "text"]
     values: tuple[Any, ...] = ()

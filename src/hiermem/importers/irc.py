@@ -27,7 +27,7 @@ _OPENED = re.compile(
     r"\s+\w{3} (?P<month>\w{3}) +(?P<day>\d{1,2})(?: \d\d:\d\d(?::\d\d)?)?(?: (?P<year>\d{4}))"
 )
 _FRAME = re.compile(r"--- (?:Log|Day) |Session (?:Start|Time|Close|Ident):|\*{4} ")
-#: What a client writes about a channel, after the time.
+#: A client's line about an event of the channel, after the time.
 _EVENT = re.compile(
     r"\s*(?:-!-|\*{3}|-->|<--|--\s|={3}|"
     r"\*\s+\S+ (?:\(.*\) )?(?:has (?:joined|left|quit)|is now known as|sets? mode|changed)|"

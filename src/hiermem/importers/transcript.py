@@ -31,7 +31,7 @@ _ROLES: dict[str, Literal["user", "assistant", "system", "tool"]] = {
 _WORDS = word_lists("transcript_words")
 #: Words inside a name that are not capitalised.
 _PARTICLES = _WORDS["particles"]
-#: What stands before a colon without being a speaker.
+#: Words before a colon that are not a speaker.
 _LABELS = _WORDS["labels"]
 
 

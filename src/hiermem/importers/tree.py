@@ -57,9 +57,9 @@ def branches_of(
 def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator[list[str]]:
     """Yield each node once: first the path to ``current``, then every branch, parents first.
 
-    ``parents`` gives each node's parent; one that is missing counts as none. Where ``current`` is
-    not a node, the path to the last node is the first. A branch goes on with the newest child.
-    A node that is its own ancestor is left out.
+    ``parents`` gives each node's parent; a parent that is not in the tree counts as none. Where
+    ``current`` is not a node, the path to the last node is the first. A branch continues with the
+    newest child. A node that is its own ancestor is left out.
 
     >>> list(paths_of({"a": None, "b": "a", "c": "a", "d": "c"}, "b"))
     [['a', 'b'], ['c', 'd']]

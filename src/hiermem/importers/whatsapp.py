@@ -1,6 +1,6 @@
 """Reads a chat that WhatsApp exported as text, on either system and in any of several locales.
 
-A line with a time begins a message; other lines go on with it. The order of day and month is seen
+A line with a time begins a message; other lines continue it. The order of day and month is seen
 from the file: from numbers over 12, else from which order lets time run forwards.
 """
 

@@ -31,8 +31,8 @@ class HiermemSession:
     """A session of the Agents SDK over the session ``session_id`` of a memory.
 
     ``get_items`` without a limit gives a context of at most ``max_tokens`` that covers the whole
-    conversation; with a limit it gives the newest items as they were added. What a run adds is not
-    in it: it comes on top, as do the agent's instructions and tools.
+    conversation; with a limit it gives the newest items as they were added. The items that a run
+    adds are not counted in it, nor are the agent's instructions and tools.
 
     Nothing that was added is lost. ``pop_item`` and ``clear_session`` leave the messages where they
     are, and what is added next goes on in a fork. The metadata of the session ``session_id`` name

@@ -96,7 +96,7 @@ def _begin(kind: Kind, attributes: Mapping[str, Value]) -> tuple[str, dict[str, 
 def _named(
     kind: Kind, attributes: Mapping[str, Value]
 ) -> dict[str, str | int | float | bool | tuple[float, ...]]:
-    """Return attributes under their full names, without those that are not known."""
+    """Return attributes under their full names, without unknown attributes."""
     names = _OF_CALLS if kind == "call" else {}
     found = {
         names.get(name, f"hiermem.{name}"): value

@@ -43,9 +43,9 @@ class HiermemCapability(AbstractCapability[Any]):
     only the request to the model is shorter. ``max_tokens`` counts instructions, tools and all
     messages.
 
-    A run without ``message_history`` goes on with what the session holds. With a history that was
-    rewound or edited, the conversation goes on in a fork at that message, and the metadata of the
-    session ``conversation_id`` name the fork as ``continues_in``.
+    A run without ``message_history`` continues the conversation that the session holds. With a
+    history that was rewound or edited, the conversation goes on in a fork at that message, and the
+    metadata of the session ``conversation_id`` name the fork as ``continues_in``.
 
     Put it first: what other capabilities change in a request before it is not sent.
 
@@ -112,7 +112,7 @@ class HiermemCapability(AbstractCapability[Any]):
         if all(place < begun or place in own for place in places):
             shown += _messages(context.blocks, own)
         else:
-            # Another run of the conversation spoke since: this one goes on from where it began.
+            # Another run added messages since: this run continues from where it began.
             pairs = zip(context.blocks, places, strict=True)
             shown += _messages((block for block, place in pairs if place < begun), own)
             shown += (_request(each) for each in pieces[earlier:])

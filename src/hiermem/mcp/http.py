@@ -62,7 +62,7 @@ class Http:
 
 
 class TokenRequired:
-    """An application that answers 401 to whoever does not bear the token."""
+    """An ASGI middleware that answers 401 to requests without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token.encode()

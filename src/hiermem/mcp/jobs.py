@@ -1,4 +1,4 @@
-"""Updates that go on behind a tool's answer, and the progress of one that a client waits for."""
+"""Updates that continue after a tool's answer, and the progress of updates that clients await."""
 
 from __future__ import annotations
 

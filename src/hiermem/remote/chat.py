@@ -71,7 +71,7 @@ class ServerCapabilities:
         refused = failures.refused_field
         status, param, message = facts.failure.status, facts.param, facts.message
         if self.schema and structured == "auto":
-            # Whatever is wrong with the schema field: the answer is checked without it just as
+            # The cause does not matter: the answer is checked without the schema field just as
             # well.
             about = refused(status, _SCHEMA_FIELDS, param=param, message=message, at_all=False)
             if about is not None:

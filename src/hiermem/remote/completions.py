@@ -1,7 +1,7 @@
 """The chat completion of OpenAI's protocol: writes requests and reads answers.
 
 Answers are read defensively. Servers leave fields out, put lists where texts are due and count in
-their own ways. What cannot be used is left out; an answer without a message is refused.
+their own ways. Unusable fields are left out; an answer without a message is refused.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Connection:
         self.key = key_of(api_key)
         self._sdk, self._kind = sdk, kind
         self._base_url, self._timeout, self._most = base_url, timeout, most_bytes
-        #: A client that was passed in is its owner's to close; one that is made here is ours.
+        #: The owner closes a client that was passed in; this object closes a client that it made.
         self._is_borrowed = hasattr(client, "with_options")
         if not (client is None or self._is_borrowed or callable(client)):
             raise ConfigError(

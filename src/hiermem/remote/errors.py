@@ -34,7 +34,7 @@ class AnsweredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorFacts:
-    """What an exception means, and what is needed to learn from it.
+    """The meaning of an exception, and the data needed to adapt later requests.
 
     ``message`` and ``param`` are the provider's words and stay inside the adapter.
     """

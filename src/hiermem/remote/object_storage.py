@@ -59,7 +59,7 @@ def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
 def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
     """Open a bucket."""
     if named := sorted(name for name in options if name.endswith(_BUCKETS)):
-        # What is said of the place, in reports and receipts, is the URL.
+        # Reports and receipts name the place by its URL alone.
         raise UsageError(f"options: {named[0]} names a place; give it in the URL alone")
     client: dict[str, str | bool] = {}
     for name in sorted(options.keys() & _CLIENT):

@@ -1,7 +1,8 @@
 """Checks the settings that adapters of remote services have in common.
 
-An impossible value is refused where the adapter is made, with what would be right. What a setting
-may hide, such as a password in an address, never appears in a repr, an error or a log.
+An impossible value is refused where the adapter is made, with a description of valid values. A
+secret inside a setting, such as a password in an address, never appears in a repr, an error or a
+log.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def text(value: Any, what: str) -> str:
 
 
 def key_of(value: Any) -> str:
-    """Return a key, "" for None. Raises ConfigError for one that cannot be sent.
+    """Return a key, "" for None. Raises ConfigError for a key that cannot be sent.
 
     The HTTP libraries would refuse it too, but they quote it in their errors and logs.
     """

@@ -165,12 +165,12 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = 
 class Format(Generic[T]):
     """How values of one class become rows of a table, and rows values.
 
-    ``letters`` has one letter per column. Besides those of a shape, t is a time and T one that may
-    be NULL, o a truth value, l a list of texts, m a mapping. ``make`` gets the columns, and ``get``
-    returns them; by default they are the attributes of their names. ``owner`` says what else names
-    a row: the tenant alone, or also the session, or also the tree; of a log, the session is in the
-    number of the message. ``named`` is the column that holds the name of a session or subject, and
-    ``order`` is the order of a dump.
+    ``letters`` has one letter per column. In addition to the letters of a shape, t is a time, T a
+    time that may be NULL, o a truth value, l a list of texts and m a mapping. ``make`` gets the
+    columns, and ``get`` returns them; by default they are the attributes of their names. ``owner``
+    says what else names a row: the tenant alone, or also the session, or also the tree; of a log,
+    the session is in the number of the message. ``named`` is the column that holds the name of a
+    session or subject, and ``order`` is the order of a dump.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ def named_after(
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     rest = list(signature.parameters.values())[given:]
     method.__signature__ = signature.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
-    # What an ``async def`` returns is a CoroutineType, which not every type checker says.
+    # An ``async def`` returns a CoroutineType, but not every type checker says so.
     return cast("Callable[P, CoroutineType[Any, Any, T]]", method)
 
 

@@ -1,9 +1,9 @@
 """The rows of a dump: everything that a store keeps of one session, as plain versioned values.
 
-What belongs to no session is dumped in the same way, without the row of a session. A row is a dict
-of JSON values, so that rows can be written to a file or sent elsewhere, and any store can restore
-what another one dumped. The first row names the format, the tenant and the store's secret; the last
-one counts the rows. Leases are left out: whoever held one holds it of the original.
+Data that belongs to no session is dumped in the same way, without the row of a session. A row is a
+dict of JSON values, so that rows can be written to a file or sent elsewhere, and any store can
+restore what another one dumped. The first row names the format, the tenant and the store's secret;
+the last one counts the rows. Leases are left out, because they protect the original only.
 
 ``pages`` makes rows of values, and ``read`` reads them back; a ``RowReader`` reads them one by one,
 for a store that keeps what it has read. They refuse rows that are incomplete, that are of another
@@ -186,7 +186,7 @@ def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
 class RowReader:
     """Reads rows one after the other, and knows what may follow; it keeps none of them.
 
-    It does not notice a value that comes twice; whoever writes the values must.
+    It does not notice a value that comes twice; the writer of the values must.
     """
 
     def __init__(self, tenant: str) -> None:
@@ -345,7 +345,7 @@ def _bytes(value: Any) -> bytes:
     return base64.b64decode(_text(value), validate=True)
 
 
-#: What a row says besides its value: a key, or the number of a tree.
+#: The fields of a row besides its value: a key, or the number of a tree.
 _PLACED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "key": _text,
     "node": _whole,

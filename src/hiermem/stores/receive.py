@@ -1,8 +1,8 @@
 """Restores a dump in batches, each in a transaction of its own, and shows it when it is whole.
 
-What came so far is kept where nothing reads it. Where a restore is cut off, the next one of the
-same rows goes on behind the last batch; rows that turn out to be others begin anew. Of a dump, only
-one batch is in memory.
+The rows that have arrived are kept where nothing reads them. A restore of the same rows resumes an
+interrupted one after its last batch; a restore of other rows starts over. Only one batch of a dump
+is in memory.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Progress:
 
 
 class Receiver(Protocol):
-    """What a store does for ``receive``, about one session or what belongs to none.
+    """The operations that ``receive`` needs of a store, for a session or the rows of no session.
 
-    Each call is one transaction. Those after ``begin`` raise StoreBusyError where the progress is
-    not what another call left.
+    Each call is one transaction. The calls after ``begin`` raise StoreBusyError if another call has
+    changed the progress.
     """
 
     async def begin(self, reader: RowReader, first: bytes) -> Progress:
         """Return how far the restore of a session with this record has come, and reserve its place.
 
-        What came of another record is dropped. Raises what ``TenantStore.restore`` does.
+        Rows that arrived with another record are dropped. Raises what ``TenantStore.restore`` does.
         """
         ...
 

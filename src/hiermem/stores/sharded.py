@@ -2,8 +2,8 @@
 
 The database of a tenant is the one whose name, hashed with the tenant's, gives the largest number.
 So a database that is added takes over some tenants of each of the others, and no tenant moves
-between those. What is stored does not move by itself: before a database is added or removed, name
-the place of each tenant that is not where it would be in ``exceptions``.
+between those. Rows do not move by themselves. Before a database is added or removed, name in
+``exceptions`` the place of each tenant whose rows are in another database than its hash says.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ShardedStore:
         exceptions: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> ShardedStore:
-        """Open the stores in the databases ``dsns``, by name, and create those that are missing.
+        """Open the stores in the databases ``dsns``, by name, and create the missing stores.
 
-        A new one gets the secret of those that are there. ``settings`` are further arguments of
+        A new store gets the secret of the existing ones. ``settings`` are further arguments of
         ``PostgresStore.open``. Raises SecretMismatchError where the secrets of two differ, and what
         that call raises; then no store is left open.
         """
@@ -76,7 +76,8 @@ class ShardedStore:
             for name in dsns:
                 with suppress(*((NotFoundError,) if create else ())):
                     await opened(name, create=False)
-            # The others are created last: a new one that came first would draw a secret of its own.
+            # Missing stores are created last: a store that was created first would draw its own
+            # secret.
             for name in dsns:
                 if name not in stores:
                     await opened(name, create=True)
@@ -110,8 +111,8 @@ class ShardedStore:
     async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
         """Claim up to ``limit`` sessions that are due, of the stores in a random order.
 
-        The longest due come first within a store, not among all of them. What a tenant left behind
-        in a store that it was moved from is not due any more.
+        The longest due come first within a store, not among all of them. Entries of tenants that
+        were moved to another store are ignored.
         """
         found: list[DueSession] = []
         for name in random.sample(list(self._stores), len(self._stores)):

@@ -339,8 +339,8 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
         await asyncio.sleep(0)
 
     embedder = Meanings(script=[TransientModelError("429", charged=False, retry_after=asked)])
-    asker = EmbedderClient(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
-    made = asker.passages(["a"], len, lambda: stops and now > 2)
+    client = EmbedderClient(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
+    made = client.passages(["a"], len, lambda: stops and now > 2)
     async with asyncio.timeout(30):
         if stops:
             assert await made is None
@@ -348,7 +348,7 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
             with pytest.raises(TransientModelError):
                 await made
             with pytest.raises(CircuitOpenError):
-                await asker.passages(["a"], len, lambda: None)
+                await client.passages(["a"], len, lambda: None)
     assert len(embedder.sent) == 1
     assert max(slept, default=0) <= 2
     assert now < 5
@@ -374,8 +374,8 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
     async def sleep(seconds):
         slept.append(seconds)
 
-    asker = EmbedderClient(embedder, SearchPolicy(), sleep=sleep)
-    assert (await asker.passages(["a conveyance"], len, lambda: None)).shape == (1, 64)
+    client = EmbedderClient(embedder, SearchPolicy(), sleep=sleep)
+    assert (await client.passages(["a conveyance"], len, lambda: None)).shape == (1, 64)
     assert len(embedder.sent) == 3
     assert 0 < sum(slept) <= 1.5, "two pauses, of at most half a second and one"
     always = EmbedderClient(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
@@ -436,8 +436,8 @@ async def test_requests_and_tokens_a_minute_hold():
             return await super().embed(texts, kind=kind)
 
     policy = SearchPolicy(requests_per_minute=3, tokens_per_minute=10, embed_batch=4)
-    asker = EmbedderClient(Timed(), policy, clock=lambda: clock[0], sleep=sleep)
-    assert (await asker.passages(["x"] * 41, lambda _: 1, lambda: None)).shape == (41, 64)
+    client = EmbedderClient(Timed(), policy, clock=lambda: clock[0], sleep=sleep)
+    assert (await client.passages(["x"] * 41, lambda _: 1, lambda: None)).shape == (41, 64)
     for at, _ in sent:
         inside = [many for when, many in sent if at <= when < at + 60]
         assert len(inside) <= 3
@@ -457,17 +457,17 @@ async def test_questions_keep_to_the_limits_too_and_do_not_wait_for_them(limit):
 
     embedder = Meanings()
     policy = SearchPolicy(**{f"{limit}_per_minute": 2})
-    asker = EmbedderClient(embedder, policy, clock=lambda: now, sleep=sleep)
-    answers = [await asker.question(f"physician {n}", lambda _: 1) for n in range(5)]
+    client = EmbedderClient(embedder, policy, clock=lambda: now, sleep=sleep)
+    answers = [await client.question(f"physician {n}", lambda _: 1) for n in range(5)]
     assert [answer is not None for answer in answers] == [True, True, False, False, False]
     assert (len(embedder.sent), now < 10) == (2, True)
-    assert await asker.question("physician 0", lambda _: 1) is not None, "it is remembered"
+    assert await client.question("physician 0", lambda _: 1) is not None, "it is remembered"
     now += 60
-    assert await asker.question("physician 4", lambda _: 1) is not None
+    assert await client.question("physician 4", lambda _: 1) is not None
     if limit == "tokens":
-        assert await asker.question("medic", lambda _: 3) is None, "over a whole minute's tokens"
-    assert await asker.passages(["medic"], lambda _: 1, lambda: now > 65) is not None
-    assert await asker.question("automobile", lambda _: 1) is None, "passages count with them"
+        assert await client.question("medic", lambda _: 3) is None, "over a whole minute's tokens"
+    assert await client.passages(["medic"], lambda _: 1, lambda: now > 65) is not None
+    assert await client.question("automobile", lambda _: 1) is None, "passages count with them"
 
 
 async def test_long_texts_are_counted_off_the_event_loop():
@@ -478,8 +478,8 @@ async def test_long_texts_are_counted_off_the_event_loop():
         counted_in.append(threading.get_ident())
         return 1
 
-    asker = EmbedderClient(Meanings(), SearchPolicy())
-    await asker.passages(["word " * 5_000] * 3, count, lambda: None)
+    client = EmbedderClient(Meanings(), SearchPolicy())
+    await client.passages(["word " * 5_000] * 3, count, lambda: None)
     assert len(counted_in) == 3
     assert threading.get_ident() not in counted_in
 
@@ -760,19 +760,19 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
         now += seconds
 
     embedder = Meanings(script=[TransientModelError("503")] * 1_000)
-    asker = EmbedderClient(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
+    client = EmbedderClient(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
     texts = [f"{word} {n}" for n in range(40) for word in ("conveyance", "medic")]
     for start in range(0, 40, 2):
         with pytest.raises((TransientModelError, CircuitOpenError)):
-            await asker.passages(texts[start : start + 2], len, lambda: None)
+            await client.passages(texts[start : start + 2], len, lambda: None)
     met = len(embedder.sent)
     assert met <= 12
-    assert await asker.question("where is the automobile", len) is None
+    assert await client.question("where is the automobile", len) is None
     assert len(embedder.sent) == met, "a question was sent to an embedder that is left alone"
     embedder.script = []
     now += 1_000
-    assert await asker.passages(texts[:2], len, lambda: None) is not None
-    assert await asker.question("where is the automobile", len) is not None
+    assert await client.passages(texts[:2], len, lambda: None) is not None
+    assert await client.question("where is the automobile", len) is not None
 
 
 async def test_a_session_without_words_is_searched_and_finds_what_comes():

@@ -208,7 +208,7 @@ async def situation_of(
 
 
 async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int, int | None]:
-    """Return the tokens of all beside the cut, those left to it, and its reserve for messages."""
+    """Return the tokens outside the cut, the tokens left for it, and its reserve for messages."""
     budget = request.budget
     overhead = sum(await request.weigh(handle.counter)) + budget.reserve_for_output + room
     left, reserve = budget.max_tokens - overhead, budget.reserve_for_messages

@@ -1,6 +1,6 @@
-"""Select a context that can be zoomed, refine it where a question points, or search alone.
+"""Select a context that can be zoomed, refine it for a question, or only search.
 
-Of these the first alone is stored: the next selection of the session does not depend on the others.
+Only the selection is stored: the next selection of the session does not depend on the others.
 """
 
 from __future__ import annotations

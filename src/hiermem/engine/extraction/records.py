@@ -1,9 +1,9 @@
 """Writes what becomes of chunks: claims under a lease, answers, and the session's result.
 
-What is paid for is not lost, and what is not recorded did not happen. An answer is written as soon
-as it arrives. A write is retried while the store fails, and recognised where it took effect
-although the store reported a failure. Two errors end the extraction: a run that cannot be recorded,
-and a session that was changed meanwhile, because nothing made from the old one may be kept.
+Each answer is stored as soon as it arrives; an answer that is not recorded is ignored. A write is
+retried while the store fails, and is recognised if it took effect although the store reported a
+failure. Two errors end the extraction: a run that cannot be recorded, and a session that was
+changed meanwhile, because nothing made from the old one may be kept.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ExtractionRecords:
         await self._journal.write(attempts)
 
     async def renew(self) -> None:
-        """Extend the leases of all that is claimed; drop those that another run took."""
+        """Extend the leases of all claimed items; drop items that another run took."""
         async with self._lock:
             for item, version in list(self._claims.values()):
                 if not await self._lease(item, version):
@@ -148,7 +148,7 @@ class ExtractionRecords:
     async def prune(self, kind: str, used: Collection[str], *, way: str, strategy: str) -> None:
         """Delete answers of a ``kind``, made in the same way, that this way does not use any more.
 
-        ``used`` are the keys of those that it does.
+        ``used`` are the keys of the answers that it still uses.
         """
 
         def change(key: str, stored: StoredAnswer) -> StoredAnswer | None:

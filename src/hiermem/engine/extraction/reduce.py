@@ -142,7 +142,7 @@ class SummaryReduction:
                 try:
                     return await self._join(step, group)
                 except ClaimLostError:
-                    # Another step's failure halted this run while a third run was asking for this
+                    # Another step's failure stopped this run while another run was asking for this
                     # step.
                     if self.failure is None:
                         raise

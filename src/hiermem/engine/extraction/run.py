@@ -4,9 +4,9 @@
 
     messages -> turns -> chunks -> answers (each on record at once) -> graph -> summary -> result
 
-A run that ends early, by a failure, a cap, a cancellation or a kill, leaves its answers on record,
-and the next one asks only for what is missing. ``core.extraction`` decides which chunks there are,
-what to ask for and what a failure means.
+If a failure, a cap, a cancellation or a kill ends a run early, its answers stay on record, and the
+next run asks only for the missing ones. ``core.extraction`` decides which chunks there are, what to
+ask for and what a failure means.
 """
 
 from __future__ import annotations

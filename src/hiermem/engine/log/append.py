@@ -38,7 +38,7 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 
 @dataclass(slots=True)
 class About:
-    """An application's description of a session; ``metadata`` are those that it begins with.
+    """An application's description of a session; ``metadata`` is that of a new session.
 
     ``last_config`` and ``last_state`` are the stored texts of the last known record, so that an
     append need not read or parse them. They only save work: the transaction compares them with what
@@ -197,10 +197,10 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
-    ``stored`` is the stored text of ``config``, None if the session does not exist yet. What is
-    noted in ``about`` is compared with the record before it is used, so a run of the decision
-    that does not count does no harm. ``at`` is the number of messages that the session must have,
-    if it matters.
+    ``stored`` is the stored text of ``config``, None if the session does not exist yet. The texts
+    remembered in ``about`` are compared with the record before they are used, so a rolled-back run
+    of the decision is harmless. ``at`` is the number of messages that the session must have, if it
+    matters.
     """
 
     handle: Handle
@@ -239,7 +239,7 @@ class _Append:
         tokens = measure.message_tokens(message, counter)
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
-        # What hiermem rendered itself is never summarised, so sealing does not weigh it.
+        # Text that hiermem rendered is never summarised, so sealing does not count it.
         heard = tokens
         if echoes:
             heard = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)

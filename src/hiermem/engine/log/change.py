@@ -34,7 +34,7 @@ from hiermem.types.transaction import Changes, Snapshot
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
-#: What a caller can do if the bytes could not be cleaned.
+#: The next step for a caller if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
 
@@ -199,7 +199,7 @@ async def _scrubbed(
 
 
 async def drop_instruction(handle: Handle, session_id: str, instruction_id: str) -> Instruction:
-    """Withdraw a standing instruction, and all older ones that say the same; return it.
+    """Withdraw a standing instruction and all older ones that say the same; return it.
 
     Raises NotFoundError.
     """

@@ -100,14 +100,16 @@ async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
     """Feed a replay its messages, to the end."""
     for start in range(0, stop, _PAGE):
         page = await read(start, min(stop, start + _PAGE))
-        await beside(partial(replay.feed, page), page)
+        await in_thread_if_long(partial(replay.feed, page), page)
     if stop > _SHORT:
         await asyncio.to_thread(replay.finish)
     else:
         replay.finish()
 
 
-async def beside(work: Callable[[], T], messages: Sequence[Message | StoredMessage]) -> T:
+async def in_thread_if_long(
+    work: Callable[[], T], messages: Sequence[Message | StoredMessage]
+) -> T:
     """Do work on messages, in a thread of its own where they are many or long."""
     if len(messages) <= _SHORT and sum(len(each.content) for each in messages) <= LONG:
         return work()

@@ -14,7 +14,7 @@ from hiermem.core.log.erase import edits_of
 from hiermem.core.text.policy import clean_message
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, Messages, append, flatten
-from hiermem.engine.log.fork import beside, fork
+from hiermem.engine.log.fork import fork, in_thread_if_long
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
 
 OnRewrite = Literal["report", "fork", "error"]
@@ -22,7 +22,7 @@ _ON_REWRITE: Final = ("report", "fork", "error")
 #: How often a session is read again that was appended to meanwhile.
 _TRIES: Final = 8
 _PAGE: Final = 2048
-#: Messages that are read beyond those that a history needs at least.
+#: Messages that are read in addition to the least number that a history needs.
 _MORE: Final = 64
 
 
@@ -31,7 +31,7 @@ async def sync(
 ) -> SyncReport:
     """Append what is new of a whole history to the session, or to a fork where it was rewritten.
 
-    Of a session that is longer than the history, only its beginning and its end are read.
+    If the session is longer than the history, only its beginning and its end are read.
 
     Raises HistoryRewrittenError, SessionChangedError where the session was appended to all the
     time, and what ``append`` and ``fork`` raise.
@@ -39,7 +39,7 @@ async def sync(
     arguments.one_of(on_rewrite, "on_rewrite", _ON_REWRITE)
     given = [clean_message(each, on_bad=about.on_bad_text) for each in flatten([messages])]
     key = await handle.key()
-    history = await beside(partial(said, given, key=key), given)
+    history = await in_thread_if_long(partial(said, given, key=key), given)
     rewritten_at: int | None = None
     tries = 0
     while tries < _TRIES:
@@ -95,5 +95,5 @@ async def _compared(
     found: list[Said] = []
     for first in range(start, stop, _PAGE):
         page = await handle.messages(session_id, first, min(stop, first + _PAGE))
-        found += await beside(partial(said_in, page, edited=edited), page)
+        found += await in_thread_if_long(partial(said_in, page, edited=edited), page)
     return found

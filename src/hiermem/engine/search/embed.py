@@ -44,12 +44,12 @@ _log = logging.getLogger("hiermem.search")
 _TRIES: Final = 5
 
 
-def _asker(handle: Handle) -> EmbedderClient:
+def _client_of(handle: Handle) -> EmbedderClient:
     """Return this handle's client of the embedder. Raises UsageError if it has none."""
-    asker = handle.embedder_client
-    if asker is None:
+    client = handle.embedder_client
+    if client is None:
         raise UsageError("this memory has no embedder; open it with embedder=...")
-    return asker
+    return client
 
 
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
@@ -93,15 +93,15 @@ async def embed(
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
     EmbedderMismatchError, and the embedder's last error.
     """
-    asker = _asker(handle)
+    client = _client_of(handle)
     async with handle.indexes.lock(f"embedding/{session_id}"):
         if await _busy(handle, session_id):
             return EmbeddingReport(session_id, stopped="busy")
-        work = _EmbeddingPass(handle, asker, session_id, stopped)
+        work = _EmbeddingPass(handle, client, session_id, stopped)
         async with work.run:
             for _ in range(_TRIES):
                 record = await handle.record(session_id)
-                await _claim(handle, record, asker.identity)
+                await _claim(handle, record, client.identity)
                 if await work.once(record):
                     break
             work.run.outcome = "partial" if work.report.stopped else "ok"
@@ -121,10 +121,10 @@ class _EmbeddingPass:
     """One pass over a session."""
 
     def __init__(
-        self, handle: Handle, asker: EmbedderClient, session_id: str, stopped: Callable[[], object]
+        self, handle: Handle, client: EmbedderClient, session_id: str, stopped: Callable[[], object]
     ) -> None:
-        self._handle, self._asker, self._stopped = handle, asker, stopped
-        self._sent = asker.requests
+        self._handle, self._client, self._stopped = handle, client, stopped
+        self._sent = client.requests
         self._source: vectors.ForkSource
         self._session_id = session_id
         self._done: Counter[str] = Counter()
@@ -145,18 +145,18 @@ class _EmbeddingPass:
 
     @property
     def report(self) -> EmbeddingReport:
-        """What was done so far; a pass that had nothing to do is no run."""
+        """The work done so far; a pass that had nothing to do is not recorded as a run."""
         return EmbeddingReport(
             self._session_id,
             run_id=self.run.run_id if self.run.begun else None,
-            requests=self._asker.requests - self._sent,
+            requests=self._client.requests - self._sent,
             left=self._left or 0,
             stopped=None if self._left is None else "closing",
             **self._done,
         )
 
     def _detail(self, outcome: str) -> dict[str, Any]:
-        identity, report = self._asker.identity, self.report
+        identity, report = self._client.identity, self.report
         if outcome == "running":
             return {"embedder": identity.name}
         told = ("messages", "summaries", "texts", "requests", "tokens", "stopped")
@@ -172,12 +172,12 @@ class _EmbeddingPass:
         """
         indexes = self._handle.indexes
         reached = await vectors.embedded_state(self._handle, record)
-        self._source = vectors.ForkSource(self._handle, record, self._asker.identity)
+        self._source = vectors.ForkSource(self._handle, record, self._client.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
                 await refresh(self._handle, held, record)
-                kind = self._asker.identity.kind
+                kind = self._client.identity.kind
                 if held.embedded_kind != kind:
                     held.embedded_kind, held.embedded, held.embedded_summaries = kind, 0, set()
                 index, summary_index = held.index, held.summary_index
@@ -206,7 +206,7 @@ class _EmbeddingPass:
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors that a stride lacks; return whether it has them all now."""
-        identity = self._asker.identity
+        identity = self._client.identity
         low, high = vectors.place_of(index, start), vectors.place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
         for block in await stored_blocks(
@@ -251,7 +251,7 @@ class _EmbeddingPass:
         self, record: SessionRecord, level: int, row: SummaryLevel, held: SessionIndex
     ) -> bool:
         """Make the vectors that a level's summaries lack; return whether all have one now."""
-        identity = self._asker.identity
+        identity = self._client.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {name_of(each): each for each in summaries}
@@ -305,7 +305,7 @@ class _EmbeddingPass:
         if texts:
             await self.run.begin()
         count = self._handle.counter.count
-        made = await self._asker.passages(texts, count, self._stopped)
+        made = await self._client.passages(texts, count, self._stopped)
         if made is not None:
             self._done.update(texts=len(texts), tokens=sum(map(count, texts)))
         return made
@@ -328,7 +328,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
     A session that has this embedder's vectors already gets the missing ones. If it is interrupted,
     the next call continues.
     """
-    given = _asker(handle).identity
+    given = _client_of(handle).identity
     record = await handle.record(session_id)
     kept = await vectors.identity_of(handle, session_id)
     if kept is not None and kept != given:

@@ -221,11 +221,11 @@ async def _asked(
                     except SessionChangedError:
                         continue
                     index, summary_index = held.index, held.summary_index
-            near, asker = None, handle.embedder_client
-            if asker is not None and vectors is not None:
-                vector = await asker.question(question.text, handle.counter.count)
+            near, client = None, handle.embedder_client
+            if client is not None and vectors is not None:
+                vector = await client.question(question.text, handle.counter.count)
                 if vector is not None:
-                    near = partial(vectors.near, question=vector, weight=asker.weight)
+                    near = partial(vectors.near, question=vector, weight=client.weight)
             asking = partial(_ask, index, summary_index, question.text, near)
             asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
             result = await answer(asked, record)
@@ -386,7 +386,7 @@ def evidence_of(
 async def live_messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read scattered messages, neighbours in one go; leave out those that are not live.
+    """Read scattered messages, neighbours together; leave out messages that are not live.
 
     The index holds no such messages. But it is derived data, and this is the last check.
     """

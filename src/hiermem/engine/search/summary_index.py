@@ -201,7 +201,7 @@ async def _readable(
     summaries: Sequence[Summary],
     lacking: Sequence[Summary],
 ) -> list[Summary]:
-    """Return ``summaries`` with the texts of those ``lacking``, without those that have none."""
+    """Return ``summaries`` with the texts of those ``lacking``; leave out any without a text."""
     read = {name_of(each): each for each in await with_texts(handle, record, lacking)}
     wanted = (read.get(name_of(each), each) for each in summaries)
     return [each for each in wanted if name_of(each) not in read or each.revision is not None]

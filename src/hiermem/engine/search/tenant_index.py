@@ -5,11 +5,11 @@
     messages in no block ──▶ few? read at each search ── many? made into blocks ─┐
     blocks in no segment ──▶ few? read at each search ── many? made into a segment ◀┘
 
-Nothing of it is written before somebody searches over all sessions, and an append writes nothing of
-it ever. What a search finds undone it does, piece by piece, each piece in one transaction: so the
-first search of a large tenant takes long, and one that was killed is continued by the next. Two
-that work at once, in one process or two, do some work twice and write nothing twice. Where nothing
-can be written, everything that is not indexed is read at each search.
+Only a search over all sessions adds to this index; an append never does. A search indexes all that
+is not indexed yet, in pieces of one transaction each. So the first search of a large tenant is
+slow, and the next search continues one that was killed. Two searches at once, in one process or
+two, do some work twice and write nothing twice. If the store cannot be written, each search reads
+everything that is not indexed.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ async def _loose(handle: Handle, state: IndexState) -> list[tuple[SessionRecord,
 
 
 async def _postings(handle: Handle, one: PlacedBlock) -> Postings:
-    """Read a block; one that is damaged is read from its messages."""
+    """Read a block; if it is damaged, make it from its messages."""
     found = read_block(one.block)
     if found is None:
         found = await handle.indexes.collect(one.session.id, one.block.start, one.block.stop)

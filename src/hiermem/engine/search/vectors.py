@@ -32,7 +32,7 @@ from hiermem.types.transaction import Block
 
 #: The key of the record with the state in which a session had all its vectors.
 EMBEDDED_STATE: Final = "reached"
-#: How many of the newest runs are searched for one that was no embedding pass.
+#: How many of the newest runs are searched for a run that is not an embedding pass.
 _RUNS: Final = 8
 #: Blocks of vectors read in one go.
 _AT_ONCE: Final = 32
@@ -91,12 +91,12 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
     A session with another embedder's vectors lacks none: those are dropped on request only. The
     cost is two short reads.
     """
-    asker = handle.embedder_client
-    if asker is None or not record.messages or record.counter != handle.counter.name:
+    client = handle.embedder_client
+    if client is None or not record.messages or record.counter != handle.counter.name:
         return False
     found = await handle.store.records(EMBEDDER, scope=record.id)
     kept = {each.key: each.body for each in found}
-    if "identity" in kept and Identity.from_json(kept["identity"]) != asker.identity:
+    if "identity" in kept and Identity.from_json(kept["identity"]) != client.identity:
         return False
     return kept.get(EMBEDDED_STATE) != await embedded_state(handle, record)
 
@@ -122,16 +122,16 @@ async def load_vectors(
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
-    asker = handle.embedder_client
-    if asker is None:
+    client = handle.embedder_client
+    if client is None:
         return None
     mark = (held.messages, await journal_mark(handle, record), held.summary_index)
     if held.vectors_mark != mark:
         kept = await identity_of(handle, record.id)
-        agree(record.id, kept, asker.identity)
+        agree(record.id, kept, client.identity)
         known = held.vectors if isinstance(held.vectors, LoadedVectors) else None
         held.vectors = (
-            None if kept is None else await _load(handle, held, record, asker.identity, known)
+            None if kept is None else await _load(handle, held, record, client.identity, known)
         )
         held.vectors_mark = mark
     found = held.vectors
@@ -241,7 +241,7 @@ class ForkSource:
                 async with self._handle.indexes.lock(other.id):
                     self._found = other, (await self._handle.indexes.get(other)).index
             except HiermemError:
-                # Whatever is wrong with the source, the fork can do without it.
+                # The cause does not matter: the fork can do without the source.
                 self._gone = True
         return self._found
 

@@ -5,9 +5,9 @@
     notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
       ^________________________________________|            all at once, under the lease
 
-A note leaves the live list in the same write that stores what was made of it. Whatever ends a run
-before that, a failure, a cap, a cancellation or a kill, leaves its notes live and the bank as it
-was. ``core.spaces`` decides what goes into a request and what an answer is worth.
+A note leaves the live list in the same write that stores what was made of it. If a failure, a cap,
+a cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
+``core.spaces`` decides what goes into a request and what an answer is worth.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class _Consolidation(Run[NoteBatch]):
                 exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
                 return report or result.busy(self.tally, remaining=len(self.live_notes))
-            # What was read before the lease was taken may have been consumed since.
+            # Notes that were read before the lease was taken may have been consumed since.
             report = await self._nothing_to_do()
             if report is None:
                 await self.begin()
@@ -331,8 +331,8 @@ class _Consolidation(Run[NoteBatch]):
     ) -> None:
         """Note that no answer for these notes could be used; they stay live.
 
-        ``unplaced`` are those that an answer left out. This ends the run, unless the batch was a
-        single note that is blocked for it.
+        ``unplaced`` are the notes that an answer left out. This ends the run, unless the batch was
+        a single note that is blocked for it.
         """
         blocked, writes = change.failed(
             self.tally.state,

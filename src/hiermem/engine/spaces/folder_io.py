@@ -91,7 +91,7 @@ def _folder_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def _open_folder(path: str) -> Iterator[_Folder]:
-    """Open the folder itself, not one that a link leads to."""
+    """Open the folder itself; do not follow a link."""
     if not _HAS_DIR_FD:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise FolderError(f"{path} is not a folder, or a link to one; give the folder itself")

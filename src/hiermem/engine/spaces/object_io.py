@@ -1,10 +1,10 @@
 """Exports a bank to object storage and loads it from there.
 
 ``core.spaces.objects`` decides what is written and which export counts; ``remote.object_storage``
-carries it. What is here is the order: objects first, then the manifest in one conditional write,
-then the copies for people, then the removal of what nothing names any more. Wherever an export
-ends before its manifest was written, the revision that was there before is whole; its objects wait
-for the next export to be removed.
+sends it. This module defines the order: first the objects, then the manifest in one conditional
+write, then the copies for people, then the removal of objects that no manifest names. If an export
+ends before its manifest was written, the earlier revision is still complete, and the next export
+removes the objects that were written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXT: Final = {".md": "text/markdown; charset=utf-8", ".json": "application/jso
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What is stored under a key; ``data`` is None where there is more than was asked for."""
+    """An object in the storage; ``data`` is None where it is longer than was asked for."""
 
     data: bytes | None
     version: Mapping[str, str]
@@ -108,7 +108,7 @@ async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> Expo
         there = 0 if held is None or held.owner != bank.owner else held.copies.revision
         if there > bank.revision:
             return ExportReport("", bank.revision, superseded_by=there)
-        # Of all names, because an export that was killed may have left a copy of a file that went.
+        # All names are read, because a killed export may have left a copy of a removed file.
         copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
         plan = objects.export(bank, copies, held, place=str(place))
         if plan.switch:
@@ -118,7 +118,8 @@ async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> Expo
                 await _put(place, key, bank.texts[name].encode(), None)
             text = objects.write_manifest(plan.manifest).encode()
             if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
-                # Another export came first, or an answer was lost: the next look says which.
+                # Another export came first, or an answer was lost: the next read of the manifest
+                # tells which.
                 await _pause(turn)
                 continue
         report = await _write_copies(place, bank, copies, plan)

@@ -113,7 +113,7 @@ class SpaceContext:
         return await self._one(bank_record.SPACE, self.name)
 
     async def still_exists(self) -> bool:
-        """Return whether the space is still the one that was opened."""
+        """Return whether the space has not been replaced since it was opened."""
         return self.header is None or await self.current_header() == self.header
 
     async def _one(

@@ -64,7 +64,7 @@ async def spaces(handle: Handle) -> list[str]:
 async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
     """Check each space; return their subjects, the findings, and what could not be compared.
 
-    Nothing is written. Of a space that is being written, only what was read in one state of it is
+    Nothing is written. If a space is being written, only findings within one of its states are
     reported.
     """
     subjects: list[str] = []

@@ -324,7 +324,8 @@ def put_blocks(
     if not kept.epoch_is(session_id, epoch):
         return False
     own = kept.sessions[session_id].blocks
-    # Copies: a segment knows its blocks, and one that is put again is another.
+    # Store copies: a segment identifies its blocks by object identity, so a block that is put again
+    # must be a new object.
     own.update(((block.kind, block.start), replace(block)) for block in blocks)
     return True
 

@@ -142,12 +142,12 @@ class TenantData:
         return found is not None and found.record.epoch == epoch
 
     def live(self, session_id: str, block: tx.Block) -> bool:
-        """Return whether this very block is stored, and not one that replaced it."""
+        """Return whether this very block is stored, and not its replacement."""
         found = self.sessions.get(session_id)
         return found is not None and found.blocks.get((block.kind, block.start)) is block
 
     def dissolve(self, session_id: str, index: int | None = None) -> None:
-        """Dissolve the segments with a block of a session, or only one that covers a message."""
+        """Dissolve the segments with a block of a session that covers message ``index``, or any."""
         self.segments = {
             number: segment
             for number, segment in self.segments.items()

@@ -123,7 +123,11 @@ class PostgresStore:
             secret=secret,
         )
         connections = Connections(
-            dsn, smallest=pool_min, largest=pool_max, patience=statement_timeout, prepare=prepare
+            dsn,
+            smallest=pool_min,
+            largest=pool_max,
+            statement_timeout=statement_timeout,
+            prepare=prepare,
         )
         limits = (lock_timeout, statement_timeout, idle_timeout)
         return cls(Shared(connections, schema, *limits, read_only), dsn, backups_expire)
@@ -151,7 +155,7 @@ class PostgresStore:
         return await self._scope.write_alone(due.claim(limit, lease))
 
     async def scrub(self) -> Scrubbed:
-        """Write the tables anew without the rows that were removed; an erasure alone does not.
+        """Rewrite the tables without the rows that were removed; an erasure alone does not.
 
         It needs the rights of the tables' owner, and a connection that is not shared by
         transactions. Others wait while their table is written. The result says up to where, and
@@ -165,7 +169,7 @@ class PostgresStore:
                 return await scrub(
                     connection,
                     shared.schema,
-                    patience=shared.lock_timeout,
+                    lock_timeout=shared.lock_timeout,
                     backups_expire=self._backups_expire,
                 )
 

@@ -93,10 +93,10 @@ class Connections:
     """A pool of connections, which belongs to the event loop that uses it first."""
 
     def __init__(
-        self, dsn: str, *, smallest: int, largest: int, patience: float, prepare: bool
+        self, dsn: str, *, smallest: int, largest: int, statement_timeout: float, prepare: bool
     ) -> None:
         self.shown = shown(dsn)
-        self._dsn, self._patience = dsn, patience
+        self._dsn, self._statement_timeout = dsn, statement_timeout
         # How often the pool could not make a connection when the server was last seen to take one.
         self._failed = 0
         self._home = HomeProcess()
@@ -106,8 +106,8 @@ class Connections:
             kwargs=settings(dsn, prepare=prepare),
             min_size=smallest,
             max_size=largest,
-            timeout=patience,
-            reconnect_timeout=patience,
+            timeout=statement_timeout,
+            reconnect_timeout=statement_timeout,
             open=False,
         )
         self._pool: AsyncConnectionPool[Connection] | None = None
@@ -160,8 +160,8 @@ class Connections:
 
     async def _taken(self, pool: AsyncConnectionPool[Connection]) -> Connection:
         """Wait for a connection, but not long for a server that takes none."""
-        soon = min(_SOON, self._patience)
-        for wait in (soon, self._patience - soon):
+        soon = min(_SOON, self._statement_timeout)
+        for wait in (soon, self._statement_timeout - soon):
             try:
                 return await pool.getconn(wait)
             except PoolTimeout as error:
@@ -221,8 +221,8 @@ class Connections:
         try:
             connection._pipeline = _Pipeline(connection)  # noqa: SLF001 - it takes no other
             async with connection.pipeline():
-                # An error that left this block would be written to the driver's log, with the text
-                # of the one that follows it.
+                # The driver would log an error that leaves this block, with the text of the next
+                # error.
                 try:
                     for sql, values in statements:
                         cursors.append(await connection.execute(sql.encode(), values))

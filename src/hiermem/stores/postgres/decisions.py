@@ -3,9 +3,9 @@
 Each session, and each scope of records, has an advisory lock, and so has the tenant. Whoever writes
 holds the lock of what is written, and the tenant's together with all other writers. A decision
 also holds the lock of everything that it asked about, so that each answer still holds when its
-changes are committed. Locks that are waited for are taken in the order of their numbers, when none
-is held; a lock that is needed later is only tried, and where another holds it, the decision begins
-again and waits for all of them. So no two decisions can wait for each other.
+changes are committed. A decision waits for locks only while it holds none, and takes them in the
+order of their numbers. A lock that it needs later is only tried; if another transaction holds it,
+the decision begins again and waits for all of them. So no two decisions can wait for each other.
 
 A lock and what it protects are never read in one statement: the statement would see the state from
 before it waited.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class _TakenError(Exception):
-    """Another holds a lock that the decision needs."""
+    """Another transaction holds a lock that this decision needs."""
 
 
 @dataclass(slots=True)

@@ -250,7 +250,7 @@ class PostgresReceiver:
     def _reserved(self, first: bytes) -> Iterator[Statement]:
         """Yield the statements that reserve a number that no session has had, and none will get.
 
-        What came before is dropped.
+        Rows that arrived before are dropped.
         """
         yield from writes.dropped_restore(self._id)
         number = "0"

@@ -14,13 +14,13 @@ from psycopg_pool import PoolClosed, PoolTimeout
 
 from hiermem import errors
 
-#: What the driver and its pool may raise.
+#: The exceptions that the driver and its pool may raise.
 FAILURES: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 #: The state of ``SELECT 1 / 0``, with which a statement refuses a write that contradicts the store.
 REFUSED: Final = "22012"
 BEYOND: Final = "a number is beyond the 64 bits that the store keeps"
-#: Failures that pass: a conflict, a lock, a time limit, too many connections, a server that stops
-#: or is starting, or one that is only read.
+#: Transient failures: a conflict, a lock, a time limit, too many connections, a server that stops,
+#: starts or is read-only.
 _BUSY: Final = {
     "40001": "another write came between",
     "40P01": "another write came between",
@@ -36,7 +36,7 @@ _BUSY: Final = {
 }
 
 
-#: What a server says when it refuses a connection: libpq keeps no state of it.
+#: A server's words when it refuses a connection; libpq does not keep the SQLSTATE.
 _REFUSED: Final = {
     "too many": "53300",
     "connection slots": "53300",

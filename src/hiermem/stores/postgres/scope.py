@@ -1,4 +1,4 @@
-"""What is common to all operations of one tenant: its locks, its transactions, its statements."""
+"""The parts common to all operations of one tenant: its locks, its transactions, its statements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KNOWN: Final = (
 
 @dataclass
 class Shared:
-    """What the scopes of one store share: its connections, its schema, its limits in seconds."""
+    """The objects that the scopes of one store share: connections, schema, limits in seconds."""
 
     connections: Connections
     schema: str
@@ -114,7 +114,7 @@ class Scope:
     def index_lock(self, *, together: bool = False) -> Sent:
         """Return the statement that waits for the lock of the index over all sessions.
 
-        It must be the last lock of its transaction, so that whoever holds it waits for none.
+        It must be the last lock of its transaction, so that its holder waits for no lock.
         ``together`` is for those who put or drop blocks of sessions that they have locked, and
         dissolve nothing.
         """
@@ -231,7 +231,7 @@ class Scope:
         return self._shared.heads.get((self.tenant, session_id))
 
     def remember(self, number: int, record: SessionRecord) -> None:
-        """Remember a record, and forget the one that was longest here if there are too many."""
+        """Remember a record, and forget the oldest one if there are too many."""
         heads = self._shared.heads
         heads[self.tenant, record.id] = number, record
         if len(heads) > _REMEMBERED:

@@ -1,9 +1,9 @@
 """Removal of deleted rows from the files of the tables; deleting them alone is not enough.
 
 A plain VACUUM frees the room of a removed row and may leave its bytes there. So the tables are
-written anew, one after the other, which needs their owner's rights and holds up everybody else
-meanwhile. The write-ahead log, replicas and backups are beyond the reach of any statement: the
-result says so, unless the operator has stated when those expire.
+rewritten, one after the other. This needs the rights of their owner and blocks all other users of a
+table while it is written. The write-ahead log, replicas and backups are beyond the reach of any
+statement: the result says so, unless the operator has stated when those expire.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 async def scrub(
-    connection: Connection, schema: str, *, patience: float, backups_expire: timedelta | None
+    connection: Connection, schema: str, *, lock_timeout: float, backups_expire: timedelta | None
 ) -> Scrubbed:
-    """Write every table anew, trying each for up to ``patience`` seconds while it is in use."""
+    """Rewrite every table; try each for up to ``lock_timeout`` seconds while it is in use."""
     found = await connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind = 'r' "
         "ORDER BY relname",
@@ -36,7 +36,7 @@ async def scrub(
     )
     reasons = []
     for (table,) in await found.fetchall():
-        until = time.monotonic() + patience
+        until = time.monotonic() + lock_timeout
         while (reason := await _rewrite(connection, schema, table)) and time.monotonic() < until:
             if reason.startswith("its owner"):
                 break
@@ -57,7 +57,7 @@ async def scrub(
 
 
 async def _rewrite(connection: Connection, schema: str, table: str) -> str:
-    """Write a table anew; return why removed rows are left in it, or ""."""
+    """Rewrite a table; return why removed rows are left in it, or ""."""
     notices: list[tuple[str | None, str | None, str]] = []
 
     def keep(notice: Diagnostic) -> None:

@@ -1,11 +1,11 @@
 """The statements of the index over all sessions of a tenant: segments, their pages, their blocks.
 
-A block of terms says itself in which segment it is. What is replaced stays in its segment until
-that is dissolved, and is named in ``replaced``; what is erased takes the segment with it.
+The row of a block of terms names its segment. A replaced block stays in its segment until the
+segment is dissolved, and ``replaced`` lists it; an erased message dissolves the segment.
 
-Whoever dissolves a segment changes rows of other sessions than those that it has locked. So all of
-this is written under a lock of its own (``Scope.index_lock``), which is taken after every other
-lock: whoever holds it waits for none.
+A transaction that dissolves a segment changes rows of sessions that it has not locked. So all of
+this is written under a separate lock (``Scope.index_lock``), which is taken after every other lock:
+a transaction that holds it waits for no lock.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _dissolved(numbers: str, *values: Any) -> Statement:
 def noted(session_id: str, blocks: Sequence[Block]) -> Iterator[Statement]:
     """Yield the statement that prepares for blocks of terms that are put next.
 
-    It names those that they replace in segments, and counts the messages that they cover.
+    It lists the blocks in segments that they replace, and counts the messages that they cover.
     """
     stops = {one.start: one.stop for one in blocks if one.kind == TERMS}
     if stops:

@@ -272,7 +272,7 @@ def dropped_journal(subject: str) -> Iterator[Statement]:
 def deleted(session_id: str) -> Iterator[Statement]:
     """Yield the statements that delete all of a session, and all rows that hold its name.
 
-    What a restore of it brought, and did not finish, is deleted too.
+    The rows of an unfinished restore of it are deleted too.
     """
     yield from deleted_shown(session_id)
     yield from dropped_restore(session_id)

@@ -176,8 +176,7 @@ class SQLiteStore:
         """Yield what ``work`` yields, all from one state; the tenants' handles call this.
 
         A file is read page by page, on a connection of its own that holds a transaction for reading
-        until the last page. Of a database in memory, which has one connection, everything is read
-        at once.
+        until the last page. A database in memory has one connection, so it is read at once.
         """
         if self._readers is None:
             for page in await self.read(lambda connection: list(work(connection))):

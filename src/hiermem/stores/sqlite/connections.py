@@ -32,7 +32,7 @@ class Connection(sqlite3.Connection):
 
 
 class _Registry:
-    """What this process has open; a forked process begins with an empty one."""
+    """The connections of this process; a forked process begins with an empty registry."""
 
     def __init__(self, carried: frozenset[tuple[int, int]]) -> None:
         self.guard = threading.Lock()
@@ -108,7 +108,7 @@ def release() -> None:
 
 
 def inherit() -> None:
-    """Begin anew, in a forked process; note the files of which a connection is still open."""
+    """Begin with an empty registry in a forked process; note files with a connection still open."""
     global _registry  # noqa: PLW0603 - a process has one
     left = [one.path for one in _registry.connections if _is_open(one) and one.path is not None]
     found = {identity for path in left if (identity := _identity(path)) is not None}
@@ -118,5 +118,5 @@ def inherit() -> None:
     _registry = _Registry(_registry.carried | found)
 
 
-#: What belongs to earlier processes, kept for ever.
+#: Objects of earlier processes, kept for ever.
 _inherited: list[object] = []

@@ -31,8 +31,8 @@ MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 #: A file of up to this many bytes is read completely when it is opened, which takes a tenth of a
-#: second. Of a larger file, only the schema is checked; other damage is found when the damaged part
-#: is read, or by ``check``.
+#: second. For a larger file, only the schema is checked; other damage is found when the damaged
+#: part is read, or by ``check``.
 QUICK_CHECK_LIMIT = 32 << 20
 
 
@@ -146,7 +146,7 @@ def connect_to_read(path: Path, *, busy_timeout: float) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         if connection is not None:
             connection.close()
-        log = _beside(path, "-wal")
+        log = _sibling(path, "-wal")
         if log.exists() and log.stat().st_size:
             raise
         connection = connect(path, busy_timeout=busy_timeout, mode="immutable")
@@ -184,7 +184,7 @@ def _was_created(path: Path) -> bool:
     A power loss during the first transaction leaves such a file. SQLite makes it empty again.
     """
     try:
-        with _beside(path, "-journal").open("rb") as file:
+        with _sibling(path, "-journal").open("rb") as file:
             head = file.read(20)
     except FileNotFoundError:
         return False
@@ -229,18 +229,18 @@ def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
 
     Return whether the check was possible. Raises StoreNewerError or StoreCorruptError.
     """
-    if _beside(path, "-journal").exists():
+    if _sibling(path, "-journal").exists():
         # A process was killed while it created the store; only a writer may undo that. The result
         # is examined afterwards.
         return False
     # If no other connection has the file open, it is read without even creating a lock file.
-    alone = not _beside(path, "-wal").exists()
+    alone = not _sibling(path, "-wal").exists()
     mode = "immutable" if alone else "ro"
     try:
         with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
             _examine(connection, path, schema)
     except (HiermemError, *FAILURES):
-        if not alone or not _beside(path, "-wal").exists():
+        if not alone or not _sibling(path, "-wal").exists():
             raise
         # Another connection opened the file meanwhile, and this one may have read half of a write.
         with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as connection:
@@ -339,7 +339,7 @@ def _migrate(
 
 def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
     """Copy the store in its own folder, complete or not at all; the caller holds the write lock."""
-    whole, part = _beside(path, f".v{version}.bak"), _beside(path, f".v{version}.bak.part")
+    whole, part = _sibling(path, f".v{version}.bak"), _sibling(path, f".v{version}.bak.part")
     part.unlink(missing_ok=True)
     with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as source:
         _copy(source, part, busy_timeout=busy_timeout)
@@ -349,10 +349,10 @@ def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
 def back_up(source: sqlite3.Connection, target: Path, *, busy_timeout: float) -> None:
     """Copy the database of ``source`` to a new file at ``target``, complete or not at all.
 
-    The copy is one state of the database, whoever writes to it meanwhile. Raises UsageError where
+    The copy is one state of the database, even while others write to it. Raises UsageError where
     there is something at ``target``, and StoreError where it cannot be written.
     """
-    part = _beside(target, f".{secrets.token_hex(4)}.part")
+    part = _sibling(target, f".{secrets.token_hex(4)}.part")
     try:
         try:
             _copy(source, part, busy_timeout=busy_timeout)
@@ -415,5 +415,5 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)

@@ -1,4 +1,4 @@
-"""What most statements begin with: the session's number and head, and one state for all of them.
+"""The start of most statements: the session's number and head, and one state for all reads.
 
 A head is remembered only within the transaction that read it, or for as long as no other connection
 has committed. Every statement is bound to its tenant by equality, either directly or through the
@@ -64,7 +64,7 @@ def replacing(insert: str, key: str, columns: str) -> str:
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
-#: What stands before the columns of a row, by the owner of its table.
+#: The columns before those of the value, by the owner of the table.
 _OWNERS: Final = {
     "tenant": "tenant", "session": "session", "tree": "tenant, session, tree", "log": "",
 }  # fmt: skip

@@ -44,8 +44,8 @@ _NUMBERED = (
     "json_each(?) j CROSS JOIN heads h ON h.session = j.value "
     "CROSS JOIN sessions s ON s.session = h.session AND s.tenant = h.tenant"
 )
-#: What follows a session in each order. By activity, that is two ranges of the index: SQLite would
-#: search a comparison of pairs by its first half alone.
+#: The sessions after a given one, in each order. By activity, these are two ranges of the index:
+#: SQLite would search a comparison of pairs by its first half alone.
 _AFTER = {
     "created": ("s.tenant = ? AND s.session > ? ORDER BY s.session LIMIT ?",),
     "last_activity": (

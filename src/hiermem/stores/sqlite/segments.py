@@ -1,7 +1,7 @@
 """The statements of the index over all sessions of a tenant: segments, their pages, their blocks.
 
-What is replaced stays in its segment until that is dissolved; what is erased takes the segment with
-it. The blocks themselves are written in ``puts``.
+A replaced block stays in its segment until the segment is dissolved; an erased message dissolves
+the segment. The blocks themselves are written in ``puts``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The threads that SQLite runs on: one that writes, a few that read.
+"""The threads that SQLite runs on: one thread writes, a few threads read.
 
 A write is answered only after the commit that holds it. Writes that wait together share one commit,
 and a write that fails is undone alone. A thread that may block does its own write when no other

@@ -285,7 +285,7 @@ def _rewrite(
 def deleted(transaction: Transaction, tenant: str, session_id: str) -> None:
     """Remove all data of a session; of an unknown session, all rows that hold its name.
 
-    What a restore of it brought, and did not finish, is removed too.
+    The rows of an unfinished restore of it are removed too.
     """
     deleted_shown(transaction, tenant, session_id)
     dropped_restore(transaction.connection, tenant, session_id)
