@@ -205,21 +205,30 @@ _SMALL_TIMES, _SMALL_MOST = 1.5, 0.6
 class ContextPolicy(_Policy):
     """The shares of a context's budget, each a fraction of it.
 
-    When the budget is reached, the oldest verbatim messages join the summary zone, down to
-    ``watermark``. They are appended as a piece of their fair share of the history, at least
-    ``piece`` of what they took, pooled together with the newest pieces where that makes the zone
-    smaller at little cost. The zone stays under ``zone_limit`` and leaves ``free``, and at least
-    what a collapse sends again; then all of it is pooled anew into ``zone_rewrite``. Once the
-    history is twice the budget, the zone is made so large that the context is filled to ``replan``.
-    A first plan, or one where no provider cache can be lost, fills ``replan_cold``, with
-    ``verbatim`` of it for the newest messages. The limits of the zone are shares of what a reserve
-    for messages leaves, or else the standing turns that a collapse sends again.
+    A context is a zone of summaries, then the newest messages verbatim. When it reaches the budget,
+    a collapse moves the oldest verbatim messages into the zone.
 
-    The last ``turns`` turns stand verbatim where they take at most a third of the budget, else the
-    newest one. Where there is a question, ``recall`` of the whole budget is kept for what answers
-    it, from 8,000 tokens up; the share rises in a straight line to one and a half times that, 0.6
-    at most, at 2,000 and below. Standing instructions of the user that no verbatim message says may
-    take ``instructions`` of the whole budget; with 0, none are shown.
+    - ``watermark``: a collapse goes on down to this share of verbatim messages; the standing turns
+      stay in any case.
+    - ``piece``: a collapse appends one piece to the zone, of the messages' fair share of the
+      history, and at least this share of what the messages took. It is joined with the newest
+      pieces where that makes the zone smaller at little cost.
+    - ``zone_limit``, ``free``: the zone is rewritten when it would exceed the limit, or leave less
+      than ``free`` (or than a collapse sends again) to new messages.
+    - ``zone_rewrite``: the size of the zone after a rewrite.
+    - ``replan``: how full a collapse leaves the context, once the history is twice the budget.
+    - ``replan_cold``: how full the first plan is, and any plan where no provider cache can be lost;
+      ``verbatim`` is the part of it for the newest messages.
+
+    The limits of the zone are shares of the budget less the reserve for messages, or else less the
+    standing turns that a collapse sends again.
+
+    - ``turns``: so many of the last turns stand verbatim where they take at most a third of the
+      budget, else the newest one.
+    - ``recall``: the share of the whole budget for what answers a query, from 8,000 tokens up. It
+      rises in a straight line to one and a half times that, 0.6 at most, at 2,000 and below.
+    - ``instructions``: the share of the whole budget for standing instructions of the user that no
+      verbatim message says; with 0, none are shown.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)

@@ -385,7 +385,7 @@ class TenantStore(Protocol):
         ...
 
     async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
-        """Return the number of sessions; with ``metadata``, of those that hold all of these pairs.
+        """Return the number of sessions, or of those whose metadata has all pairs of ``metadata``.
 
         No record is read for it.
         """
@@ -457,10 +457,10 @@ class TenantStore(Protocol):
         """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
 
         Until all of it is there, nothing reads any of it. If ``rows`` raises something else than a
-        UsageError, or the process ends, what came may be kept; then the next restore of the same
-        rows goes on behind it. A session of version ``replaces`` gives way in the same moment; if
-        the rows are of what belongs to no session, any ``replaces`` has them take the place of all
-        of that, but for the records of kind "store-copy", which every store has for itself.
+        UsageError, or the process ends, the rows that came may be kept; then the next restore of
+        the same rows continues after them. A session of version ``replaces`` is replaced in the
+        same moment. For rows that belong to no session, any ``replaces`` but None replaces all such
+        rows, except the records of kind "store-copy", which every store has for itself.
 
         A store that holds nothing yet takes the secret of the rows over; handles that read the
         secret before must not be used further. Raises SessionExistsError where the session exists
@@ -665,9 +665,9 @@ class TenantStore(Protocol):
         not stand as given: it has another end or is gone, it is in another segment, or the epoch of
         its session is another.
 
-        A block of terms that is replaced stays in its segment, as a dead one. A segment is
-        dissolved in the transaction that rewrites a message which one of its blocks covers, dead or
-        not, or that deletes a session of one of them: nothing of what is erased may stay in a page.
+        A block of terms that is replaced stays in its segment, as a dead one. Rewriting a message,
+        or deleting a session, deletes in the same transaction every segment with a block, dead or
+        not, that covers it: nothing of what is erased may stay in a page.
         """
         ...
 

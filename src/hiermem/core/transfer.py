@@ -18,7 +18,7 @@ Step: TypeAlias = Literal["copy", "replace", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What a copy to another store did, so far or in all.
+    """The progress or the result of a copy to another store.
 
     ``place`` is where the target is. ``sessions`` are those that the source has, and all of them
     are at the target: ``copied`` ones are new there, ``replaced`` ones had changed in the source

@@ -99,7 +99,7 @@ class DroppedNote:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationResult:
-    """What a consolidation did.
+    """The result of a consolidation.
 
     ``notes_processed`` are consumed, and ``dropped`` are those of them that went into no file.
     ``notes_remaining`` are live and go into the next consolidation; ``unplaced`` are the keys of

@@ -42,7 +42,7 @@ def back_off(failures: int, pauses: Pauses) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BackoffEntry:
-    """What is left alone until ``until``, for the ``times``-th time in a row.
+    """An item that is not retried before ``until``, after ``times`` failures in a row.
 
     It is looked at earlier where it has another ``version``; None where a new version is no reason.
     A ``leased`` entry has nodes that another worker holds.

@@ -565,8 +565,8 @@ class Planner:
     ) -> tuple[Piece, ...]:
         """Return the records of the instructions that ``raw`` does not say.
 
-        Of the zone's records ``before``, those within the pieces that are ``kept`` may stay where
-        they are; a zone that is made anew keeps -1. One record names what was said when the zone
+        Records ``before`` that stand within the first ``kept`` pieces may stay in place; -1 means
+        that the whole zone is made again. One record names what was said when the zone
         was made, a second one what was said since, after the newest piece. If something in the
         first one holds no more, or a command has no room in the second, a single one names all.
         """

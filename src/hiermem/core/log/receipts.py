@@ -21,7 +21,7 @@ _NONE: Mapping[str, int] = FrozenDict()
 
 @dataclass(frozen=True, slots=True)
 class EditReport:
-    """What an edit changed.
+    """The result of an edit.
 
     ``version`` is the number of earlier versions that are kept of the message. ``stale`` are the
     summaries of the old text, ``dirty`` those among them that the next update generates again.
@@ -38,7 +38,7 @@ class EditReport:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What an erasure or a quarantine did.
+    """The result of an erasure or a quarantine.
 
     ``indices`` are the requested messages of ``session_id``, ``already`` those among them that had
     been erased or quarantined before. ``forks_reached`` are the other sessions that lost the shared

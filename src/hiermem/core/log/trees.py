@@ -140,10 +140,10 @@ class TreeState:
     def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
         """Find where a message is, and note the windows that were shown some of it.
 
-        What a finished text was shown is on record with it; with ``ever``, the node's earlier texts
-        count too. A text in progress may have been shown as much as the widest configuration of the
-        log allows: its generation began under one of them, and any later change would have stopped
-        it.
+        Each finished summary stores which messages its prompt contained; with ``ever``, the node's
+        earlier texts count too. A text in progress may have been shown as much as the widest
+        configuration of the log allows: its generation began under one of them, and any later
+        change would have stopped it.
         """
         location = yield from locate(stored.thread, stored.index, self.state, self.tree)
         if location.opened:
@@ -203,7 +203,7 @@ def _windows_overlapping(
         if shown >= overlap:
             break
         text = heard(stored, 0, None) if stored.state == "live" else ""
-        # What the message takes in an overlap.
+        # The length of the message in an overlap.
         taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
         if stored.index >= sealed:
             windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)

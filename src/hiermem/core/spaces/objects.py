@@ -357,7 +357,7 @@ def _check_owner(
 def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
     """Return whether an object, by its name below the prefix, is named by nothing now or later.
 
-    That needs no age: see above. What a killed export tried the storage on goes after a day.
+    That needs no age: see above. Probe objects that a killed export left are deleted after a day.
 
     >>> is_garbage("objects/1/x", ObjectManifest(folder_plan.Manifest()), age=timedelta(0))
     False

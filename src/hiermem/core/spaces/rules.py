@@ -241,8 +241,8 @@ def _read(text: str) -> list[_RuleLine]:
 def _headings(lines: Sequence[_RuleLine], at: int, defined: Collection[int]) -> list[str]:
     """Return the headings of the file that line ``at`` defines; other lines are ``defined`` too.
 
-    The stretch ends where another file is defined or, if it began with a heading or a point, at the
-    next one that is as high.
+    The section ends where another file is defined or, if it began with a heading or a point, at the
+    next one of the same or a higher level.
     """
     own, first = lines[at]
     headings = [_heading(found) for _, found in _CODED.findall(first)]

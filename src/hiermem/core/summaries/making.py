@@ -149,7 +149,7 @@ class UnfitError(Exception):
 
 
 class Settings(Protocol):
-    """What a run decides all of its nodes by."""
+    """The settings of a run that apply to all of its nodes."""
 
     run_id: str
     config: HierarchyConfig

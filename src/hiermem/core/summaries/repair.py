@@ -30,7 +30,7 @@ _FENCE: Final = re.compile(
 _TAGGED: Final = re.compile(r"\A<(summary|answer|output|result)>(.*?)(?:</\1>)?\Z", re.DOTALL)
 #: An offer at the end of an answer is no longer than this.
 _REMARK: Final = 400
-#: What a reasoning model writes before its answer.
+#: The thinking block of a reasoning model.
 _THOUGHT: Final = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
@@ -39,7 +39,7 @@ _CODE: Final = re.compile(r"\s*```")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 #: Scripts whose sentences have no mark at their end.
 _UNMARKED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
-#: What stands at the end of a sentence that goes on.
+#: Characters that end a line inside a sentence.
 _OPEN: Final = ",，、;；(（[{-–—/&"
 #: A line of more words than this, or of more characters of a script without spaces, is a sentence.
 _LONG_LINE: Final = 12

@@ -66,7 +66,7 @@ _DOUBLED: Final = re.compile(
     r"|никогда не|ни в коем случае(?: \w+){0,2}? не|cannot|no longer)\b"
     r"|绝对不|绝不|千万不|严禁",
 )
-#: What allows, orders or plans. A report of what happened turns no rule round.
+#: Modal words and words of permission. A report of a past event cannot reverse a rule.
 _RULES: Final = re.compile(
     r"\b(?:may|can|could|must|should|shall|will|need\w*|required?|always|allow\w*|permit\w*"
     r"|permissible|authori[sz]ed|free to|ok(?:ay)? to|fine to|fine|want\w*|plan\w*|prefer\w*"

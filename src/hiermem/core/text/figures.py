@@ -417,9 +417,9 @@ class Support:
     def implies_number(self, key: str, *, hedged: bool, added: bool) -> bool:
         """Return whether the number follows from what the record states.
 
-        A year may lie as many years from a year of the record as the record says; a ``hedged``
-        number may be rounded, an ``added`` one be the sum or the difference of two; a multiplier
-        may stand elsewhere in the line.
+        A year may differ from a year in the record by a number of years that the record states. A
+        ``hedged`` number may be rounded, an ``added`` one be the sum or the difference of two. A
+        multiplier may stand elsewhere in the line.
         """
         if ":" in key:
             hour, _, minute = key.partition(":")

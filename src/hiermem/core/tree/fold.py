@@ -78,9 +78,9 @@ def again(
 ) -> Folded:
     """Fold messages of open windows again, into a state that was ``rewound``, in order.
 
-    ``arrivals`` are all messages of the session from there on. Those before the place where
-    ``begins`` says that their thread's open window begins are in sealed windows and are passed
-    over. A message that begins a window inside it arrives as its last slice. Only flags of calls
+    ``arrivals`` are all messages of the session from there on. Messages before the
+    beginning of their thread's open window, which ``begins`` names, are in sealed windows and are
+    skipped. A message that begins a window inside it arrives as its last slice. Only flags of calls
     that are given up are returned: the others were set when the messages arrived.
     """
     fold = _Fold(state, config)

@@ -22,7 +22,7 @@ ALL_ATTEMPTS: Final = 1_000_000
 
 
 class _NotWrittenError(Exception):
-    """What the attempts were to be written with did not hold."""
+    """The condition for writing the attempts failed, so nothing was written."""
 
 
 class CallJournal:

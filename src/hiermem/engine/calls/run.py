@@ -279,7 +279,7 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: RunKind, now: 
 
 
 class CallSubject(Protocol):
-    """What calls are made for: a node, a chunk, a batch of notes."""
+    """The work item of a call: a node, a chunk, a batch of notes."""
 
     @property
     def id(self) -> str:

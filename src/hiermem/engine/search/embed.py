@@ -159,8 +159,8 @@ class _EmbeddingPass:
         identity, report = self._client.identity, self.report
         if outcome == "running":
             return {"embedder": identity.name}
-        told = ("messages", "summaries", "texts", "requests", "tokens", "stopped")
-        detail = {name: getattr(report, name) for name in told}
+        counted = ("messages", "summaries", "texts", "requests", "tokens", "stopped")
+        detail = {name: getattr(report, name) for name in counted}
         return {"embedder": identity.name, "dimension": identity.dimension, **detail}
 
     # -- the work

@@ -1,6 +1,6 @@
 """What runs of several sessions share: slots, rate limits, caps, and back-offs of nodes.
 
-What is not shared, a run has of its own; so an update of one session needs none of this.
+A run makes for itself what it is not given. So the update of one session needs none of this.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 ::
 
-    claim -> a turn -> settle: the entry goes, or gets its next time
+    claim -> update -> settle: the entry is deleted, or gets its next time
 
-A claim is a hint, not a right: it spares others a look. What keeps two workers from making the same
-text are the leases of the nodes, and a claim that is lost or repeated costs a look.
+A claim saves other workers a look at the session; it excludes nobody. The leases of the nodes keep
+two workers from making the same text. A claim that is lost or repeated costs one look.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ::
 
-    whoever has sessions (a worker, update_all) -> fill -> place -> turn -> place is free again
+    a worker or update_all fills the pool -> a session takes a place -> its turn frees the place
 
 A session's update is the same one that ``session.update()`` runs. The pool adds what the updates
 share, the places, and the ways to end one early. Which session is next, and what follows from a
@@ -63,7 +63,7 @@ class SessionUpdate:
         self.budget.close(why)
 
 
-#: What is done with an update that has a place.
+#: A function that runs an update which has a place.
 Turn: TypeAlias = Callable[[SessionUpdate], Coroutine[Any, Any, None]]
 
 

@@ -63,7 +63,7 @@ _OPEN_BEFORE: Final = signs(
     rf"(?:\b{phrases('not yet')}|n['’]t)\b"  # noqa: RUF001
     r"(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$|[\"“‘:]\s*$|(?:^|\s)'$",  # noqa: RUF001
 )
-#: What makes a statement one of what may be, or of somebody else; a date or a limit may be ahead.
+#: Words by which a statement is hypothetical or of somebody else; a date or a limit may follow.
 _ABLE: Final = signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
 
 

@@ -44,9 +44,10 @@ _KINDS: Final[dict[EntityType, tuple[float, int]]] = {
 _FORMAL_FIRST: Final[tuple[EntityType, ...]] = ("file", "url", "date", "function")
 _FORMAL: Final = frozenset(_FORMAL_FIRST)
 _CODE: Final = frozenset({"function", "class", "identifier"})
-#: A name below the first certainty is none; a place below the second is one only after these
-#: words; from the third on a name needs no look at its neighbours, and from the fourth on no proof
-#: where it is never written small; the fifth is that of what code defines.
+#: Certainties of a name. Below ``_LEAST`` it is dropped. A place below ``_PLACE`` needs one of the
+#: words of ``_INTO`` before it. From ``_CERTAIN`` on the neighbours are not looked at. From
+#: ``_LISTED`` on a name that is never written small needs no other proof. ``_DEFINED`` is the
+#: certainty of what code defines.
 _LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
 _INTO: Final = re.compile(rf"\b{phrases('before a place')} $", re.IGNORECASE)
 #: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
