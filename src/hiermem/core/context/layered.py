@@ -15,7 +15,14 @@ from collections.abc import Iterable, Sequence
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
-from hiermem.core.context.cut import Cut, Omitted, Situation, newest_sealed, omitted_message
+from hiermem.core.context.cut import (
+    Cut,
+    Omitted,
+    Situation,
+    newest_sealed,
+    omitted_message,
+    said_beside,
+)
 from hiermem.core.context.render import Shown, in_order
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
@@ -35,7 +42,10 @@ def select(at: Situation) -> Reading[Cut]:
     """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
     zone = ZoneMaker(at.writer, view=at.view)
     recent, older, first = yield from _recent(at)
-    room = at.budget - at.writer.cost(recent)
+    alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
+    # Summaries would leave the record of standing instructions whatever room they happen to leave.
+    said = said_beside(at, alone)
+    room = at.budget - alone.tokens - (said.tokens if said else 0)
     chosen: list[Piece] = []
     if min(room, at.budget - _reserve(at)) < _COARSE_BELOW:
         chosen += yield from _newest(at, zone, 3, room, most=1)
@@ -46,12 +56,11 @@ def select(at: Situation) -> Reading[Cut]:
         taken = [*(piece.windows for piece in twos), (first, at.state.next_ordinal(1))]
         chosen += yield from _newest(at, zone, 1, room - _tokens(chosen), beside=taken)
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
-    blocks = [piece.block() for piece in chosen]
-    blocks += at.writer.messages(recent)
+    blocks = (*(piece.block() for piece in chosen), *alone.blocks)
     holes = yield from _holes(first, [piece.windows for piece in chosen])
     omitted = (*holes, *map(omitted_message, older))
     view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
-    return Cut(view, tuple(recent), tuple(blocks), omitted)
+    return Cut(view, alone.shown, blocks, omitted)
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
