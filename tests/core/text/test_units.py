@@ -114,6 +114,7 @@ def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
 
 def test_a_sentence_may_end_in_a_single_letter():
     assert pieces("It was I. Then she left.") == ["It was I.", "Then she left."]
+    assert pieces("It is 6 ft. Dive in.") == ["It is 6 ft.", "Dive in."]
     assert pieces("It is rich in vitamin c. Eat it.") == ["It is rich in vitamin c.", "Eat it."]
 
 
@@ -122,6 +123,8 @@ def test_a_sentence_may_end_in_a_single_letter():
     [
         ("**Note:** use **both** keys.", "Note: use both keys."),
         ("这是**重点**内容", "这是重点内容"),
+        ("Put it into **.env** then.", "Put it into .env then."),
+        ("Match **.py and **.js files", None),
         ("It overflows at 2**40; f(**kw), g(**kw).", None),
         ("Match src/**/*.py and lib/**/*.js", None),
         ("Wait 2 ** i and 3 ** j seconds", None),

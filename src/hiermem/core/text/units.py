@@ -37,7 +37,7 @@ _SENTENCE_END: Final = re.compile(
 )
 #: A dot after these does not end a sentence; after those of the second list, not before a figure.
 _ABBREVIATIONS: Final = words(
-    "mr mrs ms dr prof rev gen sen gov capt lt hon st mt ft vs cf approx e.g i.e ca bzw z.b d.h u.a"
+    "mr mrs ms dr prof rev gen sen gov capt lt hon st mt vs cf approx e.g i.e ca bzw z.b d.h u.a"
 )
 _BEFORE_FIGURES: Final = words(
     "no nr nos fig eq sec ch vol p pp art abs jan feb mar apr jun jul aug sep sept oct nov dec"
@@ -48,7 +48,7 @@ _BLANKS: Final = re.compile(r"\s+")
 _ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
 #: Text in bold, by the rules of Markdown: "2**40", "f(**kw)" and "src/**/*.py" hold none.
 _BOLD: Final = re.compile(
-    r"(?<![A-Za-z0-9_*/)\]])\*\*(?![\s*/.])((?:(?!\*\*).)+?)(?<!\s)\*\*(?![A-Za-z0-9_*/])"
+    r"(?<![A-Za-z0-9_*/)\]])\*\*(?![\s*/])((?:(?!\*\*).)+?)(?<!\s)\*\*(?![A-Za-z0-9_*/])"
 )
 _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
 #: A sentence longer than this is split where it joins statements, each at least this long.
