@@ -78,6 +78,8 @@ _FEW = 4
 _SAME_THING = 3
 #: How many sentences further back come with a sentence that leans on the one before it.
 _CHAIN = 2
+#: The factor for a unit that can represent its group only in part: a whole sentence reads better.
+_PART = 0.5
 #: The kind of a term that is worth nothing.
 _NO_KIND = 0
 #: How often the tokens that rendering saved are spent again.
@@ -320,8 +322,9 @@ class _Pool:
             if not self._terms[at]:
                 continue
             cost = self._cost(at)
-            # Of a unit that must be cut, only the fitting part has worth.
-            gain = self._gain(at, cost) * (1.0 if cost <= room else 0.5 * room / cost)
+            gain = self._gain(at, cost)
+            if cost > room:  # only the fitting part has worth
+                gain *= _PART * room / cost
             if gain > best_gain:
                 best, best_gain, best_cost = at, gain, cost
         if self._terms[best] and best_cost <= room:
