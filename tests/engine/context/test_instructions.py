@@ -63,6 +63,15 @@ async def test_it_is_named_once_whatever_is_asked(memory, how, query):
         assert context.coverage == 1.0
 
 
+async def test_a_layered_context_keeps_the_room_for_it(memory):
+    """Broken, it is named where the summaries happen to leave room: not in one of eight budgets."""
+    session = await told(memory)
+    for budget in range(2_600, 3_400, 40):
+        context = await session.context(budget, strategy="layered")
+        assert METRIC in named(context)[0], budget
+        assert context.total_tokens <= budget
+
+
 async def test_a_profile_names_it_in_the_room_that_it_leaves(memory):
     session = await told(memory)
     context = await session.context(BUDGET, profile=ContextProfile.code_reviewer())

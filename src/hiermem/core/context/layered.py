@@ -43,11 +43,13 @@ def select(at: Situation) -> Reading[Cut]:
     zone = ZoneMaker(at.writer, view=at.view)
     recent, older, first = yield from _recent(at)
     alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
-    # Summaries would leave the record of standing instructions whatever room they happen to leave.
+    room = at.budget - alone.tokens
+    is_coarse = min(room, at.budget - _reserve(at)) < _COARSE_BELOW
+    # Otherwise the record of standing instructions had what the summaries happen to leave.
     said = said_beside(at, alone)
-    room = at.budget - alone.tokens - (said.tokens if said else 0)
+    room -= said.tokens if said else 0
     chosen: list[Piece] = []
-    if min(room, at.budget - _reserve(at)) < _COARSE_BELOW:
+    if is_coarse:
         chosen += yield from _newest(at, zone, 3, room, most=1)
     if not chosen:
         twos = yield from _newest(at, zone, 2, int(_L2_SHARE * room))
