@@ -47,8 +47,6 @@ SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
 #: Fewer messages, or units, than this are processed in place; more on a thread.
 _FEW_MESSAGES: Final = 32
 _FEW_UNITS: Final = 4_096
-#: How often a session is read again where it was changed meanwhile.
-_TRIES: Final = 5
 
 Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
 

@@ -42,14 +42,10 @@ def chunks(*sizes, limit=100):
 
 
 def test_the_limit_is_what_was_asked_for_or_a_share_of_the_window():
-    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), None).tokens == 7
-    assert (
-        request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), 7).source == "options"
-    )
-    assert request_limits.threshold(ExtractionOptions(), 1001).tokens == 750
-    assert request_limits.threshold(ExtractionOptions(), None) == request_limits.Threshold(
-        None, "unknown"
-    )
+    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), None) == 7
+    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), 7) == 7
+    assert request_limits.threshold(ExtractionOptions(), 1001) == 750
+    assert request_limits.threshold(ExtractionOptions(), None) is None
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True, "8k", float("nan")])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage
@@ -19,14 +18,6 @@ LOCAL_ANSWER: Final = 16_384
 FRAME: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The most tokens that one request may take; None where neither options nor model say."""
-
-    tokens: int | None
-    source: Literal["options", "window", "unknown"]
-
-
 class Bounds(Protocol):
     """The bounds that options set for one request: its tokens in all, and for its answer."""
 
@@ -36,8 +27,10 @@ class Bounds(Protocol):
     def output_tokens(self) -> int | None: ...  # noqa: D102 - described above
 
 
-def threshold(options: Bounds, window: object) -> Threshold:
-    """Return the limit of one request: from the options, or a share of the model's window.
+def threshold(options: Bounds, window: object) -> int | None:
+    """Return the most tokens that one request may take: by the options, or by the model's window.
+
+    None where neither is known. Of the window it is a share.
 
     Raises ConfigError where the window is not a whole number above 0, or the options ask for more
     than the model can take.
@@ -53,10 +46,10 @@ def threshold(options: Bounds, window: object) -> Threshold:
                 f"safe_processing_tokens is {asked}, but the model's window is {window}; give at "
                 f"most that, or leave it out for {math.floor(SAFE_SHARE * window)}"
             )
-        return Threshold(asked, "options")
+        return asked
     if window is None:
-        return Threshold(None, "unknown")
-    return Threshold(max(1, math.floor(SAFE_SHARE * window)), "window")
+        return None
+    return max(1, math.floor(SAFE_SHARE * window))
 
 
 def answer_tokens(

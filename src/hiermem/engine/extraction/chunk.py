@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import Claim, ClaimLostError
-from hiermem.core.calls.request_limits import Threshold, request_tokens
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected
 from hiermem.core.extraction import chunks as chunking
 from hiermem.core.extraction import prompt as extract_prompt
@@ -61,7 +61,7 @@ class ExtractionRun(Run[WorkItem]):
     policy: ExtractionOptions
     map_template: PromptTemplate
     join_template: PromptTemplate
-    limit: Threshold
+    limit: int | None
     room: int | None
     answer: int
     strategy: str
@@ -265,7 +265,7 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
     if request is not None:
-        most = run.limit.tokens
+        most = run.limit
         if most is not None:
             most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
         judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)

@@ -89,10 +89,10 @@ class SummaryReduction:
         target, left = run.policy.summary_tokens, list(texts)
         #: The tokens of summaries that one step may take; without a limit, all of them.
         room = 1 << 40
-        if run.limit.tokens is not None and len(left) > 1:
+        if run.limit is not None and len(left) > 1:
             room = extract_prompt.join_room(
                 run.join_template,
-                limit=run.limit.tokens,
+                limit=run.limit,
                 target=target,
                 max_tokens=int(target * _HARD_RATIO),
                 counter=run.counter,
@@ -201,7 +201,7 @@ class SummaryReduction:
 
         Raises ClaimLostError, SpendLimitError.
         """
-        run, most = self.run, self.run.limit.tokens
+        run, most = self.run, self.run.limit
         if most is not None:
             most -= request.max_tokens
         judge = partial(

@@ -85,8 +85,8 @@ async def extract(
     answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
     count = handle.counter.count
     room = None
-    if limit.tokens is not None:
-        room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
+    if limit is not None:
+        room = extract_prompt.room(template, limit=limit, reserve=answer, count=count)
     run = _Extraction(
         store=handle.store,
         tree=handle.store.tree(record.id),
@@ -347,9 +347,9 @@ class _Extraction(chunk_steps.ExtractionRun):
                 seconds=self.reduced,
             ),
             chunked=parts.chunked,
-            chunking="unknown_window" if self.limit.tokens is None else chunking,
+            chunking="unknown_window" if self.limit is None else chunking,
             estimate=parts.estimate,
-            threshold=self.limit.tokens,
+            threshold=self.limit,
             model=self.llm.name,
             live=self.llm.remote,
             rounds=summary.rounds,

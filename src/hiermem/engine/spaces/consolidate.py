@@ -110,7 +110,7 @@ async def consolidate(
             shipped.load_named(TEMPLATE, prompts),
             handle.counter,
             answer=answer(remote=_ANSWER),
-            tokens=limit.tokens,
+            tokens=limit,
             notes=policy.max_notes,
             longest_answer=answer(remote=_LONGEST_ANSWER),
             temperature=policy.temperature,
