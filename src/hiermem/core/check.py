@@ -21,6 +21,7 @@ from hiermem.core.text import units
 from hiermem.core.text.fence import read as read_fences
 from hiermem.core.text.hashes import output_hash
 from hiermem.core.text.measure import body, fingerprint, message_hash
+from hiermem.core.tree.levels import node_id
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage
@@ -228,7 +229,7 @@ def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count
     if ordinals != known:
         yield "P3", f"level {level}", f"it does not hold the nodes 0 to {count - 1}"
     for node in nodes:
-        if node.id != f"L{level}.{node.ordinal}" or node.level != level or not node.sealed:
+        if node.id != node_id(level, node.ordinal) or node.level != level or not node.sealed:
             yield "P3", node.id, "it is not what its id says"
         if level == 1:
             if node.windows != (node.ordinal, node.ordinal + 1) or node.children:

@@ -21,6 +21,7 @@ from hiermem import errors
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
+from hiermem.core.tree.levels import node_id
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.budget import JournalBudget
@@ -262,7 +263,7 @@ class Handle:
             known |= {node.id: node for node in (await tree.nodes(missing) if missing else ())}
             return [known[id_] for id_ in need.ids if id_ in known]
         if isinstance(need, NeedLevel):
-            ids = [f"L{need.level}.{ordinal}" for ordinal in range(need.start, need.stop)]
+            ids = [node_id(need.level, ordinal) for ordinal in range(need.start, need.stop)]
             if all(id_ in known for id_ in ids):
                 return [known[id_] for id_ in ids]
             found = await tree.level(need.level, need.start, need.stop)

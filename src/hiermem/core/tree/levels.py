@@ -37,6 +37,11 @@ from hiermem.types import Node, SizeUnit, Span
 GroupReason: TypeAlias = Literal["room", "fan_in", "size", "messages"]
 
 
+def node_id(level: int, ordinal: int) -> str:
+    """Return the id of a sealed node. One of a group that is still open is named otherwise."""
+    return f"L{level}.{ordinal}"
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """A sealed node without a parent, with the figures that are kept until it has one.
@@ -110,7 +115,7 @@ def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfi
     content = seal.content
     allotted, allotted_tokens, verbatim = allot(1, content.size, content.tokens, config)
     return Node(
-        id=f"L1.{ordinal}",
+        id=node_id(1, ordinal),
         level=1,
         ordinal=ordinal,
         thread=thread,
@@ -137,7 +142,7 @@ def group_node(level: int, ordinal: int, group: Sequence[Root], config: Hierarch
     allotted, allotted_tokens, verbatim = allot(level, size, tokens, config)
     thread = group[0].thread
     return Node(
-        id=f"L{level}.{ordinal}",
+        id=node_id(level, ordinal),
         level=level,
         ordinal=ordinal,
         thread=thread if all(child.thread == thread for child in group) else None,
@@ -361,5 +366,5 @@ def unpack(text: str) -> list[Root]:
     roots: list[Root] = []
     for level, ordinal, low, high, start, stop, start_char, stop_char, *others in _decode(text):
         span = Span(start, stop, start_char, stop_char)
-        roots.append(Root(f"L{level}.{ordinal}", level, ordinal, (low, high), span, *others))
+        roots.append(Root(node_id(level, ordinal), level, ordinal, (low, high), span, *others))
     return roots
