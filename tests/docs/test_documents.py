@@ -172,3 +172,20 @@ def test_every_link_to_a_file_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{page.name}: {target} is not there"
+
+
+#: Pages that name the classes of SDKs and frameworks too.
+_OTHERS = ("integrations.md", "models.md")
+
+
+def test_every_class_that_a_page_names_exists():
+    """Broken if a page goes on naming a class that is gone, as it did with that of a dump."""
+    source = " ".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    known = set(re.findall(r"\w+", source))
+    for page in PAGES:
+        if page.name not in _OTHERS:
+            prose = re.sub(
+                r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+            )
+            named = re.findall(r"`(?:\w+\.)*([A-Z][a-z]+(?:[A-Z][a-z]*)+)\b[^`]*`", prose)
+            assert set(named) - known == set(), page.name

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -28,7 +28,8 @@ from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
 
 __all__ = [
-    "Dump", "Item", "Pages", "RowReader", "check_secret", "held_items", "missing", "pages", "read",
+    "Item", "Pages", "RowReader", "SessionDump", "check_secret", "held_items", "missing", "pages",
+    "read",
 ]  # fmt: skip
 
 #: The number of this format; a later hiermem may write another one.
@@ -69,9 +70,35 @@ _NAME: Final[Mapping[str, tuple[str, ...]]] = {
 OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
 
 
-#: What was read of a dump: the reader, which knows the session; the values of each kind, some with
-#: the key or the number of the tree before them; and the digest of the content.
-Dump: TypeAlias = "tuple[RowReader, dict[str, list[Any]], str]"
+@dataclass(slots=True)
+class SessionDump:
+    """Everything that a store keeps of one session, in the order in which it was written.
+
+    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
+    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
+    trees, each with the number of its tree. ``digest`` is that of the content.
+    """
+
+    tenant: str
+    secret: bytes
+    record: SessionRecord | None
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    keys: list[tuple[str, tx.KeyEntry]] = field(default_factory=list[tuple[str, tx.KeyEntry]])
+    events: list[tx.LogEvent] = field(default_factory=list[tx.LogEvent])
+    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
+    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
+    views: list[tx.ViewRecord] = field(default_factory=list[tx.ViewRecord])
+    records: list[tx.Record] = field(default_factory=list[tx.Record])
+    runs: list[tx.RunRecord] = field(default_factory=list[tx.RunRecord])
+    attempts: list[tx.Attempt] = field(default_factory=list[tx.Attempt])
+    blocks: list[tx.Block] = field(default_factory=list[tx.Block])
+    digest: str = ""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, "" where it is of what belongs to none."""
+        return NO_SESSION if self.record is None else self.record.id
 
 
 # ---------------------------------------------------------------------------------------------
@@ -150,13 +177,13 @@ def _encoded(data: bytes) -> str:
 # Reading
 
 
-async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> Dump:
+async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> SessionDump:
     """Read all pages of a dump of ``tenant``.
 
     Raises UsageError if they are no complete dump of this format, or are of another tenant.
     """
     reader, digest = RowReader(tenant), RowDigest()
-    values: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+    dump: SessionDump | None = None
     seen: set[tuple[Any, ...]] = set()
     async for page in rows:
         for row in page:
@@ -165,14 +192,19 @@ async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> D
                 continue
             digest.add(row)
             kind, at, value = item
+            if dump is None:
+                dump = SessionDump(tenant, reader.secret, reader.record)
             if kind in _NAME:
                 name = (kind, at, *_named(kind, value, whole=reader.record is None))
                 if name in seen:
                     raise _refused("a row comes twice")
                 seen.add(name)
-            values[kind].append((at, value) if kind in _PLACED else value)
+            if kind != "session":
+                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
     reader.end()
-    return reader, values, digest.text
+    found = dump or SessionDump(tenant, reader.secret, None)
+    found.digest = digest.text
+    return found
 
 
 def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
@@ -296,7 +328,7 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
-def check_secret(given: RowReader, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.

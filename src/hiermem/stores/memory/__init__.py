@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import answer_to, named_after, run_decision, system_time
-from hiermem.stores.dump import Dump, check_secret, missing, pages, read
+from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.data import SessionData, TenantData, TreeData
@@ -96,14 +96,14 @@ class MemoryStore:
         self.open_tenant("")
         return self._clock()
 
-    def restore(self, name: str, dump: Dump, replaces: int | None) -> None:
+    def restore(self, name: str, dump: SessionDump, replaces: int | None) -> None:
         """Write a dump to tenant ``name``, for the tenant's handle."""
         lock, kept = self.open_tenant(name)
         with lock:
             draft = restored(kept, dump, replaces)
             empty = all(held == TenantData() for held in self._tenants.values())
-            check_secret(dump[0], self._secret, empty=empty)
-            self._secret = dump[0].secret
+            check_secret(dump, self._secret, empty=empty)
+            self._secret = dump.secret
             kept.become(draft)
 
     def open_secret(self) -> bytes:

@@ -10,7 +10,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
-from hiermem.stores.dump import Dump, Item, missing
+from hiermem.stores.dump import Item, SessionDump, missing
 from hiermem.stores.memory import changes, data
 from hiermem.types import SessionRecord
 
@@ -46,26 +46,25 @@ def _named(kept: data.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     return found
 
 
-def restored(kept: data.TenantData, dump: Dump, replaces: int | None) -> data.TenantData:
+def restored(kept: data.TenantData, dump: SessionDump, replaces: int | None) -> data.TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
     Raises SessionExistsError, and UsageError where a name is taken.
     """
-    reader, values, digest = dump
-    owner, draft = reader.session_id, kept.draft()
+    owner, draft = dump.session_id, kept.draft()
     if owner in kept.sessions and kept.sessions[owner].record.version != replaces:
         raise SessionExistsError(owner)
     if replaces is not None:
         _remove(draft, owner)
-    draft.arrived[owner] = digest
-    if reader.record is not None:
-        _write_session(draft, values, reader.record)
+    draft.arrived[owner] = dump.digest
+    if dump.record is not None:
+        _write_session(draft, dump, dump.record)
         draft.sessions[owner].become_due(AT_ONCE, kept.clock())
     brought: tuple[tuple[dict[Any, Any], dict[Any, Any]], ...] = (
-        (draft.views, {(one.session_id, one.name): one for one in values["view"]}),
-        (draft.records, {(one.kind, one.scope, one.key): one for one in values["record"]}),
-        (draft.runs, {one.id: data.fresh_run(one) for one in values["run"]}),
-        (draft.attempts, {one.id: one for one in values["attempt"]}),
+        (draft.views, {(one.session_id, one.name): one for one in dump.views}),
+        (draft.records, {(one.kind, one.scope, one.key): one for one in dump.records}),
+        (draft.runs, {one.id: data.fresh_run(one) for one in dump.runs}),
+        (draft.attempts, {one.id: one for one in dump.attempts}),
     )
     for held, added in brought:
         if held.keys() & added.keys():
@@ -88,21 +87,19 @@ def _remove(draft: data.TenantData, owner: str) -> None:
     draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
 
 
-def _write_session(
-    draft: data.TenantData, values: dict[str, list[Any]], record: SessionRecord
-) -> None:
+def _write_session(draft: data.TenantData, dump: SessionDump, record: SessionRecord) -> None:
     session = draft.sessions[record.id] = data.SessionData(
         record,
-        [data.fresh_message(one) for one in values["message"]],
-        keys=dict(values["key"]),
-        events=values["event"],
-        blocks={(one.kind, one.start): one for one in values["block"]},
+        [data.fresh_message(one) for one in dump.messages],
+        keys=dict(dump.keys),
+        events=dump.events,
+        blocks={(one.kind, one.start): one for one in dump.blocks},
     )
-    for earlier in values["version"]:
+    for earlier in dump.versions:
         session.versions.setdefault(earlier.index, []).append(data.fresh_message(earlier))
-    for number, node in values["node"]:
+    for number, node in dump.nodes:
         session.tree(number).nodes[node.id] = node
-    for number, revision in values["revision"]:
+    for number, revision in dump.revisions:
         own = data.fresh_revision(revision)
         session.tree(number).revisions[own.node_id, own.number] = own
         draft.written.append((record.id, number, own))
