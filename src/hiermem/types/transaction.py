@@ -13,6 +13,19 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
+__all__ = [
+    "TERMS",
+    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "Due", "DueSession",
+    "IndexState", "KeyEntry", "LogEvent", "Need",
+    "NeedCovering", "NeedEchoes", "NeedEvents", "NeedFlagged", "NeedForks", "NeedLevel",
+    "NeedMessages", "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession",
+    "NeedViews",
+    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "RestoreState", "Rewrite",
+    "RunRecord",
+    "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
+    "StoredRow", "ViewRecord",
+]  # fmt: skip
+
 T = TypeVar("T")
 #: The order of a list of sessions: as they were created, or the one last appended to first.
 SessionOrder: TypeAlias = Literal["created", "last_activity"]
