@@ -58,6 +58,13 @@ def test_words_headings_steps_digits_and_contractions_are_no_anchors(text):
     assert find(text) == ()
 
 
+def test_an_address_that_is_cut_is_no_anchor():
+    """Broken, a summary that names the whole address lacks an anchor that nobody wrote."""
+    long = "https://api.example.org/data/2.5/weather?units=metric"
+    assert find(f"```js\nconst apiEndpoint = '{long}';\nload()\n```") == ("apiEndpoint",)
+    assert find(f"Ask {long} for it") == (long,)
+
+
 def test_code_bodies_do_not_flood_the_anchors():
     text = "```py\ndef run():\n" + "\n".join(f"    value_{n} = {n}" for n in range(100)) + "\n```"
     assert len(find(text)) < 5

@@ -293,7 +293,8 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         text = figures.blanked(text, found)
     if "://" in text:
         found = list(_URL.finditer(text))
-        for match in found:
+        # A mark at the end says that the address was cut: it is none.
+        for match in [each for each in found if not each.group().rstrip("]'\"").endswith("…")]:
             url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
             yield _Anchor(url, "literal", url.casefold())
         text = figures.blanked(text, found)

@@ -243,13 +243,16 @@ async def ask_for(
     judge: Judge[T],
     *,
     most: int | None,
+    prompt: int | None = None,
 ) -> Accepted[T] | Rejected:
     """Ask for one answer, and once more for each repair that is left.
 
-    A request of more than ``most`` tokens is not sent. A model's failure is a rejection without a
-    reason. Raises ClaimLostError, and SpendLimitError after the claim was released.
+    A request of more than ``most`` tokens is not sent; ``prompt`` are its tokens, if the caller has
+    counted them. A model's failure is a rejection without a reason. Raises ClaimLostError, and
+    SpendLimitError after the claim was released.
     """
-    if most is not None and request_tokens(request.messages, run.counter.count) > most:
+    count = run.counter.count
+    if most is not None and (prompt or request_tokens(request.messages, count)) > most:
         return Rejected("", "overflow", "over the limit, not sent")
     try:
         return await ask_until_fit(run, state, request, judge)

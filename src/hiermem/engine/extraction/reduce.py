@@ -181,13 +181,14 @@ class SummaryReduction:
             return replace(request, temperature=run.policy.temperature)
 
         request = await asyncio.to_thread(build)
-        self.asked += request_tokens(request.messages, run.counter.count)
+        prompt = request_tokens(request.messages, run.counter.count)
+        self.asked += prompt
         state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
         found = await run.records.current(step)
         try:
             while not isinstance(found, StoredAnswer):
                 try:
-                    return await self._ask(state, request)
+                    return await self._ask(state, request, prompt)
                 except ClaimLostError:
                     found = await await_other_run(run, step)
             return found.answer
@@ -196,8 +197,10 @@ class SummaryReduction:
             self.tokens_in += state.tokens_in
             self.tokens_out += state.tokens_out
 
-    async def _ask(self, state: CallState[WorkItem], request: LLMRequest) -> str | Failure:
-        """Ask for a step's summary and commit it, or note the failure.
+    async def _ask(
+        self, state: CallState[WorkItem], request: LLMRequest, prompt: int
+    ) -> str | Failure:
+        """Ask for a step's summary and commit it, or note the failure; ``prompt`` are its tokens.
 
         Raises ClaimLostError, SpendLimitError.
         """
@@ -211,7 +214,7 @@ class SummaryReduction:
             repairs=run.policy.repairs,
             limit=most,
         )
-        verdict = await ask_for(run, state, request, judge, most=most)
+        verdict = await ask_for(run, state, request, judge, most=most, prompt=prompt)
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             failure = Failure(state.node.id, "reduce", verdict.cause, state.calls, verdict.detail)

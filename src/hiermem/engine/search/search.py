@@ -50,7 +50,8 @@ _GAP: Final = 4
 class Question:
     """A question, with the filters for its answers: to one session, or to all of a tenant.
 
-    Of all sessions, those are meant whose metadata hold these pairs.
+    ``session_id`` is "" for all sessions. Only there ``metadata`` selects among them: the sessions
+    whose metadata hold all of these pairs.
     """
 
     session_id: str

@@ -2,8 +2,8 @@
 
 A note is durable when the call returns, and it comes after every note that was there before, also
 where others write at the same time. A bank is changed only under its lease. Nothing here asks a
-model. ``core.spaces.change``
-decides what a change consists of; ``engine.spaces.consolidate`` turns notes into files.
+model. ``core.spaces.change`` decides what a change consists of; ``engine.spaces.consolidate`` turns
+notes into files.
 """
 
 from __future__ import annotations
