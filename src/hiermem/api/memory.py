@@ -50,7 +50,7 @@ from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.due import sweep
 from hiermem.engine.worker.update_all import update_all as run_update_all
-from hiermem.engine.worker.worker import AsyncWorker
+from hiermem.engine.worker.worker import AsyncWorker, background_worker
 from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
@@ -429,7 +429,7 @@ class AsyncMemory:
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
             self._check_whole("has a worker for all tenants")
-        worker = AsyncWorker(
+        worker = background_worker(
             resources.opened(),
             llm=resources.llm,
             fallback=resources.fallback,

@@ -21,6 +21,7 @@ from hiermem.engine.worker.update_all import update_all
 from hiermem.errors import PermanentModelError, StoreBusyError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.testing.faults import DiedError
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
 
@@ -288,6 +289,32 @@ async def test_a_store_that_fails_ends_it_with_its_error_on_record():
     archive.tenant.tree = real
     assert (await archive.update_all()).stopped is None
     assert not await archive.tenant.backlog()
+
+
+async def test_what_kills_a_turn_reaches_the_caller():
+    """Broken, the worker that a batch is goes on, and reports all sessions as done but one."""
+    archive = await Archive(3).fill()
+
+    class Deadly(ScriptedLLM):
+        async def complete(self, request):
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        await archive.update_all(Deadly())
+    assert (await archive.update_all()).updated == 3
+
+
+async def test_a_session_has_one_turn_in_a_batch_however_many_wait():
+    """Broken, sessions yield to each other as they do in a worker, and are reported twice."""
+    archive, ended = await Archive(3, concurrency=1).fill(230), []
+
+    def watch(progress):
+        if progress.nodes is None:
+            ended.append(progress.session_id)
+
+    report = await archive.update_all(ScriptedLLM(remote=True), on_progress=watch)
+    assert report.calls > 3 * 24
+    assert sorted(ended) == archive.names
 
 
 async def alike(archive, names="fgh"):

@@ -15,7 +15,7 @@ from session_fixture import COUNTER, START, SessionFixture, messages
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
-from hiermem.engine.worker.worker import AsyncWorker
+from hiermem.engine.worker.worker import background_worker
 from hiermem.errors import StoreBusyError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -52,7 +52,9 @@ class Office:
     def worker(self, llm=None, **settings):
         settings = {"poll": 0.05} | settings
         handle = settings.pop("handle", self.handle)
-        return AsyncWorker(handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings)
+        return background_worker(
+            handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings
+        )
 
     async def nodes(self, session):
         found = []

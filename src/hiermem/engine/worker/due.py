@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -50,18 +50,15 @@ class DueScheduler(SessionScheduler):
     # By the list there is no look before the session is due again.
     _others_may_have_it = False
 
-    def __init__(
-        self,
-        pool: UpdatePool,
-        handles: Handles,
-        clock: Callable[[], float],
-        *,
-        name: str,
-        on_found: Callable[[], None],
-    ) -> None:
-        super().__init__(pool, handles, clock, name=name, on_found=on_found)
+    def __init__(self, pool: UpdatePool, handles: Handles, *, name: str = "") -> None:
+        super().__init__(pool, handles, name=name)
         self._all = handles
         self.claimed: dict[SessionKey, DueSession] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Sweep from now on."""
+        self._sweeping = asyncio.get_running_loop().create_task(sweep_for_ever(self._all))
 
     async def look(self) -> None:
         """Claim as many sessions as have their turn soon, and queue those that have work."""
@@ -90,7 +87,7 @@ class DueScheduler(SessionScheduler):
                 failed = error
                 self.trouble(key)
             if key in self.queue:
-                self._on_found()
+                self.on_found()
             else:
                 await self._settle(handle, key)
         self.finished, self.left = number, len(self.claimed)
@@ -113,13 +110,21 @@ class DueScheduler(SessionScheduler):
         else:
             await self._look_for_vectors(handle, record)
 
-    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
-        """Give back the claim on a session that has had its turn, unless it has another one."""
+    async def turn(self, session_update: SessionUpdate) -> UpdateReport | None:
+        """Run one session's turn, and give back the claim on it, unless it has another turn."""
         key = session_update.key
-        if key not in self.queue:
-            self._known.pop(key, None)
-            pause = 0.0 if report is None else pause_after(report)
-            await self._settle(session_update.handle, key, pause=pause)
+        report: UpdateReport | None = None
+        try:
+            report = await super().turn(session_update)
+        finally:
+            if key not in self.queue:
+                self._known.pop(key, None)
+                pause = 0.0 if report is None else pause_after(report)
+                try:
+                    await self._settle(session_update.handle, key, pause=pause)
+                except Exception as error:  # noqa: BLE001 - a claim that is not given back expires
+                    self.record_error(error)
+        return report
 
     async def _settle(self, handle: Handle, key: SessionKey, *, pause: float = 0.0) -> None:
         """Give back a claim; a session of which something is left backs off longer next time."""
@@ -131,8 +136,11 @@ class DueScheduler(SessionScheduler):
             self.backoff.drop(key)
             self._embedded.drop(key)
 
-    async def give_back(self) -> None:
-        """Make due again, at once, what was claimed and has had no turn."""
+    async def end(self) -> None:
+        """Sweep no more, and make due again, at once, what was claimed and has had no turn."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         while self.claimed:
             (tenant, _), one = self.claimed.popitem()
             handle = self._all.add(tenant)

@@ -2,11 +2,11 @@
 
 ::
 
-    a worker or update_all fills the pool -> a session takes a place -> its turn frees the place
+    a worker fills the pool -> a session takes a place -> its turn frees the place
 
 A session's update is the same one that ``session.update()`` runs. The pool adds what the updates
 share, the places, and the ways to end one early. Which session is next, and what follows from a
-result, the user of the pool decides.
+result, the worker's scheduler decides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.reports import BatchReport, add_report
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
@@ -73,7 +74,7 @@ class UpdatePool:
 
     ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
     nodes that another process holds. ``updates`` are those that have a place. ``planned`` are the
-    requests that the dry runs have counted, each once.
+    requests that the dry runs have counted, each once. ``total`` adds up the updates' reports.
     """
 
     policy: UpdatePolicy
@@ -88,6 +89,7 @@ class UpdatePool:
     rate_limiter: RateLimiter = field(init=False)
     updates: dict[SessionKey, SessionUpdate] = field(init=False)
     planned: set[str] = field(default_factory=set[str])
+    total: BatchReport = field(default_factory=BatchReport)
 
     def __post_init__(self) -> None:
         self.slots, self.updates = SlotPool(self.policy.concurrency), {}
@@ -189,6 +191,7 @@ class UpdatePool:
             )
         finally:
             self.slots.forget(session_update.key)
+        self.total = add_report(self.total, done)
         await self.embed(session_update)
         return done
 

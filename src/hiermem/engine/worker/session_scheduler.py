@@ -2,16 +2,17 @@
 
 ::
 
-    backlog -> probe -> queue -> (a turn) -> queue again | back off | forget
+    backlog -> probe -> queue -> a turn -> queue again | back off | forget
 
 No session that still exists is forgotten. One that backs off is looked at again when the time is
-over, or when it changes, where only a change can give it work. This module gives no places and runs
-no update: ``engine.worker.worker`` does. A worker for all tenants has the scheduler of
-``engine.worker.due``.
+over, or when it changes, where only a change can give it work. A scheduler gives no places:
+``engine.worker.worker`` does. There are two more: that of a worker for all tenants, in
+``engine.worker.due``, and that of an update of all sessions, in ``engine.worker.update_all``.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,14 +20,17 @@ from typing import Final
 
 from hiermem.core.calls.backoff import CAPPED, TROUBLE, VECTORS, Backoff
 from hiermem.core.calls.fairness import SessionQueue
+from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.worker import probe
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
+from hiermem.errors import NotFoundError
 from hiermem.types import SessionRecord
 
+_log = logging.getLogger("hiermem.worker")
 #: Seconds between two sweeps for work that no backlog shows, and the largest share of the time that
 #: the sweeps take: they read every session's record.
 _SWEEP: Final = 60.0
@@ -37,8 +41,10 @@ GROWTH: Final = 1_000_000
 _VECTORS: Final = GROWTH + 1
 #: Turns without a result after which a session no longer counts as another worker's.
 _SURE: Final = 6
+#: Reasons to stop that hold for all sessions for a while.
+_OF_ALL: Final = ("tenant_calls", "tenant_tokens", "circuit_open")
 #: Reasons to stop that say nothing about the session itself.
-_NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circuit_open")
+_NOT_ITS_OWN: Final = ("pause", "stop", *_OF_ALL)
 
 
 @dataclass(slots=True)
@@ -64,7 +70,8 @@ class SessionScheduler:
     ``on_found`` is called when the queue may have got one more session during a look, so that
     nobody waits for the end of the look, and when a turn comes to another level. ``begun`` counts
     the looks through the backlog, ``finished`` is the number of the last complete one, and ``left``
-    is the number of sessions that it found in the backlog.
+    is the number of sessions that it found in the backlog. ``last_error`` is the name of the newest
+    error that ended a turn or a look.
     """
 
     #: Whether a session of which nothing was made may be one that another worker has.
@@ -74,21 +81,37 @@ class SessionScheduler:
         self,
         pool: UpdatePool,
         handles: Mapping[str, Handle],
-        clock: Callable[[], float],
         *,
-        name: str,
-        on_found: Callable[[], None],
+        name: str = "",
     ) -> None:
-        self._pool, self._handles, self._clock, self._on_found = pool, handles, clock, on_found
+        self._pool, self._handles, self._clock = pool, handles, pool.clock
+        self.on_found: Callable[[], object] = lambda: None
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()
         self.begun = self.finished = self.left = 0
+        self.last_error: str | None = None
+        self._halted: str | None = None
+        self._halted_until = 0.0
         #: The sessions for which some vectors could not be made.
         self._embedded = Backoff[SessionKey]()
         self._known: defaultdict[SessionKey, _Known] = defaultdict(_Known)
         self._next_sweep = 0.0
 
+    @property
+    def waiting(self) -> int:
+        """The number of sessions that wait for a place."""
+        return len(self.queue)
+
+    def halted(self) -> str | None:
+        """Return the reason for which no session may be worked on now, or None."""
+        if self._halted is not None and self._clock() >= self._halted_until:
+            self._halted = None
+        return self._halted
+
     # -- looking
+
+    def start(self) -> None:
+        """Begin what goes on beside the looks: nothing does."""
 
     def sweep_next(self) -> None:
         """Make the next look a sweep too."""
@@ -107,7 +130,7 @@ class SessionScheduler:
                     continue
                 if await self._is_due(handle, session_id):
                     await self._consider(handle, session_id)
-                    self._on_found()
+                    self.on_found()
         if self._clock() >= self._next_sweep:
             begun = self._clock()
             for tenant in self._handles:
@@ -140,7 +163,7 @@ class SessionScheduler:
                     known.ticked = record.version
             if closes and await tick_if_idle(handle, record.id):
                 await self._consider(handle, record.id)
-                self._on_found()
+                self.on_found()
                 continue
             if key in self.backoff:
                 continue
@@ -149,7 +172,7 @@ class SessionScheduler:
             elif known.followed != _shape(record):
                 if await probe.has_outdated(self._pool, handle, record):
                     self.queue.put(key, GROWTH)
-                    self._on_found()
+                    self.on_found()
                     continue
                 known.followed = _shape(record)
             await self._look_for_vectors(handle, record)
@@ -162,7 +185,7 @@ class SessionScheduler:
         if await probe.lacks_vectors(handle, record):
             self._known[key].bare = True
             self.queue.put(key, _VECTORS)
-            self._on_found()
+            self.on_found()
 
     async def _is_due(self, handle: Handle, session_id: str) -> bool:
         """Return whether to look at a session: not during its back-off, unless it changed."""
@@ -205,20 +228,40 @@ class SessionScheduler:
         tenant, session_id = key
         nodes = self._known[key].nodes
         begun = self._pool.begin(self._handles[tenant], session_id, node_backoff=nodes)
-        begun.slots.on_level = self._on_found
+        begun.slots.on_level = self.on_found
         return begun
+
+    async def turn(self, session_update: SessionUpdate) -> UpdateReport | None:
+        """Run one session's turn, and decide its next one. Return what it made, None for an error.
+
+        An error ends only the turn: one session's trouble is not the others'.
+        """
+        known = self._known[session_update.key]
+        bare, known.bare = known.bare, False
+        report: UpdateReport | None = None
+        try:
+            if bare:
+                await self._pool.embed(session_update)
+            else:
+                report = await self._pool.work(session_update)
+        except NotFoundError:
+            self.forget(session_update.key)
+        except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
+            self.record_error(error)
+            self.trouble(session_update.key)
+        finally:
+            if report is not None:
+                self._settle_texts(session_update, report)
+            self._settle_vectors(session_update)
+        return report
 
     # -- after a turn
 
-    def is_bare(self, key: SessionKey) -> bool:
-        """Return whether the session's present turn is for vectors alone; the next one is not."""
-        known = self._known[key]
-        found, known.bare = known.bare, False
-        return found
-
-    def settle(self, session_update: SessionUpdate, report: UpdateReport) -> None:
+    def _settle_texts(self, session_update: SessionUpdate, report: UpdateReport) -> None:
         """Decide when a session has its next turn, by the result of this one."""
         key, stopped = session_update.key, report.stopped
+        if stopped in _OF_ALL:
+            self._halted, self._halted_until = stopped, self._clock() + pause_after(report)
         if session_update.record is not None:
             self._known[key].grown = session_update.record.version
             # An update marks outdated texts before it makes anything.
@@ -238,7 +281,7 @@ class SessionScheduler:
             version = session_update.record.version if session_update.record else None
             self.backoff.put(key, self._clock(), version=version, leased=leased)
 
-    def settle_vectors(self, session_update: SessionUpdate) -> None:
+    def _settle_vectors(self, session_update: SessionUpdate) -> None:
         """Let a session that still lacks vectors back off, longer each time."""
         if session_update.embedded:
             self._embedded.drop(session_update.key)
@@ -256,11 +299,13 @@ class SessionScheduler:
         self._embedded.drop(key)
         self._known.pop(key, None)
 
-    async def release(self, session_update: SessionUpdate, report: UpdateReport | None) -> None:
-        """Give back what kept other workers from a session that has had its turn: nothing does."""
-
-    async def give_back(self) -> None:
+    async def end(self) -> None:
         """Give back what has had no turn."""
+
+    def record_error(self, error: Exception) -> None:
+        """Remember and log an error by its name only: its text may be confidential."""
+        self.last_error = type(error).__name__
+        _log.warning("a worker met %s; it goes on", self.last_error)
 
 
 def _shape(record: SessionRecord) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """Updates all of a tenant's sessions, and resumes where an earlier batch was cut off.
 
-Each session's update is the ordinary one. So whatever ends the batch, nothing is lost and nothing
-is made twice. The batch's own journal entry only saves looking again at sessions that an earlier
-batch had finished.
+The batch is a worker that is drained once: its scheduler has a list of sessions and gives each of
+them one turn. Each session's update is the ordinary one. So whatever ends the batch, nothing is
+lost and nothing is made twice. The batch's own journal entry only saves looking again at sessions
+that an earlier batch had finished.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,8 @@ from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import has_provisional, is_of_session, sessions_with_work
+from hiermem.engine.worker.session_scheduler import SessionScheduler
+from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.protocols import LLM
 
@@ -89,15 +92,38 @@ async def update_all(
     if strategy == "full":
         runs = await handle.store.runs(subject=reports.BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = reports.resume(runs, purpose=purpose, sessions=sessions)
-    return await _Batch(
-        pool=pool,
-        handle=handle,
-        sessions=sessions,
-        begin=begin,
-        strategy=strategy,
-        purpose=purpose,
-        on_progress=on_progress,
-    ).run()
+    scheduler = BatchScheduler(
+        pool, handle, sessions, begin=begin, strategy=strategy, on_progress=on_progress
+    )
+    lease = handle.update_policy.lease
+    async with JournalledRun(
+        store=handle.store,
+        tree=handle.store.tree(reports.BATCH_SUBJECT),
+        kind="update",
+        subject=reports.BATCH_SUBJECT,
+        lease=lease,
+        now=handle.store_now,
+        detail=lambda outcome: {"purpose": purpose, **scheduler.detail(outcome)},
+        compare_clocks=partial(handle.compare_clocks, lease=lease),
+    ) as run:
+        if not scheduler.waiting:
+            return scheduler.report(None)
+        await run.begin()
+        await _drain(AsyncWorker(pool, scheduler))
+        total = scheduler.report(run.run_id)
+        clean = not (total.stopped or total.failures or total.failed or total.degraded)
+        run.outcome = "ok" if clean else "partial"
+    return total
+
+
+async def _drain(worker: AsyncWorker) -> None:
+    """Let a worker do all that it can do now. Raises an error of the store."""
+    await worker.start()
+    try:
+        await worker.drain()
+    finally:
+        # The sessions' updates end first, as they do where each is cancelled alone.
+        await shielded(worker.stop(0))
 
 
 async def _plan(
@@ -122,129 +148,128 @@ def _purpose(handle: Handle, llm: LLM, strategy: UpdateStrategy) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-@dataclass(kw_only=True)
-class _Batch:
-    """One run over all sessions: each has one turn, in their order, from number ``begin`` on."""
+class BatchScheduler(SessionScheduler):
+    """The scheduler of an update of all: each session of a list has one whole turn, in order.
 
-    pool: UpdatePool
-    handle: Handle
-    sessions: Sequence[str]
-    begin: int
-    strategy: UpdateStrategy
-    purpose: str
-    on_progress: BatchWatcher | None
+    The sessions before number ``begin`` were finished by the run that this one resumes. An error of
+    the store ends the worker.
+    """
 
-    def __post_init__(self) -> None:
-        self._next = self.begin
+    def __init__(
+        self,
+        pool: UpdatePool,
+        handle: Handle,
+        sessions: Sequence[str],
+        *,
+        begin: int,
+        strategy: UpdateStrategy,
+        on_progress: BatchWatcher | None,
+    ) -> None:
+        super().__init__(pool, {handle.store.tenant: handle})
+        self._handle, self._sessions, self._begin, self._next = handle, sessions, begin, begin
+        self._strategy: UpdateStrategy = strategy
+        self._on_progress = on_progress
         self._done: set[str] = set()
-        self._stopped: str | None = None
-        self._total = reports.BatchReport(sessions=len(self.sessions), resumed=self.begin)
+        self._failures: dict[str, str] = {}
 
-    async def run(self) -> reports.BatchReport:
-        """Work through the sessions and journal the result; without any there is no run."""
-        lease = self.handle.update_policy.lease
-        async with JournalledRun(
-            store=self.handle.store,
-            tree=self.handle.store.tree(reports.BATCH_SUBJECT),
-            kind="update",
-            subject=reports.BATCH_SUBJECT,
-            lease=lease,
-            now=self.handle.store_now,
-            detail=self._detail,
-            compare_clocks=partial(self.handle.compare_clocks, lease=lease),
-        ) as run:
-            if self._next == len(self.sessions):
-                return self._total
-            await run.begin()
-            self._total = replace(self._total, run_id=run.run_id)
-            try:
-                while tasks := self.pool.fill(self._take, self._turn):
-                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        task.result()
-            except BaseException:
-                # The sessions' updates end first, as they do where each is cancelled alone.
-                await shielded(self.pool.cut_off())
-                raise
-            self._stopped = self._stopped or self.pool.budget.stopped
-            self._total = total = replace(self._total, stopped=self._stopped)
-            clean = not (self._stopped or total.failures or total.failed or total.degraded)
-            run.outcome = "ok" if clean else "partial"
-        return self._total
+    @property
+    def waiting(self) -> int:
+        """The number of sessions that wait for a place."""
+        return len(self._sessions) - self._next
 
-    def _take(self) -> SessionUpdate | None:
-        """Take the next session; None where none is left or a cap is met."""
-        if self._next == len(self.sessions) or self._stopped or self.pool.budget.stop_reason():
+    def halted(self) -> str | None:
+        """Return the reason why no further session is begun, or None."""
+        return self._halted
+
+    async def look(self) -> None:
+        """Look for nothing: the list was made before."""
+        self.begun += 1
+        self.finished, self.left = self.begun, self.waiting
+
+    def begin_next(self) -> SessionUpdate | None:
+        """Take the next session of the list; None where none is left."""
+        if not self.waiting:
             return None
         self._next += 1
-        return self.pool.begin(self.handle, self.sessions[self._next - 1])
+        return self._pool.begin(self._handle, self._sessions[self._next - 1])
 
-    async def _turn(self, session_update: SessionUpdate) -> None:
+    async def turn(self, session_update: SessionUpdate) -> UpdateReport | None:
         """Update one session, and count it where the batch is finished with it."""
-        session_id = session_update.session_id
-        if await self._update(session_update):
-            self._done.add(session_id)
-            self._total = replace(self._total, updated=len(self._done))
-        self._report_progress(session_id, None)
-
-    async def _update(self, session_update: SessionUpdate) -> bool:
-        """Update one session; return whether the batch is finished with it."""
-        session_id = session_update.session_id
-        watch = partial(self._report_progress, session_id)
-        watching = {} if self.on_progress is None else {"on_progress": watch}
+        session_id, report, finished = session_update.session_id, None, False
+        watching = {}
+        if self._on_progress is not None:
+            watching = {"on_progress": partial(self._report_progress, session_id)}
         try:
-            report: UpdateReport = await self.pool.work(session_update, self.strategy, **watching)
+            report = await self._pool.work(session_update, self._strategy, **watching)
+            finished = await self._is_finished(session_id, report)
         except NotFoundError:
             # The session was erased meanwhile: nothing is left to do.
-            return True
+            finished = True
         except HiermemError as error:
             if not is_of_session(error):
                 raise
-            return self._fail(session_id, type(error).__name__)
-        self._total = reports.add_report(self._total, report)
+            self._fail(session_id, type(error).__name__)
+        if finished:
+            self._done.add(session_id)
+        self._report_progress(session_id, None)
+        return report
+
+    async def _is_finished(self, session_id: str, report: UpdateReport) -> bool:
+        """Return whether nothing is left of a session that had its turn; note what ended it."""
         if report.stopped in _OF_SESSION:
-            return self._fail(session_id, str(report.stopped))
-        if report.stopped is not None:
-            self._stopped = self._stopped or report.stopped
+            self._fail(session_id, str(report.stopped))
+        elif report.stopped is not None:
+            self._halted = self._halted or report.stopped
             # A cap that another session met ends this one's run too, when it may be complete.
-            return self.strategy == "incremental" and await self._is_complete(session_id)
-        if self.strategy == "full" and not report.swapped:
-            return self._fail(session_id, "unfinished")
-        return True
+            return self._strategy == "incremental" and await self._is_complete(session_id)
+        elif self._strategy == "full" and not report.swapped:
+            self._fail(session_id, "unfinished")
+        return session_id not in self._failures
 
     async def _is_complete(self, session_id: str) -> bool:
         """Return whether nothing of a session is left to be made."""
-        store = self.handle.store
+        store = self._handle.store
         record = await store.session(session_id)
         if record is None or has_provisional(record):
             return record is None
         return not any(map(waiting, await store.tree(session_id).tally()))
 
-    def _fail(self, session_id: str, why: str) -> bool:
+    def _fail(self, session_id: str, why: str) -> None:
         """Note, by a name, what ended one session's update; the batch is not finished with it."""
-        self._total = replace(self._total, failures={**self._total.failures, session_id: why})
+        self._failures[session_id] = why
         _log.warning("the update of all: session %r ended in %s", session_id, why)
-        return False
 
     def _report_progress(self, session_id: str, nodes: UpdateProgress | None) -> None:
-        if self.on_progress is not None:
-            done = self.begin + len(self._done)
-            self.on_progress(reports.BatchProgress(done, len(self.sessions), session_id, nodes))
+        if self._on_progress is not None:
+            done = self._begin + len(self._done)
+            self._on_progress(reports.BatchProgress(done, len(self._sessions), session_id, nodes))
 
-    def _detail(self, outcome: str) -> dict[str, Any]:
-        total = self._total
-        done = takewhile(self._done.__contains__, self.sessions[self.begin : self._next])
-        through = self.begin + len(list(done))
+    def report(self, run_id: str | None) -> reports.BatchReport:
+        """Return the work that was done."""
+        return replace(
+            self._pool.total,
+            run_id=run_id,
+            sessions=len(self._sessions),
+            updated=len(self._done),
+            resumed=self._begin,
+            failures=dict(self._failures),
+            stopped=self._halted or self._pool.budget.stopped,
+        )
+
+    def detail(self, outcome: str) -> dict[str, Any]:
+        """Return what the journal says of the run, in numbers and names."""
+        total = self.report(None)
+        done = takewhile(self._done.__contains__, self._sessions[self._begin : self._next])
+        through = self._begin + len(list(done))
         # A batch in which a session failed is complete too: the next one starts from the beginning.
-        ended = {"whole": self._stopped is None} if outcome in ("ok", "partial") else {}
+        ended = {"whole": total.stopped is None} if outcome in ("ok", "partial") else {}
         return {
             **ended,
-            "model": self.pool.llm.name,
-            "strategy": self.strategy,
-            "purpose": self.purpose,
-            "through": self.sessions[through - 1] if through else None,
+            "model": self._pool.llm.name,
+            "strategy": self._strategy,
+            "through": self._sessions[through - 1] if through else None,
             **{name: getattr(total, name) for name in _COUNTED},
             "failures": len(total.failures),
             "by_level": {str(level): count for level, count in total.by_level.items()},
-            "stopped": self._stopped,
+            "stopped": total.stopped,
         }

@@ -2,12 +2,15 @@
 
 ::
 
-    scheduler (which session is next) -> place -> update -> scheduler (when it is next)
+    scheduler (which session is next) -> place -> turn -> scheduler (when it is next)
 
-The worker only decides when a session's update runs. The update itself makes, claims, pays for and
-commits. So a worker that dies leaves nothing but leases that expire, and several workers, in one
-process or in many, share a store without knowing of each other. ``engine.worker.session_scheduler``
-looks for work.
+The worker gives places to the sessions that its scheduler names. A session's update itself makes,
+claims, pays for and commits. So a worker that dies leaves nothing but leases that expire, and
+several workers, in one process or in many, share a store without knowing of each other.
+
+There are three schedulers: ``engine.worker.session_scheduler`` looks for work in the sessions of
+some tenants, ``engine.worker.due`` takes it from the list of what is due in a store, and
+``engine.worker.update_all`` has a list of sessions and is drained once.
 """
 
 from __future__ import annotations
@@ -17,23 +20,22 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from hiermem.core import arguments
 from hiermem.core.calls.backoff import IDLE, back_off
-from hiermem.core.summaries.due import pause_after
-from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
+from hiermem.core.summaries.reports import WorkerState, WorkerStatus
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles
-from hiermem.engine.worker.due import DueScheduler, sweep_for_ever
+from hiermem.engine.worker.due import DueScheduler
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import SessionScheduler
-from hiermem.errors import NotFoundError, UsageError
+from hiermem.errors import UsageError
 from hiermem.protocols import LLM
 
 _log = logging.getLogger("hiermem.worker")
@@ -46,79 +48,44 @@ _LOOK: Final = 0.02
 
 
 class AsyncWorker:
-    """A background worker over the sessions of a memory's tenants.
+    """A background worker over the sessions of a memory.
 
-    Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
-    (seconds after the start) cap all its work; ``poll`` is the interval between two looks for work,
-    in seconds. A worker may be started once. ``handles`` are those of the tenants by name, of which
-    there may be more later; without them, it works for the tenant of ``handle``. With ``due``, the
-    handles of all tenants of a store, it works for them by the list of what is due there.
+    Use ``async with``, or start() and stop(). A worker may be started once. ``scheduler`` names the
+    sessions that the worker gives places of ``pool`` to. ``budget`` returns the caps on all its
+    work, which begin to count at the start; without it, those of the pool hold. ``poll`` is the
+    interval between two looks for work, in seconds; ``opened`` raises where the memory is closed.
     """
 
     def __init__(
         self,
-        handle: Handle,
+        pool: UpdatePool,
+        scheduler: SessionScheduler,
         *,
-        llm: LLM,
-        fallback: LLM,
-        prompts: Mapping[str, PromptTemplate | str] | None = None,
-        handles: Mapping[str, Handle] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        budget: Callable[[], Budget] | None = None,
         poll: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        name: str | None = None,
         opened: Callable[[], object] | None = None,
-        due: Handles | None = None,
     ) -> None:
-        self._handle = handle
-        self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
-        self._budget = partial(
-            Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock
-        )
+        self._pool, self._scheduler, self._clock = pool, scheduler, pool.clock
+        self._budget, self._poll, self._opened = budget, max(poll, _LOOK), opened
+        self._quantum = _QUANTUM[0 if pool.llm.remote else 1]
+        scheduler.on_found = self._fill
         self._state: WorkerState = "new"
-        self._pool = UpdatePool(
-            handle.update_policy,
-            llm,
-            fallback,
-            prompts,
-            self._budget(),
-            clock,
-            sleep=sleep,
-            waits_for_leases=False,
-        )
-        self._quantum = _QUANTUM[0 if llm.remote else 1]
-        name = name or uuid.uuid4().hex
-        if due is None:
-            known = {handle.store.tenant: handle} if handles is None else handles
-            self._scheduler = SessionScheduler(
-                self._pool, known, clock, name=name, on_found=self._fill
-            )
-        else:
-            self._scheduler = DueScheduler(self._pool, due, clock, name=name, on_found=self._fill)
-        self._due = due
-        self._sweeping: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake, self._changed = asyncio.Event(), asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._next_look = 0.0
         self._news = self._failures = self._turns = 0
-        self._capped: str | None = None
-        self._capped_until = 0.0
-        self._total = BatchReport("")
-        self._last_error: str | None = None
+        self._error: BaseException | None = None
 
     # -- what the application calls
 
     @property
     def status(self) -> WorkerStatus:
         """What the worker is doing, and has done."""
-        total = self._total
+        total = self._pool.total
         return WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
-            waiting=len(self._scheduler.queue),
+            waiting=self._scheduler.waiting,
             resting=len(self._scheduler.backoff),
             in_flight=self._pool.slots.in_use,
             turns=self._turns,
@@ -131,7 +98,7 @@ class AsyncWorker:
             tokens_out=total.tokens_out,
             unknown=total.unknown,
             stopped=self._halted(),
-            last_error=self._last_error,
+            last_error=self._scheduler.last_error,
             cost=total.cost,
         )
 
@@ -142,11 +109,10 @@ class AsyncWorker:
         if self._state != "new":
             raise UsageError("this worker was started before; make another one")
         self._state = "running"
-        self._pool.budget = self._budget()
+        if self._budget is not None:
+            self._pool.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
-        if self._due is not None:
-            sweeping = sweep_for_ever(self._due)
-            self._sweeping = asyncio.get_running_loop().create_task(sweeping)
+        self._scheduler.start()
 
     def wake(self) -> None:
         """Look for work now rather than at the next interval."""
@@ -170,7 +136,7 @@ class AsyncWorker:
 
         Nodes that back off after a failure, and what a cap forbids, are not waited for; nodes that
         another worker holds are, unless this one works for all tenants. After ``timeout`` seconds
-        it returns False; the worker continues either way.
+        it returns False; the worker continues either way. Raises an error that ended the worker.
         """
         self._check_alive()
         if timeout is not None:
@@ -179,9 +145,11 @@ class AsyncWorker:
         self._scheduler.sweep_next()
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
+            if self._error is not None:
+                raise self._error
             if self._state != "running" or self._serving is None or self._serving.done():
                 return False
-            waiting = len(self._scheduler.queue)
+            waiting = self._scheduler.waiting
             idle = not self._pool.updates and (not waiting or self._halted() is not None)
             if idle and self._halted() is not None:
                 return False
@@ -191,7 +159,10 @@ class AsyncWorker:
                     self.wake()
             elif idle and not self._scheduler.backoff.leased:
                 return not self._scheduler.left
-            await asyncio.sleep(_LOOK)
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await self._changed.wait()
         return False
 
     async def stop(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its own end
@@ -205,12 +176,11 @@ class AsyncWorker:
             self._state = "stopped"
             return
         self._state = "stopping"
-        drain = self._handle.update_policy.drain if timeout is None else timeout
+        drain = self._pool.policy.drain if timeout is None else timeout
         try:
-            for task in (self._serving, self._sweeping):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.wait([task])
+            if self._serving is not None:
+                self._serving.cancel()
+                await asyncio.wait([self._serving])
             async with asyncio.timeout(drain):
                 await self._pool.end("stop")
         except TimeoutError:
@@ -224,9 +194,9 @@ class AsyncWorker:
         await self._pool.cut_off()
         self._state = "stopped"
         try:
-            await self._scheduler.give_back()
+            await self._scheduler.end()
         except Exception as error:  # noqa: BLE001 - the claims that are left expire
-            self._record_error(error)
+            self._scheduler.record_error(error)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -248,9 +218,7 @@ class AsyncWorker:
 
     def _halted(self) -> str | None:
         """Return the name of the cap that keeps it from working, or None."""
-        if self._capped is not None and self._clock() >= self._capped_until:
-            self._capped = None
-        return self._pool.budget.stop_reason() or self._capped
+        return self._pool.budget.stop_reason() or self._scheduler.halted()
 
     async def _serve(self) -> None:
         """Look for work and give it places, until the worker ends."""
@@ -260,6 +228,7 @@ class AsyncWorker:
                 if self._clock() >= self._next_look:
                     await self._look()
                 self._fill()
+            self._changed.set()
             try:
                 pause = max(_LOOK, min(self._poll, self._next_look - self._clock()))
                 async with asyncio.timeout(pause):
@@ -274,7 +243,7 @@ class AsyncWorker:
             await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
-            self._record_error(error)
+            self._scheduler.record_error(error)
             pause = back_off(self._failures, (self._poll, IDLE[1]))
         else:
             self._failures = 0
@@ -300,38 +269,55 @@ class AsyncWorker:
             last.end("turn")
 
     async def _run(self, session_update: SessionUpdate) -> None:
-        """Run one session's turn, and decide its next one."""
-        report: UpdateReport | None = None
+        """Run one session's turn. An error that its scheduler does not survive ends the worker."""
         try:
-            if self._scheduler.is_bare(session_update.key):
-                await self._pool.embed(session_update)
-            else:
-                report = await self._pool.work(session_update)
-        except NotFoundError:
-            self._scheduler.forget(session_update.key)
-        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            self._record_error(error)
-            self._scheduler.trouble(session_update.key)
+            await self._scheduler.turn(session_update)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - drain() raises it
+            self._error, self._state = error, "stopping"
         finally:
-            if report is not None:
-                self._record_report(report)
-                self._scheduler.settle(session_update, report)
-            self._scheduler.settle_vectors(session_update)
-            try:
-                await self._scheduler.release(session_update, report)
-            except Exception as error:  # noqa: BLE001 - a claim that is not given back expires
-                self._record_error(error)
             self._turns += 1
             self._news = self._scheduler.begun
             self._wake.set()
+            self._changed.set()
 
-    def _record_report(self, report: UpdateReport) -> None:
-        """Count what a turn did; halt all sessions where a cap of all of them ended it."""
-        self._total, stopped = add_report(self._total, report), report.stopped
-        if stopped in ("tenant_calls", "tenant_tokens", "circuit_open"):
-            self._capped, self._capped_until = stopped, self._clock() + pause_after(report)
 
-    def _record_error(self, error: Exception) -> None:
-        """Remember and log an error by its name only: its text may be confidential."""
-        self._last_error = type(error).__name__
-        _log.warning("a worker met %s; it goes on", self._last_error)
+def background_worker(
+    handle: Handle,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    handles: Mapping[str, Handle] | None = None,
+    due: Handles | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    poll: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    name: str | None = None,
+    opened: Callable[[], object] | None = None,
+) -> AsyncWorker:
+    """Return a worker, not started yet, that works until it is stopped.
+
+    ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) cap all its work.
+    ``handles`` are those of its tenants by name, of which there may be more later; without them, it
+    works for the tenant of ``handle``. With ``due``, the handles of all tenants of a store, it
+    works for them by the list of what is due there.
+    """
+    budget = partial(
+        Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock
+    )
+    policy = handle.update_policy
+    pool = UpdatePool(
+        policy, llm, fallback, prompts, budget(), clock, sleep=sleep, waits_for_leases=False
+    )
+    name = name or uuid.uuid4().hex
+    if due is None:
+        known = {handle.store.tenant: handle} if handles is None else handles
+        scheduler = SessionScheduler(pool, known, name=name)
+    else:
+        scheduler = DueScheduler(pool, due, name=name)
+    return AsyncWorker(pool, scheduler, budget=budget, poll=poll, opened=opened)
