@@ -152,6 +152,19 @@ async def test_a_server_that_ignores_conditions_is_refused(space, server, obeyed
     assert server.names() == []
 
 
+@pytest.mark.parametrize(("refused", "works"), [(1, True), (2, True), (10_000, False)])
+async def test_only_a_server_that_refuses_each_try_is_refused(space, server, refused, works):
+    """A connection may send a write twice. Broken, one such write ends an export for good."""
+    puts = iter(range(1_000_000))
+    server.answer = lambda method, key: 412 if method == "PUT" and next(puts) < refused else None
+    if works:
+        await space.export(URL, options=server.options)
+    else:
+        with pytest.raises(ConditionalWriteError, match="refuses a conditional write"):
+            await space.export(URL, options=server.options)
+        assert server.names() == []
+
+
 async def test_lost_answers_and_passing_faults_are_lived_through(space, server, every):
     """Each request in turn is answered with 503, then done without an answer."""
     reference = await texts(space)

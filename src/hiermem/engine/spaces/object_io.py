@@ -35,6 +35,9 @@ _LONGEST_PAUSE: Final = 5.0
 #: How often an export or a load begins again because another export came between.
 _ROUNDS: Final = 24
 _MOST_PAUSE: Final = 2.0
+#: How often a storage is tried that refuses a write whose condition holds. The client's connection
+#: may send a request twice, and the second time its condition no longer holds.
+_PROBES: Final = 3
 #: How often a copy is looked at again that changes while it is written.
 _LOOKS: Final = 4
 _TEXT: Final = {".md": "text/markdown; charset=utf-8", ".json": "application/json"}
@@ -178,7 +181,9 @@ async def _try_conditions(place: ObjectPlace) -> None:
             return None
         return await put(keys[-1], b"4", replacing=first) is None
 
-    right = await _retried(tried)
+    for _ in range(_PROBES):
+        if (right := await _retried(tried)) is not None:
+            break
     for key in keys:
         await _delete(place, key)
     if right is None:

@@ -253,7 +253,7 @@ class BatchScheduler(SessionScheduler):
             updated=len(self._done),
             resumed=self._begin,
             failures=dict(self._failures),
-            stopped=self._halted or self._pool.budget.stopped,
+            stopped=self._halted or (self._pool.budget.stopped if self.waiting else None),
         )
 
     def detail(self, outcome: str) -> dict[str, Any]:
