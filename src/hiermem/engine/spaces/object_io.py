@@ -181,6 +181,7 @@ async def _try_conditions(place: ObjectPlace) -> None:
             return None
         return await put(keys[-1], b"4", replacing=first) is None
 
+    right: bool | None = None
     for _ in range(_PROBES):
         if (right := await _retried(tried)) is not None:
             break
