@@ -48,12 +48,13 @@ _LOOK: Final = 0.02
 
 
 class AsyncWorker:
-    """A background worker over the sessions of a memory.
+    """A background worker over the sessions of a memory; ``memory.worker()`` returns one.
 
-    Use ``async with``, or start() and stop(). A worker may be started once. ``scheduler`` names the
-    sessions that the worker gives places of ``pool`` to. ``budget`` returns the caps on all its
-    work, which begin to count at the start; without it, those of the pool hold. ``poll`` is the
-    interval between two looks for work, in seconds; ``opened`` raises where the memory is closed.
+    Use ``async with``, or start() and stop(). A worker may be started once.
+
+    ``scheduler`` decides which session gets the next place in ``pool``. ``budget`` makes the caps
+    on all the worker's work when it starts; without it, those of the pool hold. ``poll`` is the
+    interval between two looks for work, in seconds. ``opened`` raises where the memory is closed.
     """
 
     def __init__(
