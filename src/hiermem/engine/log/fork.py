@@ -14,7 +14,6 @@ from typing import TypeAlias, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
-from hiermem.core.log.fork import PreparedFork
 from hiermem.core.log.replay import Replay, config_at, prefix
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.text.policy import check_name
@@ -23,7 +22,7 @@ from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionChangedError, SessionExistsError, StoreBusyError
 from hiermem.types import Message, SessionRecord, StoredMessage
-from hiermem.types.transaction import LogEvent
+from hiermem.types.transaction import Deciding, LogEvent
 
 T = TypeVar("T")
 #: Reads the messages of a range.
@@ -52,17 +51,17 @@ async def fork(
         arguments.whole(at, "at")
     for _ in range(_TRIES):
         try:
-            prepared = await _prepare(handle, source_id, new_id, at, title)
+            decide = await _prepare(handle, source_id, new_id, at, title)
         except SessionChangedError:
             continue
-        if await handle.store.transact(partial(forking.fork, prepared)):
-            return prepared.record.messages
+        if (messages := await handle.store.transact(decide)) is not None:
+            return messages
     raise StoreBusyError(f"session {source_id!r} was changed again and again while it was forked")
 
 
 async def _prepare(
     handle: Handle, source_id: str, new_id: str, at: int | None, title: str | None
-) -> PreparedFork:
+) -> Callable[[], Deciding[int | None]]:
     source = await handle.record(source_id)
     stop = source.messages if at is None else at
     if stop > source.messages:
