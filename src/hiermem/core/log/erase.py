@@ -25,7 +25,7 @@ from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
-from hiermem.core.log.trees import MessageChange, TreeState, tree_states
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
@@ -395,7 +395,7 @@ class _Withdrawal:
                 result_of,
             )
             points = (0,) * len(place.points) if erases else place.points
-            tree_state.message_changes.append(MessageChange(place, shift, points))
+            tree_state.message_changes.append((place, shift, points))
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":

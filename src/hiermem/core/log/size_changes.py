@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -85,41 +85,38 @@ class SizeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildChanges:
-    """The changes in a tree under construction: its number, and how far it had come.
+class LoggedChanges:
+    """What an event of kind "edit", "erase" or "quarantine" records, besides its place.
 
-    The messages before ``at`` and the first ``events`` events had been folded into it.
+    ``shifts`` are the changes in the serving tree. ``built`` are those in a tree under
+    construction, of the number ``tree``, into which the messages before ``at`` and the first
+    ``events`` events had been folded.
     """
 
-    tree: int
-    at: int
-    events: int
     shifts: tuple[SizeChange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedChanges:
-    """What an event of kind "edit", "erase" or "quarantine" records, besides its place."""
-
-    shifts: tuple[SizeChange, ...]
-    build: BuildChanges | None = None
+    built: tuple[SizeChange, ...] = ()
+    tree: int = 0
+    at: int = 0
+    events: int = 0
 
     def before(self, index: int) -> LoggedChanges:
         """Return the changes of the messages before ``index``."""
-        kept = tuple(shift for shift in self.shifts if shift.index < index)
-        build = self.build
-        if build is not None:
-            inside = tuple(shift for shift in build.shifts if shift.index < index)
-            build = BuildChanges(build.tree, build.at, build.events, inside)
-        return LoggedChanges(kept, build)
+        return replace(
+            self,
+            shifts=tuple(shift for shift in self.shifts if shift.index < index),
+            built=tuple(shift for shift in self.built if shift.index < index),
+        )
 
     def to_json(self) -> str:
         """Write the changes as the detail of an event."""
         logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
-        if (build := self.build) is not None:
-            inside = [shift.row() for shift in build.shifts]
-            places = {"tree": build.tree, "at": build.at, "events": build.events}
-            logged["build"] = {**places, "shifts": inside}
+        if self.built:
+            logged["build"] = {
+                "tree": self.tree,
+                "at": self.at,
+                "events": self.events,
+                "shifts": [shift.row() for shift in self.built],
+            }
         return json.dumps(logged, separators=(",", ":"))
 
     @classmethod
@@ -128,11 +125,10 @@ class LoggedChanges:
         try:
             value = json.loads(detail)
             shifts = tuple(map(SizeChange.read, value["shifts"]))
-            row, build = value.get("build"), None
-            if row is not None:
-                inside = tuple(map(SizeChange.read, row["shifts"]))
-                build = BuildChanges(int(row["tree"]), int(row["at"]), int(row["events"]), inside)
-            return cls(shifts, build)
+            if (row := value.get("build")) is None:
+                return cls(shifts)
+            built = tuple(map(SizeChange.read, row["shifts"]))
+            return cls(shifts, built, int(row["tree"]), int(row["at"]), int(row["events"]))
         except _NOT_READABLE:
             raise _damaged("an event of") from None
 

@@ -112,20 +112,13 @@ def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Re
     return Location(index, thread, tuple(windows), tuple(points), opened)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageChange:
-    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
-
-    location: Location
-    shift: SizeChange
-    points: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class TreeState:
     """One tree of a session: the state of its fold, and the changes that reach it.
 
     ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
+    ``message_changes`` are those of single messages: where each is, how its weights change, and the
+    offsets of its slices after that.
     """
 
     tree: int
@@ -133,7 +126,9 @@ class TreeState:
     state: SessionState
     stop: int
     build: Build | None = None
-    message_changes: list[MessageChange] = field(default_factory=list[MessageChange])
+    message_changes: list[tuple[Location, SizeChange, tuple[int, ...]]] = field(
+        default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
+    )
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
     overlapping_open: set[str] = field(default_factory=set[str])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from hiermem import errors
 from hiermem.config import HierarchyConfig
@@ -70,25 +70,6 @@ class _PreparedMessage(NamedTuple):
     heard: int
     slices: tuple[Slice, ...]
     stored: Callable[[int], StoredMessage]
-
-
-class _MutateHere(Protocol):
-    """``TenantStore.mutate`` on the calling thread; None where another write waits.
-
-    A store may have it as ``mutate_here``: it saves time, and ``mutate`` does the same without it.
-    """
-
-    def __call__(
-        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
-    ) -> T | None: ...
-
-
-class _ChangedError(Exception):
-    """The session has another configuration than the messages were prepared for, or is gone."""
-
-    def __init__(self, record: SessionRecord | None) -> None:
-        super().__init__()
-        self.record = record
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
@@ -148,13 +129,13 @@ async def append(
             await asyncio.to_thread(decide.prepare, given)
         else:
             decide.prepare(given)
-        try:
-            return await handle.store.mutate(about.id, decide, keys=decide.keys)
-        except _ChangedError as changed:
-            stored = None
-            if changed.record is not None:
-                handle.check(changed.record)
-                stored = changed.record.config
+        indices = await handle.store.mutate(about.id, decide, keys=decide.keys)
+        if indices is not None:
+            return indices
+        stored = None
+        if decide.found is not None:
+            handle.check(decide.found)
+            stored = decide.found.config
 
 
 def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
@@ -166,16 +147,14 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     """
     # Both are known after the first append; until then they would have to be awaited.
     key, stored = handle._key, about.last_config  # noqa: SLF001
-    # By name: isinstance() with a protocol takes a hundred times as long.
-    mutate_here: _MutateHere | None = getattr(handle.store, "mutate_here", None)
+    # A store may have ``mutate`` on the calling thread, which saves time; it returns None where
+    # another write waits. By name: isinstance() with a protocol takes a hundred times as long.
+    mutate_here: Callable[..., list[int] | None] | None = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
         return None
     decide = _Append(handle, about, key, config_from(stored), stored)
     decide.prepare(given)
-    try:
-        return mutate_here(about.id, decide, keys=decide.keys)
-    except _ChangedError:
-        return None
+    return mutate_here(about.id, decide, keys=decide.keys)
 
 
 def _stamped(message: Message, now: datetime) -> Message:
@@ -197,6 +176,8 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
+    The result is None, with nothing written, where the session has another configuration than the
+    messages were prepared for, or is gone; ``found`` is its record then.
     ``stored`` is the stored text of ``config``, None if the session does not exist yet. The texts
     remembered in ``about`` are compared with the record before they are used, so a rolled-back run
     of the decision is harmless. ``at`` is the number of messages that the session must have, if it
@@ -211,6 +192,7 @@ class _Append:
     at: int | None = None
     now: datetime = field(init=False)
     new: SessionRecord | None = field(init=False, default=None)
+    found: SessionRecord | None = field(init=False, default=None)
     prepared: Sequence[_PreparedMessage] = field(init=False)
 
     @property
@@ -260,14 +242,18 @@ class _Append:
         fingerprint = None if message.key is None else measure.fingerprint(message)
         return _PreparedMessage(message.key, fingerprint, heard, slices, stored)
 
-    def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
-        record = snapshot.session
+    def __call__(self, snapshot: Snapshot) -> Changes[list[int] | None]:
+        self.found = snapshot.session
+        record = self.found or self.new
         if record is None:
-            if self.new is None:
-                raise _ChangedError(None)
-            record = self.new
-        else:
-            self._check(record)
+            return Changes(None)
+        if self.found is not None:
+            # Equal texts need no parsing.
+            if record.config != self.stored or record.counter != self.handle.counter.name:
+                if config_from(record.config) != self.config:
+                    return Changes(None)
+                self.handle.check(record)
+            self.about.last_config = record.config
         # The state that the last append left need not be parsed again.
         seen = self.about.last_state
         state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
@@ -298,14 +284,6 @@ class _Append:
             messages=tuple(messages),
             keys=tuple(claimed),
         )
-
-    def _check(self, record: SessionRecord) -> None:
-        """Refuse a record that was not prepared for; equal texts need no parsing."""
-        if record.config != self.stored or record.counter != self.handle.counter.name:
-            if config_from(record.config) != self.config:
-                raise _ChangedError(record)
-            self.handle.check(record)
-        self.about.last_config = record.config
 
     def _place(
         self, snapshot: Snapshot, next_index: int
