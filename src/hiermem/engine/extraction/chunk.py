@@ -55,6 +55,10 @@ class ExtractionRun(Run[WorkItem]):
     reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
     ``answer`` are those reserved for one answer. ``leased_elsewhere`` are the ids that other runs
     are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins.
+
+    ``split`` sets the rest. ``tokens`` are those of the whole record of the session, and ``input``
+    identifies all that is read. ``overhead`` is what a request takes besides the record,
+    ``estimate`` the most that a single request for all might take, answer included.
     """
 
     record: SessionRecord
@@ -69,6 +73,11 @@ class ExtractionRun(Run[WorkItem]):
     leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
     halted: bool = field(init=False, default=False)
+    chunks: tuple[Chunk, ...] = field(init=False)
+    tokens: int = field(init=False)
+    overhead: int = field(init=False)
+    estimate: int = field(init=False)
+    input: str = field(init=False)
     _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,25 +119,8 @@ class ExtractionRun(Run[WorkItem]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSession:
-    """A session in chunks, and what its requests take in addition to the record.
-
-    ``tokens`` are those of the whole record. ``overhead`` is what a request takes besides the
-    record, ``estimate`` the most that a single request for all might take, answer included.
-    ``input`` identifies all that is read.
-    """
-
-    chunks: tuple[Chunk, ...]
-    tokens: int
-    overhead: int
-    estimate: int
-    chunked: bool
-    input: str
-
-
-async def split(run: ExtractionRun) -> SplitSession:
-    """Measure the session's messages and group them into chunks."""
+async def split(run: ExtractionRun) -> None:
+    """Measure the session's messages and group them into the run's chunks."""
     slicing = run.policy.oversized == "slice" and run.room is not None
     measured: list[Measured] = []
     large: dict[int, StoredMessage] = {}
@@ -140,10 +132,10 @@ async def split(run: ExtractionRun) -> SplitSession:
             if slicing and found.tokens > (run.room or 0):
                 large[stored.index] = stored
 
-    def group() -> SplitSession:
+    def group() -> None:
         record, count, template = run.record, run.counter.count, run.map_template
         once = list(chunking.with_days_once(measured))
-        chunks = chunking.plan(
+        run.chunks = chunking.plan(
             record.id,
             chunking.turns(once),
             limit=run.room,
@@ -155,20 +147,15 @@ async def split(run: ExtractionRun) -> SplitSession:
             first_at=record.created_at, last_at=record.created_at, messages=record.messages
         )
         empty = extract_prompt.render(template, (), facts=facts, answer=run.answer)
-        tokens = sum(each.tokens for each in once)
-        return SplitSession(
-            chunks=chunks,
-            tokens=tokens,
-            overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
-            estimate=extract_prompt.around(template, count=count) + tokens + run.answer,
-            chunked=run.room is not None and tokens > run.room,
-            input=chunking.input_hash(once),
-        )
+        run.tokens = sum(each.tokens for each in once)
+        run.overhead = request_tokens(empty, count) + extract_prompt.schema_tokens(count)
+        run.estimate = extract_prompt.around(template, count=count) + run.tokens + run.answer
+        run.input = chunking.input_hash(once)
 
     for start in range(0, run.record.messages, _PAGE):
         page = await run.messages(start, min(start + _PAGE, run.record.messages))
         await asyncio.to_thread(weigh, page)
-    return await asyncio.to_thread(group)
+    await asyncio.to_thread(group)
 
 
 @dataclass(slots=True)
