@@ -24,6 +24,7 @@ from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import in_thread_if_long, replay_of
@@ -321,7 +322,8 @@ class _SessionCheck:
         if not self._counts:
             return
         try:
-            replay = await replay_of(self._handle, self.record, self._events, self._page)
+            config, stop = config_from(self.record.config), self.record.messages
+            replay = await replay_of(self._handle, self._events, config, stop, self._page)
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A damaged log may raise any of these: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"

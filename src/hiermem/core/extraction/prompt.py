@@ -235,6 +235,7 @@ def join_request(
     counter: TokenCounter,
     target: int,
     max_tokens: int,
+    temperature: float = 0.0,
 ) -> LLMRequest:
     """Ask for one summary in place of several, which are in order."""
     inputs = tuple(
@@ -259,7 +260,7 @@ def join_request(
         counter=counter,
         level=2,
         style=STYLE,
-        temperature=0.0,
+        temperature=temperature,
     )
 
 

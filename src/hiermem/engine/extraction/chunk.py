@@ -11,8 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -54,7 +53,8 @@ class ExtractionRun(Run[WorkItem]):
     ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
     reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
     ``answer`` are those reserved for one answer. ``leased_elsewhere`` are the ids that other runs
-    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins.
+    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins. ``facts``
+    are what a prompt states about the session as a whole.
 
     ``split`` sets the rest. ``tokens`` are those of the whole record of the session, and ``input``
     identifies all that is read. ``overhead`` is what a request takes besides the record,
@@ -78,13 +78,16 @@ class ExtractionRun(Run[WorkItem]):
     overhead: int = field(init=False)
     estimate: int = field(init=False)
     input: str = field(init=False)
-    _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
+    facts: Facts = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._introduction = extract_prompt.introduced(
-            self.record.title, self.record.participants, count=self.counter.count
+        record = self.record
+        title, participants = extract_prompt.introduced(
+            record.title, record.participants, count=self.counter.count
         )
+        begun = record.created_at
+        self.facts = Facts(title, participants, begun, begun, record.messages)
         self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
 
     @property
@@ -100,17 +103,6 @@ class ExtractionRun(Run[WorkItem]):
         self.failures.append(failure)
         await self.put()
         await self.records.give_up(state.node, tuple(state.ended))
-
-    def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
-        """Return the facts that a prompt states about messages, or the summaries ``of`` them."""
-        return Facts(
-            title=self._introduction[0],
-            participants=self._introduction[1],
-            first_at=first_at,
-            last_at=last_at,
-            messages=messages,
-            summaries=of,
-        )
 
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
         """Read messages of the session; see ``read_messages``."""
@@ -143,10 +135,7 @@ async def split(run: ExtractionRun) -> None:
             oversized=run.policy.oversized,
             cut=lambda index, room: chunking.pieces(large[index], room, counter=run.counter),
         )
-        facts = run.facts(
-            first_at=record.created_at, last_at=record.created_at, messages=record.messages
-        )
-        empty = extract_prompt.render(template, (), facts=facts, answer=run.answer)
+        empty = extract_prompt.render(template, (), facts=run.facts, answer=run.answer)
         run.tokens = sum(each.tokens for each in once)
         run.overhead = request_tokens(empty, count) + extract_prompt.schema_tokens(count)
         run.estimate = extract_prompt.around(template, count=count) + run.tokens + run.answer
@@ -300,7 +289,8 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         return extract_prompt.request(
             run.map_template,
             inputs,
-            facts=run.facts(
+            facts=replace(
+                run.facts,
                 first_at=min(stored.created_at for stored in messages),
                 last_at=max(stored.created_at for stored in messages),
                 messages=chunk.messages,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
 from hiermem.core.log.replay import Replay, config_at, prefix
@@ -21,7 +22,7 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionChangedError, SessionExistsError, StoreBusyError
-from hiermem.types import Message, SessionRecord, StoredMessage
+from hiermem.types import Message, StoredMessage
 from hiermem.types.transaction import Deciding, LogEvent
 
 T = TypeVar("T")
@@ -73,8 +74,7 @@ async def _prepare(
     log = await handle.store.events(source_id)
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
-    replay = Replay(events, config, Weigher(handle.counter))
-    await _run(partial(handle.messages, source_id), replay, stop)
+    replay = await replay_of(handle, events, config, stop, partial(handle.messages, source_id))
     return forking.prepare(
         source,
         new_id,
@@ -87,16 +87,17 @@ async def _prepare(
 
 
 async def replay_of(
-    handle: Handle, record: SessionRecord, events: Sequence[LogEvent], read: ReadPage
+    handle: Handle,
+    events: Sequence[LogEvent],
+    config: HierarchyConfig,
+    stop: int,
+    read: ReadPage,
 ) -> Replay:
-    """Replay a session's ``events`` and the messages that ``read`` returns."""
-    replay = Replay(events, config_from(record.config), Weigher(handle.counter))
-    await _run(read, replay, record.messages)
-    return replay
+    """Replay ``events`` and the first ``stop`` messages, which ``read`` returns.
 
-
-async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
-    """Feed a replay its messages, to the end."""
+    ``config`` is the configuration of the session at the end of the events.
+    """
+    replay = Replay(events, config, Weigher(handle.counter))
     for start in range(0, stop, _PAGE):
         page = await read(start, min(stop, start + _PAGE))
         await in_thread_if_long(partial(replay.feed, page), page)
@@ -104,6 +105,7 @@ async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
         await asyncio.to_thread(replay.finish)
     else:
         replay.finish()
+    return replay
 
 
 async def in_thread_if_long(
