@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -59,14 +59,7 @@ class SizeChange:
 
     def row(self) -> dict[str, Any]:
         """Return the change in the shape that ``read`` takes, for JSON."""
-        row: dict[str, Any] = {
-            "index": self.index, "thread": self.thread, "before": self.before, "after": self.after,
-        }  # fmt: skip
-        if self.calls:
-            row["calls"] = self.calls
-        if self.result_of is not None:
-            row["result_of"] = self.result_of
-        return row
+        return {name: held for name, held in asdict(self).items() if held not in ((), None)}
 
     @classmethod
     def read(cls, row: Any, *, cut: bool = False) -> SizeChange:

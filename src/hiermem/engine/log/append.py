@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from hiermem import errors
 from hiermem.config import HierarchyConfig
@@ -25,7 +24,7 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.core.tree.turns import Arrival
 from hiermem.core.tree.windows import cut
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
@@ -58,18 +57,8 @@ class About:
         return replace(self, id=session_id, last_config=None, last_state=None)
 
 
-class _PreparedMessage(NamedTuple):
-    """A message that is ready to be folded in, except for its index.
-
-    ``stored`` makes of its index what the store keeps. ``fingerprint`` is None if there is no key
-    to compare by; ``heard`` are the tokens that a summary is made from.
-    """
-
-    key: str | None
-    fingerprint: str | None
-    heard: int
-    slices: tuple[Slice, ...]
-    stored: Callable[[int], StoredMessage]
+#: Makes of a message's index what the store keeps of it, and what the fold looks at.
+_Numbered: TypeAlias = Callable[[int], tuple[StoredMessage, Arrival]]
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
@@ -193,12 +182,12 @@ class _Append:
     now: datetime = field(init=False)
     new: SessionRecord | None = field(init=False, default=None)
     found: SessionRecord | None = field(init=False, default=None)
-    prepared: Sequence[_PreparedMessage] = field(init=False)
+    prepared: Sequence[tuple[str | None, str | None, _Numbered]] = field(init=False)
 
     @property
     def keys(self) -> list[str]:
         """The keys of the messages."""
-        return [item.key for item in self.prepared if item.key is not None]
+        return [key for key, *_ in self.prepared if key is not None]
 
     def prepare(self, messages: Sequence[Message]) -> None:
         """Check, stamp and measure the messages."""
@@ -213,7 +202,10 @@ class _Append:
                 metadata=self.about.metadata,
             )
 
-    def _prepared(self, message: Message, now: datetime) -> _PreparedMessage:
+    def _prepared(
+        self, message: Message, now: datetime
+    ) -> tuple[str | None, str | None, _Numbered]:
+        """Return a message's key and its fingerprint to compare by, and all except its index."""
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
@@ -229,18 +221,24 @@ class _Append:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        stored = partial(
-            StoredMessage,
-            message=message,
-            tokens=tokens,
-            size=size,
-            hash=measure.message_hash(message),
-            flags=flags_of(message),
-            slices=points,
-            echoes=echoes,
-        )
+        hashed, flags = measure.message_hash(message), flags_of(message)
+
+        def numbered(index: int) -> tuple[StoredMessage, Arrival]:
+            stored = StoredMessage(
+                index=index,
+                message=message,
+                tokens=tokens,
+                size=size,
+                hash=hashed,
+                flags=flags,
+                slices=points,
+                echoes=echoes,
+            )
+            arrived = Arrival.of(stored, slices)
+            return stored, arrived if heard == tokens else replace(arrived, tokens=heard)
+
         fingerprint = None if message.key is None else measure.fingerprint(message)
-        return _PreparedMessage(message.key, fingerprint, heard, slices, stored)
+        return message.key, fingerprint, numbered
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int] | None]:
         self.found = snapshot.session
@@ -264,44 +262,34 @@ class _Append:
             return Changes(indices)
         if record.closed:
             raise errors.SessionClosedError(record.id)
-        first = state.next_index
-        messages: list[StoredMessage] = []
-        arrivals: list[Arrival] = []
-        for item in fresh:
-            stored = item.stored(first + len(messages))
-            arrived = Arrival.of(stored, item.slices)
-            if item.heard != stored.tokens:
-                arrived = replace(arrived, tokens=item.heard)
-            messages.append(stored)
-            arrivals.append(arrived)
-        folded = fold.arrive(state, arrivals, self.config)
+        made = [numbered(index) for index, numbered in enumerate(fresh, state.next_index)]
+        folded = fold.arrive(state, [arrived for _, arrived in made], self.config)
         return _changes(
             record,
             folded,
             result=indices,
             about=self.about,
             now=self.now,
-            messages=tuple(messages),
+            messages=tuple(stored for stored, _ in made),
             keys=tuple(claimed),
         )
 
     def _place(
         self, snapshot: Snapshot, next_index: int
-    ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
+    ) -> tuple[list[int], list[_Numbered], list[tuple[str, KeyEntry]]]:
         """Separate new messages from those whose key exists, in the store or in this call."""
         indices: list[int] = []
-        fresh: list[_PreparedMessage] = []
+        fresh: list[_Numbered] = []
         claimed: dict[str, KeyEntry] = {}
-        for item in self.prepared:
-            key = item.key
+        for key, fingerprint, numbered in self.prepared:
             seen = None if key is None else snapshot.keys.get(key) or claimed.get(key)
             if seen is None:
                 index = next_index + len(fresh)
                 if key is not None:
-                    claimed[key] = KeyEntry(index, item.fingerprint)
+                    claimed[key] = KeyEntry(index, fingerprint)
                 indices.append(index)
-                fresh.append(item)
-            elif key is not None and seen.fingerprint not in (None, item.fingerprint):
+                fresh.append(numbered)
+            elif key is not None and seen.fingerprint not in (None, fingerprint):
                 raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
             else:
                 indices.append(seen.index)
