@@ -11,11 +11,11 @@ If another tree is being built at the time, the event holds what changed in that
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import measure
@@ -24,6 +24,8 @@ from hiermem.errors import StoreCorruptError
 from hiermem.protocols import TokenCounter
 from hiermem.types import SizeUnit, StoredMessage
 from hiermem.types.transaction import LogEvent
+
+T = TypeVar("T")
 
 
 class Weight(NamedTuple):
@@ -37,8 +39,6 @@ class Weight(NamedTuple):
         return self.tokens if unit == "tokens" else self.chars
 
 
-#: What reading a damaged event may raise.
-_NOT_READABLE: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 #: The weight of a message that was taken out of the tree.
 NOTHING = Weight(0, 0)
 
@@ -115,15 +115,15 @@ class LoggedChanges:
     @classmethod
     def from_json(cls, detail: str) -> LoggedChanges:
         """Read what ``to_json`` wrote. Raises StoreCorruptError for any other text."""
-        try:
-            value = json.loads(detail)
+
+        def changes(value: Any) -> LoggedChanges:
             shifts = tuple(map(SizeChange.read, value["shifts"]))
             if (row := value.get("build")) is None:
                 return cls(shifts)
             built = tuple(map(SizeChange.read, row["shifts"]))
             return cls(shifts, built, int(row["tree"]), int(row["at"]), int(row["events"]))
-        except _NOT_READABLE:
-            raise _damaged("an event of") from None
+
+        return _read(detail, changes, what="an event of")
 
 
 class Weigher:
@@ -208,11 +208,11 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     if event.kind not in ("reconfigure", "repack"):
         return ()
     names = ("before", "after") if event.kind == "reconfigure" else ("config",)
-    try:
-        detail = json.loads(event.detail)
-        return tuple(config_from(detail[name]) for name in names)
-    except _NOT_READABLE:
-        raise _damaged(f"a {event.kind} in") from None
+    return _read(
+        event.detail,
+        lambda detail: tuple(config_from(detail[name]) for name in names),
+        what=f"a {event.kind} in",
+    )
 
 
 def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
@@ -222,11 +222,11 @@ def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
     """
     if event.kind != "reconfigure":
         return ()
-    try:
-        rows = json.loads(event.detail).get("cuts", ())
-        return tuple(SizeChange.read(row, cut=True) for row in rows)
-    except _NOT_READABLE:
-        raise _damaged("a reconfigure in") from None
+    return _read(
+        event.detail,
+        lambda detail: tuple(SizeChange.read(row, cut=True) for row in detail.get("cuts", ())),
+        what="a reconfigure in",
+    )
 
 
 def tree_of(event: LogEvent) -> int:
@@ -234,13 +234,14 @@ def tree_of(event: LogEvent) -> int:
 
     Raises StoreCorruptError if the event is not what hiermem wrote.
     """
+    return _read(event.detail, lambda detail: int(detail["tree"]), what="a re-pack in")
+
+
+def _read(detail: str, read: Callable[[Any], T], *, what: str) -> T:
+    """Read the JSON of an event's detail. Raises StoreCorruptError if hiermem did not write it."""
     try:
-        return int(json.loads(event.detail)["tree"])
-    except _NOT_READABLE:
-        raise _damaged("a re-pack in") from None
-
-
-def _damaged(what: str) -> StoreCorruptError:
-    return StoreCorruptError(
-        f"{what} a session's log is not what hiermem wrote; the store is damaged"
-    )
+        return read(json.loads(detail))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise StoreCorruptError(
+            f"{what} a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
