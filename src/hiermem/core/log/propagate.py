@@ -164,13 +164,13 @@ class Propagated:
         if location.opened:
             before, after, unit = shift.before[last], shift.after[last], self.config.unit
             self.state = self.state.with_size(
-                location.thread,
-                location.index,
+                shift.thread,
+                shift.index,
                 size=after.size(unit) - before.size(unit),
                 tokens=after.tokens - before.tokens,
                 char=points[-1] if last else None,
             )
-            self.drop[provisional_window(location.thread)] = None
+            self.drop[provisional_window(shift.thread)] = None
 
     def touch(self, window: Node) -> None:
         """Note that a window's content changed."""
