@@ -9,6 +9,7 @@ from functools import partial
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.inputs import from_messages
 from hiermem.core.text.hashes import input_hash
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import replay_of
@@ -47,7 +48,8 @@ def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main
 async def replayed(handle, session_id):
     """Replay the whole log of a session and give its tree, as the log explains it."""
     record, events = await handle.record(session_id), await handle.store.events(session_id)
-    return await replay_of(handle, record, events, partial(handle.messages, session_id))
+    config, read = config_from(record.config), partial(handle.messages, session_id)
+    return await replay_of(handle, events, config, record.messages, read)
 
 
 class _SameClock:

@@ -160,13 +160,14 @@ def imported(parents, current, held, last):
         found = place(path, parents[path[0]], base="c", held=held, last=last)
         if found is None:
             continue
-        if found.fork_of is not None:
-            assert found.session not in last, "a fork needs a name of its own"
-        end = last.get(found.session)
-        at = found.at if end is None else held[end][1] + 1
-        for offset, key in enumerate(path[found.start :]):
-            held[key] = (found.session, at + offset)
-            last[found.session] = key
+        session, start, forked = found
+        if forked is not None:
+            assert session not in last, "a fork needs a name of its own"
+        end = last.get(session)
+        at = (forked[1] if forked else 0) if end is None else held[end][1] + 1
+        for offset, key in enumerate(path[start:]):
+            held[key] = (session, at + offset)
+            last[session] = key
             new += 1
     return new
 

@@ -10,7 +10,7 @@ import asyncio
 from array import array
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -24,6 +24,7 @@ from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.log.fork import in_thread_if_long, replay_of
@@ -90,19 +91,9 @@ async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
         yield small
 
 
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """The data of a small session, read together."""
-
-    record: SessionRecord
-    messages: Sequence[StoredMessage]
-    events: Sequence[LogEvent]
-    views: Sequence[ViewRecord]
-
-
 async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> list[_SessionCheck]:
     """Check sessions; of small ones, which are many, most is read at once."""
-    reads: dict[str, _Reads] = {}
+    first: dict[str, _SessionCheck] = {}
     if records[0].messages <= _SMALL:
         needs = (
             transaction.NeedSession(),
@@ -116,27 +107,27 @@ async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> li
             for place in range(0, len(answers), len(needs)):
                 record, *others = answers[place : place + len(needs)]
                 if record is not None and record.messages <= _SMALL:
-                    reads[record.id] = _Reads(record, *others)
+                    first[record.id] = _SessionCheck(handle, record, *others)
     found = await asyncio.gather(
-        *(_check_settled(handle, record.id, reads.get(record.id)) for record in records)
+        *(_check_settled(handle, record.id, first.get(record.id)) for record in records)
     )
     return [each for each in found if each is not None]
 
 
 async def _check_settled(
-    handle: Handle, session_id: str, reads: _Reads | None = None
+    handle: Handle, session_id: str, found: _SessionCheck | None
 ) -> _SessionCheck | None:
     """Check a session; report what several readings agree on. None where it is gone.
 
-    ``reads`` is what was read of it for the first reading.
+    ``found`` is the first reading, where its data was read before.
     """
     attempts: list[_SessionCheck] = []
     while len(attempts) <= _TRIES:
-        record = reads.record if reads else await handle.store.session(session_id)
-        if record is None:
-            return None
-        found = _SessionCheck(handle, record, reads)
-        reads = None
+        if found is None:
+            record = await handle.store.session(session_id)
+            if record is None:
+                return None
+            found = _SessionCheck(handle, record)
         try:
             await found.run()
         except StoreCorruptError as error:
@@ -145,11 +136,12 @@ async def _check_settled(
         found.forget()
         if not found.findings and not found.whole:
             return found
-        found.moved = await handle.store.session(session_id) != record
+        found.moved = await handle.store.session(session_id) != found.record
         attempts.append(found)
         newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
         if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
             break
+        found = None
     last = attempts[-1]
     unmoved = [each for each in attempts if not each.moved]
     faults = _agreed([each.findings for each in attempts])
@@ -176,19 +168,26 @@ class _SessionCheck:
     row and earlier messages, which no write takes back.
     """
 
-    def __init__(self, handle: Handle, record: SessionRecord, reads: _Reads | None) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        record: SessionRecord,
+        messages: Sequence[StoredMessage] | None = None,
+        events: Sequence[LogEvent] | None = None,
+        views: Sequence[ViewRecord] | None = None,
+    ) -> None:
         self.record = record
         self.findings: list[Finding] = []
         self.whole: list[Finding] = []
         self.skipped: list[str] = []
         self.moved = False
         self.nodes = 0
-        self._handle, self._store, self._reads = handle, handle.store, reads
+        self._handle, self._store = handle, handle.store
+        self._stored, self._events, self._cuts = messages, events, views
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
         self._nodes: dict[str, Node] = {}
-        self._events: list[LogEvent] = []
         self._edited: Collection[int] = ()
         if not self._counts:
             self.skipped.append(
@@ -205,7 +204,8 @@ class _SessionCheck:
 
     def forget(self) -> None:
         """Let go of what was read: the findings of several readings are held at once."""
-        self._reads, self._threads, self._nodes, self._events = None, {}, {}, []
+        self._stored = self._events = self._cuts = None
+        self._threads, self._nodes = {}, {}
 
     async def run(self) -> None:
         """Read and check everything of the session."""
@@ -218,8 +218,8 @@ class _SessionCheck:
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
             self.add([("P1", "the session", what)], whole=True)
-        reads = self._reads
-        self._events = list(reads.events if reads else await self._store.events(record.id))
+        if self._events is None:
+            self._events = await self._store.events(record.id)
         self._edited = edits_of(self._events)
         await self._messages()
         await self._shape(state)
@@ -251,9 +251,9 @@ class _SessionCheck:
             await self._keys(page)
 
     async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
-        if self._reads is None:
+        if self._stored is None:
             return await self._store.messages(self.record.id, start, stop)
-        return [stored for stored in self._reads.messages if start <= stored.index < stop]
+        return [stored for stored in self._stored if start <= stored.index < stop]
 
     def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
         counter = self._handle.counter
@@ -321,7 +321,8 @@ class _SessionCheck:
         if not self._counts:
             return
         try:
-            replay = await replay_of(self._handle, self.record, self._events, self._page)
+            config, stop = config_from(self.record.config), self.record.messages
+            replay = await replay_of(self._handle, self._events or (), config, stop, self._page)
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A damaged log may raise any of these: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
@@ -384,7 +385,7 @@ class _SessionCheck:
         return [inputs.from_messages(node, read, count=count, overlap=overlap_text)]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
-        if self._reads is None:
+        if self._stored is None:
             return await self._store.messages(self.record.id, start, stop, thread=thread)
         return [stored for stored in await self._page(start, stop) if stored.thread == thread]
 
@@ -392,11 +393,10 @@ class _SessionCheck:
 
     async def _views(self, state: SessionState) -> None:
         key, windows = await self._handle.key(), state.next_ordinal(1)
-        if self._reads is None:
+        views = self._cuts
+        if views is None:
             (views,) = await self._store.read([(self.record.id, transaction.NeedViews())])
-        else:
-            views = self._reads.views
-        for view in views:
+        for view in views or ():
             if not view.name.endswith(SEEN):
                 faults = checking.of_view(view, self._nodes, key=key, windows=windows)
                 self.add(faults, whole=True)

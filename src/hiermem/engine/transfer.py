@@ -93,10 +93,6 @@ def shown(store: Store) -> str:
     return place_of(store) or f"a {type(store).__name__}"
 
 
-class _TakenError(errors.UsageError):
-    """Something that belongs to no session has a name that is taken at the target."""
-
-
 class _TenantCopy:
     """The copy of one tenant, with the report of the whole copy as far as it is."""
 
@@ -199,13 +195,16 @@ class _TenantCopy:
                 digest, state = await retry_store(
                     partial(self._send, session_id, step[1]), sleep=asyncio.sleep
                 )
-            except (errors.SessionChangedError, errors.SessionExistsError, _TakenError):
-                # Other rows came in an earlier call, or these did, and only the answer was lost.
-                if tried == _TRIES:
-                    raise
-                continue
             except errors.NotFoundError:  # it was erased in the source just now
                 return
+            except errors.HiermemError as error:
+                # Other rows came in an earlier call, or these did, and only the answer was lost.
+                # What belongs to no session may have a name that is taken at the target.
+                came = isinstance(error, errors.SessionChangedError | errors.SessionExistsError)
+                taken = not session_id and type(error) is errors.UsageError
+                if tried == _TRIES or not (came or taken):
+                    raise
+                continue
             self._rewritten = self._rewritten or step[0] == "replace"
             if await _digest(self.target, session_id) != digest:
                 raise errors.StoreError(
@@ -265,10 +264,8 @@ class _TenantCopy:
         try:
             async with aclosing(carried()) as rows:
                 await self.target.restore(rows, replaces=replaces)
-        except BaseException as error:
+        except BaseException:
             self._count(messages=before - self.report.messages)
-            if type(error) is errors.UsageError and not session_id:
-                raise _TakenError(str(error)) from error
             raise
         return digest.text, state
 

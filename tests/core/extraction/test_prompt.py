@@ -115,16 +115,17 @@ def test_a_record_within_the_room_makes_a_request_within_the_limit(
     made = request(TEMPLATE, inputs, facts=FACTS, counter=COUNTER, max_tokens=reserve)
     spent = request_tokens(made.messages, COUNTER.count) + schema_tokens(COUNTER.count)
     assert spent + reserve <= limit
-    again = repair(made.messages, ERROR, count=COUNTER.count, limit=limit)
+    again = repair(made, ERROR, limit=limit).messages
     assert again != made.messages
     assert request_tokens(again, COUNTER.count) + schema_tokens(COUNTER.count) + reserve <= limit
 
 
 @given(st.integers(0, 3000))
 def test_a_repair_never_grows_past_the_limit(limit: int) -> None:
-    asked = render(TEMPLATE, [source(0, "hello")], facts=FACTS)
+    made = request(TEMPLATE, [source(0, "hello")], facts=FACTS, counter=COUNTER, max_tokens=500)
+    asked = made.messages
     before = request_tokens(asked, COUNTER.count)
-    again = repair(asked, ERROR, count=COUNTER.count, limit=limit)
+    again = repair(made, ERROR, limit=limit).messages
     assert request_tokens(again, COUNTER.count) <= max(limit, before)
     assert again[0] == asked[0]
     assert again[1].content.startswith(asked[1].content)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.core.extraction.chunks import Chunk, chunk_id
-from hiermem.core.extraction.finish import ResultLimits, finish, join_groups
+from hiermem.core.extraction.finish import LIMITS, finish, join_groups
 from hiermem.core.extraction.reduce import (
     Graph,
     ground,
@@ -198,7 +198,7 @@ def test_both_ends_of_every_relation_exist_and_the_others_are_counted(parts: lis
 def test_a_result_keeps_to_its_limits_and_counts_what_it_leaves_out(
     parts: list[Graph], most: int
 ) -> None:
-    limits = ResultLimits(most, most, most, most, most, most, most, most)
+    limits = dict.fromkeys(LIMITS, most)
     whole = reduce(parts)
     result = finish(whole, summary="", limits=limits)
     for items in (
@@ -421,7 +421,7 @@ def test_of_too_many_lines_the_newest_stay_and_of_open_ends_those_that_are_open(
             deltas=(AnswerDelta(kind="task", text=f"t{n}", open=n != 4),))
         for n in range(5)
     ]  # fmt: skip
-    found = finish(reduce(parts), summary="", limits=ResultLimits(strategy=2, deltas=2))
+    found = finish(reduce(parts), summary="", limits={**LIMITS, "strategy": 2, "deltas": 2})
     assert [each.text for each in found.strategy] == ["d3", "d4"]
     assert [each.text for each in found.deltas] == ["t2", "t3"]
     assert (found.stats.capped, found.stats.idle) == (5, 1)

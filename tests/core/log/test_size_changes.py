@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.context.view import Piece, View, outdated
-from hiermem.core.log.size_changes import (
-    BuildChanges,
-    LoggedChanges,
-    SizeChange,
-    Weigher,
-    Weight,
-)
+from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
 from hiermem.core.text import measure
 from hiermem.core.tree.turns import call_mark, marks_of
 from hiermem.errors import StoreCorruptError
@@ -40,14 +34,12 @@ def _shifts(draw):
 _lists = st.lists(_shifts(), max_size=3).map(tuple)
 
 
-@given(
-    _lists,
-    st.none() | st.builds(BuildChanges, st.integers(1, 9), st.integers(0, 9), st.just(2), _lists),
-)
-def test_what_is_told_reads_back(shifts, mid):
-    told = LoggedChanges(shifts, mid)
+@given(_lists, _lists, st.tuples(st.integers(1, 9), st.integers(0, 9), st.just(2)))
+def test_what_is_told_reads_back(shifts, built, places):
+    told = LoggedChanges(shifts, built, *(places if built else ()))
     assert LoggedChanges.from_json(told.to_json()) == told
-    assert all(shift.index < 5 for shift in told.before(5).shifts)
+    before = told.before(5)
+    assert all(shift.index < 5 for shift in (*before.shifts, *before.built))
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,10 @@ def test_a_second_request_is_sent_as_it_was_agreed():
 
 def test_a_repair_is_asked_for_as_it_was_agreed():
     error = InvalidAnswerError("no", problem="schema", where="entities.3.name")
-    messages = extraction.repair(rendered("extract.map"), error, count=COUNTER.count, limit=9_999)
-    same_as_kept("repair", written(messages))
+    template = load_named("extract.map")
+    asked = extraction.request(template, SAID, facts=FACTS, counter=COUNTER, max_tokens=16_384)
+    assert asked.messages == rendered("extract.map")
+    same_as_kept("repair", written(extraction.repair(asked, error, limit=9_999).messages))
 
 
 def test_nothing_is_kept_that_is_not_sent():

@@ -12,14 +12,12 @@ merges graphs; the engine makes one summary out of many, in the groups that this
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
-from hiermem.errors import UsageError
 from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
 _Key: TypeAlias = tuple[str, ...]
@@ -33,32 +31,18 @@ _EXCHANGE: Final = 2
 #: Words that occur in more open items than this do not distinguish them.
 _COMMON: Final = 64
 _EMPTY: Final = word_lists("stop_words")["open items"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResultLimits:
-    """The most entries of each kind in a result; the first ones in ``finish``'s order stay."""
-
-    entities: int = 2000
-    relations: int = 4000
-    deltas: int = 500
-    strategy: int = 500
-    provenance: int = 64
-    aliases: int = 16
-    tags: int = 16
-    namespace: int = 64
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise UsageError(f"limit {name} is {getattr(self, name)}; it must be 1 or more")
+#: The most entries of each kind in a result; the first ones in ``finish``'s order stay.
+LIMITS: Final[Mapping[str, int]] = {
+    "entities": 2000, "relations": 4000, "deltas": 500, "strategy": 500,
+    "provenance": 64, "aliases": 16, "tags": 16, "namespace": 64,
+}  # fmt: skip
 
 
 def finish(
     graph: Graph,
     *,
     summary: str,
-    limits: ResultLimits = ResultLimits(),
+    limits: Mapping[str, int] = LIMITS,
     missing: Sequence[str] = (),
 ) -> TriVector:
     """Build the result: resolve relations, close settled items, apply ``limits``.
@@ -77,7 +61,7 @@ def finish(
         return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
 
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
-    kept = entities[: limits.entities]
+    kept = entities[: limits["entities"]]
     known = {entity_key(each) for each in kept}
     within = [
         each for each in relations if {entity_key(each.source), entity_key(each.target)} <= known
@@ -86,32 +70,28 @@ def finish(
     # Open items are worth more than settled ones, but both are listed in the order they came.
     deltas.sort(key=_first_place)
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
-    kept_deltas = [deltas[at] for at in sorted(ranked[: limits.deltas])]
+    kept_deltas = [deltas[at] for at in sorted(ranked[: limits["deltas"]])]
     strategy = sorted(graph.strategy, key=_first_place)
     features = sorted(graph.features, key=lambda feature: -len(feature[1]))
-    held = (
-        (graph.entities, limits.entities),
-        (deltas, limits.deltas),
-        (strategy, limits.strategy),
-    )
-    left_out = sum(max(0, len(items) - most) for items, most in held)
-    left_out += len(relations) - min(len(within), limits.relations)
+    held = {"entities": graph.entities, "deltas": deltas, "strategy": strategy}
+    left_out = sum(max(0, len(items) - limits[kind]) for kind, items in held.items())
+    left_out += len(relations) - min(len(within), limits["relations"])
     return TriVector(
         summary=summary,
-        namespace=tuple(name for name, _ in features[: limits.namespace]),
+        namespace=tuple(name for name, _ in features[: limits["namespace"]]),
         entities=tuple(
             each.model_copy(
                 update={
-                    "aliases": each.aliases[: limits.aliases],
-                    "tags": each.tags[: limits.tags],
-                    "provenance": each.provenance[: limits.provenance],
+                    "aliases": each.aliases[: limits["aliases"]],
+                    "tags": each.tags[: limits["tags"]],
+                    "provenance": each.provenance[: limits["provenance"]],
                 }
             )
             for each in kept
         ),
-        relations=_cut(within[: limits.relations], limits),
+        relations=_cut(within[: limits["relations"]], limits),
         deltas=_cut(kept_deltas, limits),
-        strategy=_cut(strategy[-limits.strategy :], limits),
+        strategy=_cut(strategy[-limits["strategy"] :], limits),
         missing=tuple(missing),
         stats=Stats(
             chunks=len(graph.chunks),
@@ -125,9 +105,9 @@ def finish(
     )
 
 
-def _cut(items: Iterable[_Item], limits: ResultLimits) -> tuple[_Item, ...]:
+def _cut(items: Iterable[_Item], limits: Mapping[str, int]) -> tuple[_Item, ...]:
     return tuple(
-        each.model_copy(update={"provenance": each.provenance[: limits.provenance]})
+        each.model_copy(update={"provenance": each.provenance[: limits["provenance"]]})
         for each in items
     )
 

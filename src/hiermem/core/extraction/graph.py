@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from hiermem.core.extraction.reduce import entity_key, merge_entities, normalise, relation_key
 from hiermem.types.trivector import (
     MOST_MENTIONS,
@@ -132,7 +130,7 @@ def read_result(body: str) -> TriVector | None:
     """Read what ``write_result`` wrote; None if the record is damaged."""
     try:
         return TriVector.model_validate_json(json.loads(body)["vector"])
-    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -195,7 +193,7 @@ def read_name_record(session_id: str, body: str) -> NameRecord:
             tuple(Relation.model_validate(each) for each in found["relations"]),
             tuple(map(str, found["see"])),
         )
-    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return NameRecord(session_id)
 
 

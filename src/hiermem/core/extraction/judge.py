@@ -7,12 +7,10 @@ prompt are dropped.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from hiermem.core.calls.bounded_json import ParsedAnswer, parse
 from hiermem.core.calls.failures import cause_of, finish_cause
-from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
 from hiermem.core.summaries import validate
@@ -38,11 +36,8 @@ def judge_chunk(
         reason = f"schema:{error.problem}"
         if not repairs:
             return Rejected(reason, *cause_of(error))
-        count = request.counter.count
-        most = _with_repair(request) if limit is None else limit
-        messages = prompt.repair(request.messages, error, count=count, limit=most)
         again = partial(judge_chunk, request, repairs=repairs - 1, limit=limit)
-        return Retry(replace(request, messages=messages), reason, again)
+        return Retry(prompt.repair(request, error, limit=limit), reason, again)
     return Accepted(parsed, response.model)
 
 
@@ -113,15 +108,7 @@ def judge_joined(
     reason = ",".join(problem.kind for problem in problems)
     if not repairs:
         return Rejected(reason, "provider", reason)
-    count = request.counter.count
-    most = _with_repair(request) if limit is None else limit
-    messages = prompt.repair_join(request.messages, problems, count=count, limit=most)
     again = partial(
         judge_joined, request, input_tokens=input_tokens, repairs=repairs - 1, limit=limit
     )
-    return Retry(replace(request, messages=messages), reason, again)
-
-
-def _with_repair(request: LLMRequest) -> int:
-    """Return the most tokens of a repaired request where nothing else limits it."""
-    return request_tokens(request.messages, request.counter.count) + prompt.REPAIR_ROOM
+    return Retry(prompt.repair_join(request, problems, limit=limit), reason, again)

@@ -11,7 +11,7 @@ were paid for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -192,39 +192,47 @@ def schema_tokens(count: Count) -> int:
     return count(canonical_json(answer_schema()))
 
 
-def repair(
-    messages: Sequence[ChatMessage], error: InvalidAnswerError, *, count: Count, limit: int
-) -> tuple[ChatMessage, ...]:
+def repair(request: LLMRequest, error: InvalidAnswerError, *, limit: int | None) -> LLMRequest:
     """Ask again and say what was wrong, in no more than ``limit`` tokens in all.
 
     If not everything fits, the reason is left out first; if nothing fits, the request stays as it
     is. Nothing that the model wrote is repeated.
     """
-    *before, last = messages
-    for why in (f": {str(error)[:_WHY_CAP]}.", "."):
-        asked = (
-            f"An earlier answer could not be read{why} Answer again with one complete JSON object "
-            "that has the fields named above, and nothing before or after it."
-        )
-        repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
-        if request_tokens(repaired, count) <= limit:
-            return repaired
-    return tuple(messages)
+    *before, last = request.messages
+    asked = (
+        f"An earlier answer could not be read{why} Answer again with one complete JSON object "
+        "that has the fields named above, and nothing before or after it."
+        for why in (f": {str(error)[:_WHY_CAP]}.", ".")
+    )
+    repaired = ((*before, ChatMessage(last.role, f"{last.content}\n\n{each}")) for each in asked)
+    return _fitting(request, repaired, limit)
 
 
 def repair_join(
-    messages: Sequence[ChatMessage], problems: Sequence[Problem], *, count: Count, limit: int
-) -> tuple[ChatMessage, ...]:
+    request: LLMRequest, problems: Sequence[Problem], *, limit: int | None
+) -> LLMRequest:
     """Ask again for one summary of several and say what was wrong, in at most ``limit`` tokens.
 
     If not all problems fit, the last ones are left out; if nothing fits, the request stays as it
     is.
     """
-    for number in range(len(problems), 0, -1):
-        repaired = summary_prompt.stricter(messages, problems[:number])
-        if request_tokens(repaired, count) <= limit:
-            return repaired
-    return tuple(messages)
+    numbers = range(len(problems), 0, -1)
+    repaired = (summary_prompt.stricter(request.messages, problems[:n]) for n in numbers)
+    return _fitting(request, repaired, limit)
+
+
+def _fitting(
+    request: LLMRequest, repaired: Iterable[tuple[ChatMessage, ...]], limit: int | None
+) -> LLMRequest:
+    """Return the request with the first of the prompts that fits, or as it is.
+
+    Where nothing else limits a request, REPAIR_ROOM limits what a repair adds.
+    """
+    count = request.counter.count
+    if limit is None:
+        limit = request_tokens(request.messages, count) + REPAIR_ROOM
+    fitting = (each for each in repaired if request_tokens(each, count) <= limit)
+    return replace(request, messages=next(fitting, request.messages))
 
 
 def join_request(
@@ -235,6 +243,7 @@ def join_request(
     counter: TokenCounter,
     target: int,
     max_tokens: int,
+    temperature: float = 0.0,
 ) -> LLMRequest:
     """Ask for one summary in place of several, which are in order."""
     inputs = tuple(
@@ -259,7 +268,7 @@ def join_request(
         counter=counter,
         level=2,
         style=STYLE,
-        temperature=0.0,
+        temperature=temperature,
     )
 
 

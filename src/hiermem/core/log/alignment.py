@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, TypeAlias
 
 from hiermem.core.text import fence, measure
 from hiermem.types import Message, StoredMessage, TextPart
@@ -54,51 +55,34 @@ class _Anything:
 _ANYTHING: Final = _Anything()
 
 
-class Said(NamedTuple):
-    """A message as it is compared, and its place in its session or history."""
-
-    place: int
-    mark: object
+#: Messages as they are compared, by their places in a session or history, in order.
+Said: TypeAlias = dict[int, object]
 
 
-class Alignment(NamedTuple):
-    """How a history continues a session.
-
-    ``new`` is the number of compared messages of the history before the first that the session does
-    not have. ``at`` is the index of the first message that the session has and the history has
-    another one for; None where there is none. ``ends_at`` is the index of the first message of the
-    session that follows on the whole history; None where none does.
-    """
-
-    new: int
-    at: int | None = None
-    ends_at: int | None = None
-
-
-def said(messages: Sequence[Message], *, key: bytes) -> list[Said]:
+def said(messages: Sequence[Message], *, key: bytes) -> Said:
     """Return the messages of a history that are compared; ``key`` tells what hiermem rendered."""
-    found: list[Said] = []
+    found: Said = {}
     for place in range(_after_lead(messages), len(messages)):
         message = messages[place]
         mark = _mark(message, fence.find(measure.body(message), key=key))
         if mark is not None:
-            found.append(Said(place, mark))
+            found[place] = mark
     return found
 
 
-def said_in(session: Sequence[StoredMessage], *, edited: Collection[int]) -> list[Said]:
+def said_in(session: Sequence[StoredMessage], *, edited: Collection[int]) -> Said:
     """Return the messages of a stretch of a session that are compared.
 
     ``edited`` are the indices of the messages that were edited.
     """
     begins = bool(session) and session[0].index == 0
     lead = _after_lead([each.message for each in session]) if begins else 0
-    found: list[Said] = []
+    found: Said = {}
     for each in session[lead:]:
         if each.state != "live" or each.index in edited:
-            found.append(Said(each.index, _ANYTHING))
+            found[each.index] = _ANYTHING
         elif (mark := _mark(each.message, each.echoes)) is not None:
-            found.append(Said(each.index, mark))
+            found[each.index] = mark
     return found
 
 
@@ -127,31 +111,36 @@ def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | None:
 
 
 def align(
-    history: Sequence[Said], head: Sequence[Said], tail: Sequence[Said] | None = None
-) -> Alignment:
+    history: Said, head: Said, tail: Said | None = None
+) -> tuple[int, int | None, int | None]:
     """Return how a history continues a session.
+
+    The first value is the number of compared messages of the history before the first that the
+    session does not have; the second the index of the first message that the session has and the
+    history has another one for; the third the index of the first message of the session that
+    follows on the whole history. The indices are None where there is no such message.
 
     ``head`` is the beginning of the session: all of it, or at least as many messages as the history
     has. ``tail`` is its end where ``head`` is not all of it. The history begins where the session
     does, or at the later place from which more messages agree, two at least.
     """
-    given = [each.mark for each in history]
-    run, begin, held = _run(given, [each.mark for each in head]), 0, head
+    given = list(history.values())
+    run, begin, held = _run(given, list(head.values())), 0, head
     later = head if tail is None else tail
-    marks = [each.mark for each in later]
+    marks = list(later.values())
     for place in range(1 if tail is None else 0, len(marks)):
         if len(marks) - place <= run:
             break
         longer = _run(given, marks, place)
         if longer > run and longer >= _LEAST:
             run, begin, held = longer, place, later
-    following = held[begin + run].place if begin + run < len(held) else None
+    following = next(islice(held, begin + run, None), None)
     if run < len(given):
-        return Alignment(run, following)
-    read = head[-1].place + 1 if head else 0
-    if following is None and held is head and tail and tail[-1].place >= read:
+        return run, following, None
+    read = max(head, default=-1) + 1
+    if following is None and held is head and tail and max(tail) >= read:
         following = read
-    return Alignment(run, ends_at=following)
+    return run, None, following
 
 
 def _run(given: Sequence[object], held: Sequence[object], start: int = 0) -> int:

@@ -41,19 +41,6 @@ class ImportReport:
     continued: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the messages from ``start`` on go: to ``session``, made as a fork where that is given.
-
-    ``fork_of`` is the session to fork, at index ``at``.
-    """
-
-    session: str
-    start: int
-    fork_of: str | None = None
-    at: int = 0
-
-
 def branch_id(base: str, key: str) -> str:
     """Return the id of the session of a branch that begins with the message of that key."""
     return f"{base}~{key}"
@@ -81,8 +68,11 @@ def place(
     base: str,
     held: Mapping[str, tuple[str, int]],
     last: Mapping[str, str],
-) -> Place | None:
+) -> tuple[str, int, tuple[str, int] | None] | None:
     """Return where the messages of a path go; None where all of them are held.
+
+    That is the session, and the place in ``keys`` from which on they go there; where the session is
+    a new fork, also the session to fork, and at which index.
 
     ``after`` is the key of the message before the first. ``held`` gives the session and index of
     each key held, ``last`` the last of them in each session.
@@ -92,8 +82,8 @@ def place(
         return None
     before = keys[start - 1] if start else after
     if before is None or before not in held:
-        return Place(base if base not in last else branch_id(base, keys[start]), start)
+        return base if base not in last else branch_id(base, keys[start]), start, None
     session, index = held[before]
     if last.get(session) == before:
-        return Place(session, start)
-    return Place(branch_id(base, keys[start]), start, fork_of=session, at=index + 1)
+        return session, start, None
+    return branch_id(base, keys[start]), start, (session, index + 1)

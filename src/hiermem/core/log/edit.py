@@ -17,7 +17,7 @@ from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
-from hiermem.core.log.trees import MessageChange, tree_states
+from hiermem.core.log.trees import tree_states
 from hiermem.core.needs import inside
 from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
@@ -62,7 +62,7 @@ def edit(
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
         weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
         shift = SizeChange(index, before.thread, *weights)
-        tree_state.message_changes.append(MessageChange(location, shift, points))
+        tree_state.message_changes.append((location, shift, points))
         if tree_state.build is None:
             after = replace(after, slices=points)
         propagated += [(yield from inside(session_id, propagate(tree_state, on_edit, now)))]

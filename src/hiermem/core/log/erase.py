@@ -25,7 +25,7 @@ from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
-from hiermem.core.log.trees import MessageChange, TreeState, tree_states
+from hiermem.core.log.trees import TreeState, tree_states
 from hiermem.core.needs import inside, together
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
@@ -93,13 +93,13 @@ def erase(
     wanted = tuple(sorted(set(indices)))
     for index in wanted:
         check_index(record, index)
-    family = yield from _Family.of(record, wanted, upwards=True)
+    records, reach = yield from _family(record, wanted, upwards=True)
     work = _Withdrawal(kind, now, weigher)
-    for one, shared in family.reach.items():
+    for one, shared in reach.items():
         if one == session_id or forks == "all":
-            yield from work.withdraw(family.records[one], shared)
-    kin = tuple(one for one in family.reach if one != session_id)
-    looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
+            yield from work.withdraw(records[one], shared)
+    kin = tuple(one for one in reach if one != session_id)
+    looked_at = reach if forks == "all" else {session_id: reach[session_id]}
     noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
@@ -128,26 +128,28 @@ def erase_session(
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
-    family = yield from _Family.of(record, own, upwards=False)
+    records, reach = yield from _family(record, own, upwards=False)
     work = _Withdrawal("erase", now, weigher)
-    for one, shared in family.reach.items():
+    for one, shared in reach.items():
         if one != session_id and forks == "all":
-            yield from work.withdraw(family.records[one], shared)
-    for child in family.without(record):
+            yield from work.withdraw(records[one], shared)
+    children = [fork for fork in records.values() if fork.forked_from == session_id]
+    # The fork that shares most becomes the parent of the others, so that all go on sharing what
+    # they shared.
+    heir = max(children, key=lambda child: child.forked_at, default=record)
+    for child in children:
         # The record may have been changed above; the new parent is set on the changed one.
-        latest = work.records.get(child.id, family.records[child.id])
-        after = replace(
-            latest,
-            forked_from=child.forked_from,
-            forked_at=child.forked_at,
-            version=latest.version + 1,
-        )
+        latest = work.records.get(child.id, child)
+        after = replace(latest, forked_from=heir.id, version=latest.version + 1)
+        if child is heir:
+            shared_at = min(child.forked_at, record.forked_at)
+            after = replace(after, forked_from=record.forked_from, forked_at=shared_at)
         work.changes.append((child.id, Changes(None, session=after)))
-    kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
+    kept = tuple(one for one in reach if one != session_id) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
     yield from work.count_all(record)
-    looked_at = {one: held for one, held in family.reach.items() if one != session_id}
+    looked_at = {one: held for one, held in reach.items() if one != session_id}
     echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
     noted = yield from named(work.links)
     receipt = replace(
@@ -214,60 +216,35 @@ def erase_copied(session_id: str) -> Deciding[Receipt]:
     return Batch(Receipt("erase_session", session_id), delete=(session_id,))
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """The sessions that hold some of the requested messages, with their indices.
+def _family(
+    record: SessionRecord, indices: Iterable[int], *, upwards: bool
+) -> Asking[tuple[dict[str, SessionRecord], dict[str, set[int]]]]:
+    """Find the sessions that hold some of the messages; return records and indices by id.
 
     A fork shares with its source exactly the messages before the index at which it was forked. An
-    index is therefore followed up and down the lineage for as long as it is below that point. The
-    session that was asked about comes first. ``children`` are its direct forks.
+    index is therefore followed into forks and forks of forks, and ``upwards`` into sources, for as
+    long as it is below that point. The session that was asked about comes first. The records are
+    also those of its direct forks that hold none of the messages.
     """
-
-    records: dict[str, SessionRecord]
-    reach: dict[str, set[int]]
-    children: tuple[SessionRecord, ...] = ()
-
-    @classmethod
-    def of(cls, record: SessionRecord, indices: Iterable[int], *, upwards: bool) -> Asking[_Family]:
-        """Follow the indices into forks and forks of forks; ``upwards`` into sources too."""
-        records = {record.id: record}
-        reach: dict[str, set[int]] = {record.id: set(indices)}
-        waiting = [(record.id, set(reach[record.id]))]
-        children: tuple[SessionRecord, ...] = ()
-        while waiting:
-            one, held = waiting.pop(0)
-            here = records[one]
-            above = here.forked_from if upwards else None
-            asked: list[transaction.SessionNeed] = [(one, transaction.NeedForks())]
-            asked += [(above, transaction.NeedSession())] if above is not None else []
-            forks, *sources = yield tuple(asked)
-            kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
-            if one == record.id:
-                children = tuple(forks)
-            kin += [(source, here.forked_at) for source in sources if source is not None]
-            for other, shared in kin:
-                new = {index for index in held if index < shared} - reach.get(other.id, set())
-                records.setdefault(other.id, other)
-                if new:
-                    reach.setdefault(other.id, set()).update(new)
-                    waiting.append((other.id, new))
-        return cls(records, reach, children)
-
-    def without(self, record: SessionRecord) -> tuple[SessionRecord, ...]:
-        """Return the forks of ``record``, which is about to be deleted, with their new parents.
-
-        The fork that shares most becomes the parent of the others, so that all go on sharing what
-        they shared.
-        """
-        if not self.children:
-            return ()
-        heir = max(self.children, key=lambda child: child.forked_at)
-        others = [child for child in self.children if child.id != heir.id]
-        shared = min(heir.forked_at, record.forked_at)
-        return (
-            replace(heir, forked_from=record.forked_from, forked_at=shared),
-            *(replace(child, forked_from=heir.id) for child in others),
-        )
+    records = {record.id: record}
+    reach: dict[str, set[int]] = {record.id: set(indices)}
+    waiting = [(record.id, set(reach[record.id]))]
+    while waiting:
+        one, held = waiting.pop(0)
+        here = records[one]
+        above = here.forked_from if upwards else None
+        asked: list[transaction.SessionNeed] = [(one, transaction.NeedForks())]
+        asked += [(above, transaction.NeedSession())] if above is not None else []
+        forks, *sources = yield tuple(asked)
+        kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
+        kin += [(source, here.forked_at) for source in sources if source is not None]
+        for other, shared in kin:
+            new = {index for index in held if index < shared} - reach.get(other.id, set())
+            records.setdefault(other.id, other)
+            if new:
+                reach.setdefault(other.id, set()).update(new)
+                waiting.append((other.id, new))
+    return records, reach
 
 
 class _Withdrawal:
@@ -418,7 +395,7 @@ class _Withdrawal:
                 result_of,
             )
             points = (0,) * len(place.points) if erases else place.points
-            tree_state.message_changes.append(MessageChange(place, shift, points))
+            tree_state.message_changes.append((place, shift, points))
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":

@@ -12,9 +12,10 @@ moments, a parent could describe a text of its child that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from hiermem.core.log.edit import known
@@ -37,21 +38,6 @@ _OF_INPUTS: Final = (
 _PAGE: Final = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFork:
-    """A fork that was worked out from ``source`` as it was read; ``events`` are those of its log.
-
-    ``nodes`` are the fork's tree without texts. ``waiting`` are the messages whose exchange group
-    is still open at the fork.
-    """
-
-    source: SessionRecord
-    record: SessionRecord
-    events: tuple[LogEvent, ...]
-    nodes: tuple[Node, ...]
-    waiting: tuple[int, ...]
-
-
 def prepare(
     source: SessionRecord,
     new_id: str,
@@ -61,8 +47,8 @@ def prepare(
     title: str | None,
     first_epoch: int,
     now: datetime,
-) -> PreparedFork:
-    """Work out a fork from a finished ``replay`` of ``events``.
+) -> Callable[[], Deciding[int | None]]:
+    """Work out a fork from a finished ``replay`` of ``events``; return the decision that writes it.
 
     ``first_epoch`` is the first number of the fork's epochs and of its trees.
     """
@@ -91,7 +77,7 @@ def prepare(
     )
     nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
     waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
-    return PreparedFork(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
+    return partial(_fork, source, record, tuple(log), nodes=nodes, waiting=sorted(waiting))
 
 
 def _with_texts(
@@ -123,12 +109,22 @@ def _with_texts(
     return tuple(found), tuple(taken.items())
 
 
-def fork(prepared: PreparedFork) -> Deciding[bool]:
-    """Write a fork; False, with nothing written, if the source has changed since it was read.
+def _fork(
+    source: SessionRecord,
+    record: SessionRecord,
+    prepared: tuple[LogEvent, ...],
+    *,
+    nodes: Sequence[Node],
+    waiting: Sequence[int],
+) -> Deciding[int | None]:
+    """Write a fork that was worked out from ``source`` as it was read; return its messages' number.
+
+    None, with nothing written, if the source has changed since. ``prepared`` are the events of the
+    fork's log and ``nodes`` its tree without texts. ``waiting`` are the messages whose exchange
+    group is still open at the fork.
 
     Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
-    source, record = prepared.source, prepared.record
     other, found = yield (
         (record.id, transaction.NeedSession()),
         (source.id, transaction.NeedSession()),
@@ -137,28 +133,28 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
         raise SessionExistsError(record.id)
     now = known(source.id, found)
     if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
-        return Batch(result=False)
+        return Batch(None)
     if now.version != source.version:
         events: Sequence[LogEvent] = yield source.id, transaction.NeedEvents()
         log = prefix(events, record.messages)
-        if log != prepared.events[: len(log)] or len(prepared.events) - len(log) > 1:
-            return Batch(result=False)
+        if log != prepared[: len(log)] or len(prepared) - len(log) > 1:
+            return Batch(None)
     theirs: dict[str, Node] = {}
-    for start in range(0, len(prepared.nodes), _PAGE):
-        ids = tuple(node.id for node in prepared.nodes[start : start + _PAGE])
+    for start in range(0, len(nodes), _PAGE):
+        ids = tuple(node.id for node in nodes[start : start + _PAGE])
         page: Sequence[Node] = yield source.id, transaction.NeedNodes(ids)
         theirs.update((node.id, node) for node in page)
-    mine, revisions = _with_texts(prepared.nodes, theirs)
-    rewrites = yield from _still_waiting(source.id, prepared.waiting)
+    mine, revisions = _with_texts(nodes, theirs)
+    rewrites = yield from _still_waiting(source.id, waiting)
     changes: Changes[None] = Changes(
         None,
         session=record,
         copy=Copy(source.id, record.messages, revisions),
         rewrites=rewrites,
         nodes=mine,
-        events=prepared.events,
+        events=prepared,
     )
-    return Batch(result=True, sessions=((record.id, changes),))
+    return Batch(record.messages, ((record.id, changes),))
 
 
 def _still_waiting(source_id: str, waiting: Iterable[int]) -> Asking[tuple[Rewrite, ...]]:

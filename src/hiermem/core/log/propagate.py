@@ -22,8 +22,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.log.size_changes import BuildChanges, LoggedChanges
-from hiermem.core.log.trees import MessageChange, TreeState
+from hiermem.core.log.size_changes import LoggedChanges, SizeChange
+from hiermem.core.log.trees import Location, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
@@ -51,8 +51,8 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     if tree_state.build is not None and mark == "flag":
         mark = "rebuild"
     made = Propagated(tree_state, mark, now)
-    for change in tree_state.message_changes:
-        made.apply(change)
+    for location, shift, points in tree_state.message_changes:
+        made.apply(location, shift, points)
     for node in tree_state.overlapping.values():
         made.touch(node)
     for thread in sorted(tree_state.overlapping_open):
@@ -78,12 +78,12 @@ def changes_of(
     """
     logged = LoggedChanges(())
     for result in propagated:
-        shifts = tuple(change.shift for change in result.of.message_changes)
+        shifts = tuple(shift for _, shift, _ in result.of.message_changes)
         if (build := result.of.build) is None:
             logged = replace(logged, shifts=shifts)
-        elif shifts:
-            inside = BuildChanges(result.of.tree, build.at, build.events, shifts)
-            logged = replace(logged, build=inside)
+        else:
+            tree, at, events = result.of.tree, build.at, build.events
+            logged = replace(logged, built=shifts, tree=tree, at=at, events=events)
     event = LogEvent(kind, record.messages, now, logged.to_json())
     made: list[Changes[None]] = []
     for result in propagated:
@@ -146,15 +146,15 @@ class Propagated:
 
     # -- the windows
 
-    def apply(self, change: MessageChange) -> None:
+    def apply(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
         """Give one message its new weight, in its windows and in the open window."""
-        location, shift, last = change.location, change.shift, change.location.slices - 1
+        last = location.slices - 1
         for number, window in enumerate(location.windows):
             self.touch(window)
             node = self._nodes[window.id]
             before, after = shift.before[number], shift.after[number]
             if last:
-                node = replace(node, span=_sliced(node.span, change.points, number))
+                node = replace(node, span=_sliced(node.span, points, number))
                 self._moved = True
             self._nodes[node.id] = self._weighed(
                 node,
@@ -164,13 +164,13 @@ class Propagated:
         if location.opened:
             before, after, unit = shift.before[last], shift.after[last], self.config.unit
             self.state = self.state.with_size(
-                location.thread,
-                location.index,
+                shift.thread,
+                shift.index,
                 size=after.size(unit) - before.size(unit),
                 tokens=after.tokens - before.tokens,
-                char=change.points[-1] if last else None,
+                char=points[-1] if last else None,
             )
-            self.drop[provisional_window(location.thread)] = None
+            self.drop[provisional_window(shift.thread)] = None
 
     def touch(self, window: Node) -> None:
         """Note that a window's content changed."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,15 +43,6 @@ from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrit
 PAGE: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A measured stretch of the log: arrivals, and the messages whose cuts or sizes differ."""
-
-    arrivals: tuple[Arrival, ...] = ()
-    marks: tuple[int, ...] = ()
-    sliced: tuple[int, ...] = ()
-
-
 def arrival(
     stored: StoredMessage, config: HierarchyConfig, weigher: Weigher
 ) -> tuple[Arrival, tuple[int, ...]]:
@@ -68,18 +59,21 @@ def arrival(
     return replace(Arrival.of(stored, slices), size=size, tokens=whole.tokens), points
 
 
-def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher: Weigher) -> Page:
-    """Measure messages for the fold of a re-pack under ``config``."""
-    found = [arrival(stored, config, weigher) for stored in messages]
-    return Page(
-        arrivals=tuple(arrived for arrived, _ in found),
-        marks=tuple(
-            stored.index
-            for stored, (arrived, points) in zip(messages, found, strict=True)
-            if stored.size != arrived.size or stored.slices or points
-        ),
-        sliced=tuple(arrived.index for arrived, points in found if points),
-    )
+def measured(
+    messages: Sequence[StoredMessage], config: HierarchyConfig, weigher: Weigher
+) -> tuple[list[Arrival], list[int]]:
+    """Measure messages for the fold of a re-pack under ``config``.
+
+    Returns their arrivals, and the indices of the messages whose cuts or sizes differ.
+    """
+    arrivals: list[Arrival] = []
+    marks: list[int] = []
+    for stored in messages:
+        arrived, points = arrival(stored, config, weigher)
+        arrivals.append(arrived)
+        if stored.size != arrived.size or stored.slices or points:
+            marks.append(stored.index)
+    return arrivals, marks
 
 
 # ---------------------------------------------------------------------------------------------
@@ -167,21 +161,30 @@ def new_build(record: SessionRecord, before: Build | None, *, config: str, build
 
 
 def advance(
-    session_id: str, build: Build, page: Page, events: Sequence[LogEvent], *, epoch: int
+    session_id: str,
+    build: Build,
+    page: tuple[list[Arrival], list[int]],
+    events: Sequence[LogEvent],
+    *,
+    epoch: int,
 ) -> Deciding[Build | None]:
-    """Fold a page into the build; None, with nothing changed, if it is not the next page now."""
+    """Fold a page, as ``measured`` returns it, and the events in it into the build.
+
+    None, with nothing changed, if it is not the next page now.
+    """
+    arrivals, marks = page
     record: SessionRecord | None = yield session_id, transaction.NeedSession()
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(None)
     refold = Refold(config_from(build.config), SessionState.from_json(build.state))
-    refold.fold_in(page.arrivals, events)
+    refold.fold_in(arrivals, events)
     after = replace(
         build,
         state=refold.state.to_json(),
         at=refold.state.next_index,
         events=build.events + len(events),
-        marks=_ranges(build.marks, page.marks),
-        sliced=(*build.sliced, *page.sliced),
+        marks=_ranges(build.marks, marks),
+        sliced=(*build.sliced, *(each.index for each in arrivals if len(each.slices) > 1)),
     )
     changes = replace(
         _changed(record, after),

@@ -26,7 +26,7 @@ from hiermem.core.log import size_changes
 from hiermem.core.log.propagate import Mark, propagate
 from hiermem.core.log.repack import Refold
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
-from hiermem.core.log.trees import MessageChange, TreeState, locate
+from hiermem.core.log.trees import TreeState, locate
 from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -81,12 +81,11 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
     ``count`` gives, for each number of first events, how many of them are kept.
     """
     logged = LoggedChanges.from_json(event.detail).before(stop)
-    build = logged.build if logged.build is not None and logged.build.shifts else None
-    if build is not None:
-        build = replace(build, at=min(build.at, stop), events=count[build.events])
-    if not logged.shifts and build is None:
+    if logged.built:
+        logged = replace(logged, at=min(logged.at, stop), events=count[logged.events])
+    elif not logged.shifts:
         return None
-    return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
+    return replace(event, detail=logged.to_json())
 
 
 def _last_cutting(events: Sequence[LogEvent], stop: int) -> int:
@@ -125,8 +124,8 @@ def _steps(events: Sequence[LogEvent], last: int) -> list[_Step]:
             logged = LoggedChanges.from_json(event.detail)
             if place > last:
                 shifts = logged.shifts
-            elif (build := logged.build) is not None and build.tree == tree:
-                shifts, at, order = build.shifts, build.at, build.events - 0.5
+            elif logged.tree == tree:
+                shifts, at, order = logged.built, logged.at, logged.events - 0.5
             if not shifts:
                 continue
         elif place == last or (place < last and event.kind not in fold.EVENTS):
@@ -276,7 +275,7 @@ class Replay(Refold):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            tree_state.message_changes.append(MessageChange(place, shift, place.points))
+            tree_state.message_changes.append((place, shift, place.points))
             if self._reconfigurations:
                 arrived = self._heard[shift.index][0]
                 if event.kind == "erase":

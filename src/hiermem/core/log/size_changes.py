@@ -11,11 +11,11 @@ If another tree is being built at the time, the event holds what changed in that
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import measure
@@ -24,6 +24,8 @@ from hiermem.errors import StoreCorruptError
 from hiermem.protocols import TokenCounter
 from hiermem.types import SizeUnit, StoredMessage
 from hiermem.types.transaction import LogEvent
+
+T = TypeVar("T")
 
 
 class Weight(NamedTuple):
@@ -37,8 +39,6 @@ class Weight(NamedTuple):
         return self.tokens if unit == "tokens" else self.chars
 
 
-#: What reading a damaged event may raise.
-_NOT_READABLE: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 #: The weight of a message that was taken out of the tree.
 NOTHING = Weight(0, 0)
 
@@ -59,14 +59,7 @@ class SizeChange:
 
     def row(self) -> dict[str, Any]:
         """Return the change in the shape that ``read`` takes, for JSON."""
-        row: dict[str, Any] = {
-            "index": self.index, "thread": self.thread, "before": self.before, "after": self.after,
-        }  # fmt: skip
-        if self.calls:
-            row["calls"] = self.calls
-        if self.result_of is not None:
-            row["result_of"] = self.result_of
-        return row
+        return {name: held for name, held in asdict(self).items() if held not in ((), None)}
 
     @classmethod
     def read(cls, row: Any, *, cut: bool = False) -> SizeChange:
@@ -85,56 +78,52 @@ class SizeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildChanges:
-    """The changes in a tree under construction: its number, and how far it had come.
+class LoggedChanges:
+    """What an event of kind "edit", "erase" or "quarantine" records, besides its place.
 
-    The messages before ``at`` and the first ``events`` events had been folded into it.
+    ``shifts`` are the changes in the serving tree. ``built`` are those in a tree under
+    construction, of the number ``tree``, into which the messages before ``at`` and the first
+    ``events`` events had been folded.
     """
 
-    tree: int
-    at: int
-    events: int
     shifts: tuple[SizeChange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedChanges:
-    """What an event of kind "edit", "erase" or "quarantine" records, besides its place."""
-
-    shifts: tuple[SizeChange, ...]
-    build: BuildChanges | None = None
+    built: tuple[SizeChange, ...] = ()
+    tree: int = 0
+    at: int = 0
+    events: int = 0
 
     def before(self, index: int) -> LoggedChanges:
         """Return the changes of the messages before ``index``."""
-        kept = tuple(shift for shift in self.shifts if shift.index < index)
-        build = self.build
-        if build is not None:
-            inside = tuple(shift for shift in build.shifts if shift.index < index)
-            build = BuildChanges(build.tree, build.at, build.events, inside)
-        return LoggedChanges(kept, build)
+        return replace(
+            self,
+            shifts=tuple(shift for shift in self.shifts if shift.index < index),
+            built=tuple(shift for shift in self.built if shift.index < index),
+        )
 
     def to_json(self) -> str:
         """Write the changes as the detail of an event."""
         logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
-        if (build := self.build) is not None:
-            inside = [shift.row() for shift in build.shifts]
-            places = {"tree": build.tree, "at": build.at, "events": build.events}
-            logged["build"] = {**places, "shifts": inside}
+        if self.built:
+            logged["build"] = {
+                "tree": self.tree,
+                "at": self.at,
+                "events": self.events,
+                "shifts": [shift.row() for shift in self.built],
+            }
         return json.dumps(logged, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, detail: str) -> LoggedChanges:
         """Read what ``to_json`` wrote. Raises StoreCorruptError for any other text."""
-        try:
-            value = json.loads(detail)
+
+        def changes(value: Any) -> LoggedChanges:
             shifts = tuple(map(SizeChange.read, value["shifts"]))
-            row, build = value.get("build"), None
-            if row is not None:
-                inside = tuple(map(SizeChange.read, row["shifts"]))
-                build = BuildChanges(int(row["tree"]), int(row["at"]), int(row["events"]), inside)
-            return cls(shifts, build)
-        except _NOT_READABLE:
-            raise _damaged("an event of") from None
+            if (row := value.get("build")) is None:
+                return cls(shifts)
+            built = tuple(map(SizeChange.read, row["shifts"]))
+            return cls(shifts, built, int(row["tree"]), int(row["at"]), int(row["events"]))
+
+        return _read(detail, changes, what="an event of")
 
 
 class Weigher:
@@ -219,11 +208,11 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     if event.kind not in ("reconfigure", "repack"):
         return ()
     names = ("before", "after") if event.kind == "reconfigure" else ("config",)
-    try:
-        detail = json.loads(event.detail)
-        return tuple(config_from(detail[name]) for name in names)
-    except _NOT_READABLE:
-        raise _damaged(f"a {event.kind} in") from None
+    return _read(
+        event.detail,
+        lambda detail: tuple(config_from(detail[name]) for name in names),
+        what=f"a {event.kind} in",
+    )
 
 
 def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
@@ -233,11 +222,11 @@ def cuts_of(event: LogEvent) -> tuple[SizeChange, ...]:
     """
     if event.kind != "reconfigure":
         return ()
-    try:
-        rows = json.loads(event.detail).get("cuts", ())
-        return tuple(SizeChange.read(row, cut=True) for row in rows)
-    except _NOT_READABLE:
-        raise _damaged("a reconfigure in") from None
+    return _read(
+        event.detail,
+        lambda detail: tuple(SizeChange.read(row, cut=True) for row in detail.get("cuts", ())),
+        what="a reconfigure in",
+    )
 
 
 def tree_of(event: LogEvent) -> int:
@@ -245,13 +234,14 @@ def tree_of(event: LogEvent) -> int:
 
     Raises StoreCorruptError if the event is not what hiermem wrote.
     """
+    return _read(event.detail, lambda detail: int(detail["tree"]), what="a re-pack in")
+
+
+def _read(detail: str, read: Callable[[Any], T], *, what: str) -> T:
+    """Read the JSON of an event's detail. Raises StoreCorruptError if hiermem did not write it."""
     try:
-        return int(json.loads(event.detail)["tree"])
-    except _NOT_READABLE:
-        raise _damaged("a re-pack in") from None
-
-
-def _damaged(what: str) -> StoreCorruptError:
-    return StoreCorruptError(
-        f"{what} a session's log is not what hiermem wrote; the store is damaged"
-    )
+        return read(json.loads(detail))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise StoreCorruptError(
+            f"{what} a session's log is not what hiermem wrote; the store is damaged"
+        ) from None

@@ -87,8 +87,6 @@ class Location:
     or the whole message, is in its thread's open window.
     """
 
-    index: int
-    thread: str
     windows: tuple[Node, ...]
     points: tuple[int, ...]
     opened: bool
@@ -109,16 +107,7 @@ def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Re
     points = [node.span.start_char for node in windows[1:]]
     if windows and opened:
         points.append(window.char)
-    return Location(index, thread, tuple(windows), tuple(points), opened)
-
-
-@dataclass(frozen=True, slots=True)
-class MessageChange:
-    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
-
-    location: Location
-    shift: SizeChange
-    points: tuple[int, ...]
+    return Location(tuple(windows), tuple(points), opened)
 
 
 @dataclass(slots=True)
@@ -126,6 +115,8 @@ class TreeState:
     """One tree of a session: the state of its fold, and the changes that reach it.
 
     ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
+    ``message_changes`` are those of single messages: where each is, how its weights change, and the
+    offsets of its slices after that.
     """
 
     tree: int
@@ -133,7 +124,9 @@ class TreeState:
     state: SessionState
     stop: int
     build: Build | None = None
-    message_changes: list[MessageChange] = field(default_factory=list[MessageChange])
+    message_changes: list[tuple[Location, SizeChange, tuple[int, ...]]] = field(
+        default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
+    )
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
     overlapping_open: set[str] = field(default_factory=set[str])
 
@@ -145,19 +138,20 @@ class TreeState:
         configuration of the log allows: its generation began under one of them, and any later
         change would have stopped it.
         """
-        location = yield from locate(stored.thread, stored.index, self.state, self.tree)
+        index, thread = stored.index, stored.thread
+        location = yield from locate(thread, index, self.state, self.tree)
         if location.opened:
             return location
         # The later windows of the thread that any overlap could show some of the message.
-        first, last = location.index + 1, location.index + OVERLAP_REACH
-        later: Sequence[Node] = yield NeedCovering(location.thread, first, self.tree, last)
+        last = index + OVERLAP_REACH
+        later: Sequence[Node] = yield NeedCovering(thread, index + 1, self.tree, last)
         own = {node.id for node in location.windows}
         later = [node for node in later if node.id not in own]
         made = {(node.id, node.revision): node for node in later if node.revision}
         if made:
             found: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
             for revision in found:
-                if was_shown(revision, location.index, ever=ever):
+                if was_shown(revision, index, ever=ever):
                     self.overlapping[revision.node_id] = made[revision.node_id, revision.number]
         overlap = self.config.overlap
         # A text may be in progress for these; a local model's call leaves no trace.
@@ -166,11 +160,45 @@ class TreeState:
             events: Sequence[LogEvent] = yield transaction.NeedEvents()
             named = [config for event in events for config in configs_of(event)]
             overlap = max(overlap, *(config.overlap for config in named), 0)
-        near, opened = yield from _windows_overlapping(location, overlap, self.state, self.tree)
+        sealed = location.windows[-1].span.stop
+        near, opened = yield from self._overlapping(index, thread, sealed, overlap)
         self.overlapping.update((node.id, node) for node in near if node.id in making)
         if opened:
-            self.overlapping_open.add(stored.thread)
+            self.overlapping_open.add(thread)
         return location
+
+    def _overlapping(
+        self, index: int, thread: str, sealed: int, overlap: int
+    ) -> Reading[tuple[list[Node], bool]]:
+        """Find the later windows whose overlap would show some of a message, as the session is now.
+
+        ``sealed`` is where the message's own windows end. The second value says whether the
+        thread's open window is one of them.
+        """
+        found: list[Node] = []
+        stop = min(index + 1 + OVERLAP_REACH, self.state.next_index)
+        if overlap <= 0 or stop <= index + 1:
+            return found, False
+        between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
+        content, shown = self.state.strand(thread).window.content, 0
+        for stored in between:
+            if shown >= overlap:
+                break
+            text = heard(stored, 0, None) if stored.state == "live" else ""
+            # The length of the message in an overlap.
+            taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+            if stored.index >= sealed:
+                windows: Sequence[Node] = yield NeedCovering(thread, stored.index, self.tree)
+                found += [
+                    node for node in windows if shown + min(taken, node.span.start_char) < overlap
+                ]
+                if content.messages and content.begin <= stored.index:
+                    return found, True
+                if not windows:
+                    break
+                sealed = windows[-1].span.stop
+            shown += taken
+        return found, False
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
@@ -182,39 +210,3 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
         state = SessionState.from_json(build.state)
         found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
     return found
-
-
-def _windows_overlapping(
-    location: Location, overlap: int, state: SessionState, tree: int | None
-) -> Reading[tuple[tuple[Node, ...], bool]]:
-    """Find the later windows whose overlap would show some of the message, as the session is now.
-
-    The second value says whether the thread's open window is one of them.
-    """
-    if overlap <= 0 or location.opened:
-        return (), False
-    first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
-    if stop <= first:
-        return (), False
-    between: Sequence[StoredMessage] = yield transaction.NeedMessages(first, stop, location.thread)
-    found: list[Node] = []
-    shown, sealed = 0, location.windows[-1].span.stop
-    for stored in between:
-        if shown >= overlap:
-            break
-        text = heard(stored, 0, None) if stored.state == "live" else ""
-        # The length of the message in an overlap.
-        taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
-        if stored.index >= sealed:
-            windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)
-            found += [
-                node for node in windows if shown + min(taken, node.span.start_char) < overlap
-            ]
-            content = state.strand(location.thread).window.content
-            if content.messages and content.begin <= stored.index:
-                return tuple(found), True
-            if not windows:
-                break
-            sealed = windows[-1].span.stop
-        shown += taken
-    return tuple(found), False

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -54,7 +53,12 @@ class ExtractionRun(Run[WorkItem]):
     ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
     reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
     ``answer`` are those reserved for one answer. ``leased_elsewhere`` are the ids that other runs
-    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins.
+    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins. ``facts``
+    are what a prompt states about the session as a whole.
+
+    ``split`` sets the rest. ``tokens`` are those of the whole record of the session, and ``input``
+    identifies all that is read. ``overhead`` is what a request takes besides the record,
+    ``estimate`` the most that a single request for all might take, answer included.
     """
 
     record: SessionRecord
@@ -69,13 +73,21 @@ class ExtractionRun(Run[WorkItem]):
     leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
     halted: bool = field(init=False, default=False)
-    _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
+    chunks: tuple[Chunk, ...] = field(init=False)
+    tokens: int = field(init=False)
+    overhead: int = field(init=False)
+    estimate: int = field(init=False)
+    input: str = field(init=False)
+    facts: Facts = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._introduction = extract_prompt.introduced(
-            self.record.title, self.record.participants, count=self.counter.count
+        record = self.record
+        title, participants = extract_prompt.introduced(
+            record.title, record.participants, count=self.counter.count
         )
+        begun = record.created_at
+        self.facts = Facts(title, participants, begun, begun, record.messages)
         self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
 
     @property
@@ -92,17 +104,6 @@ class ExtractionRun(Run[WorkItem]):
         await self.put()
         await self.records.give_up(state.node, tuple(state.ended))
 
-    def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
-        """Return the facts that a prompt states about messages, or the summaries ``of`` them."""
-        return Facts(
-            title=self._introduction[0],
-            participants=self._introduction[1],
-            first_at=first_at,
-            last_at=last_at,
-            messages=messages,
-            summaries=of,
-        )
-
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
         """Read messages of the session; see ``read_messages``."""
         return await retry_store(
@@ -110,25 +111,8 @@ class ExtractionRun(Run[WorkItem]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSession:
-    """A session in chunks, and what its requests take in addition to the record.
-
-    ``tokens`` are those of the whole record. ``overhead`` is what a request takes besides the
-    record, ``estimate`` the most that a single request for all might take, answer included.
-    ``input`` identifies all that is read.
-    """
-
-    chunks: tuple[Chunk, ...]
-    tokens: int
-    overhead: int
-    estimate: int
-    chunked: bool
-    input: str
-
-
-async def split(run: ExtractionRun) -> SplitSession:
-    """Measure the session's messages and group them into chunks."""
+async def split(run: ExtractionRun) -> None:
+    """Measure the session's messages and group them into the run's chunks."""
     slicing = run.policy.oversized == "slice" and run.room is not None
     measured: list[Measured] = []
     large: dict[int, StoredMessage] = {}
@@ -140,10 +124,10 @@ async def split(run: ExtractionRun) -> SplitSession:
             if slicing and found.tokens > (run.room or 0):
                 large[stored.index] = stored
 
-    def group() -> SplitSession:
+    def group() -> None:
         record, count, template = run.record, run.counter.count, run.map_template
         once = list(chunking.with_days_once(measured))
-        chunks = chunking.plan(
+        run.chunks = chunking.plan(
             record.id,
             chunking.turns(once),
             limit=run.room,
@@ -151,24 +135,16 @@ async def split(run: ExtractionRun) -> SplitSession:
             oversized=run.policy.oversized,
             cut=lambda index, room: chunking.pieces(large[index], room, counter=run.counter),
         )
-        facts = run.facts(
-            first_at=record.created_at, last_at=record.created_at, messages=record.messages
-        )
-        empty = extract_prompt.render(template, (), facts=facts, answer=run.answer)
-        tokens = sum(each.tokens for each in once)
-        return SplitSession(
-            chunks=chunks,
-            tokens=tokens,
-            overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
-            estimate=extract_prompt.around(template, count=count) + tokens + run.answer,
-            chunked=run.room is not None and tokens > run.room,
-            input=chunking.input_hash(once),
-        )
+        empty = extract_prompt.render(template, (), facts=run.facts, answer=run.answer)
+        run.tokens = sum(each.tokens for each in once)
+        run.overhead = request_tokens(empty, count) + extract_prompt.schema_tokens(count)
+        run.estimate = extract_prompt.around(template, count=count) + run.tokens + run.answer
+        run.input = chunking.input_hash(once)
 
     for start in range(0, run.record.messages, _PAGE):
         page = await run.messages(start, min(start + _PAGE, run.record.messages))
         await asyncio.to_thread(weigh, page)
-    return await asyncio.to_thread(group)
+    await asyncio.to_thread(group)
 
 
 @dataclass(slots=True)
@@ -313,7 +289,8 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
         return extract_prompt.request(
             run.map_template,
             inputs,
-            facts=run.facts(
+            facts=replace(
+                run.facts,
                 first_at=min(stored.created_at for stored in messages),
                 last_at=max(stored.created_at for stored in messages),
                 messages=chunk.messages,

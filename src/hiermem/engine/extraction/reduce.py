@@ -162,23 +162,18 @@ class SummaryReduction:
 
     async def _join(self, step: ReduceStep, texts: Sequence[str]) -> str | Failure:
         """Get one summary in place of several: made before, made by another run, or asked for."""
-        run, record, target = self.run, self.run.record, self.run.policy.summary_tokens
+        run, target = self.run, self.run.policy.summary_tokens
 
         def build() -> LLMRequest:
-            request = extract_prompt.join_request(
+            return extract_prompt.join_request(
                 run.join_template,
                 texts,
-                facts=run.facts(
-                    first_at=record.created_at,
-                    last_at=record.created_at,
-                    messages=record.messages,
-                    of=len(texts),
-                ),
+                facts=replace(run.facts, summaries=len(texts)),
                 counter=run.counter,
                 target=target,
                 max_tokens=int(target * _HARD_RATIO),
+                temperature=run.policy.temperature,
             )
-            return replace(request, temperature=run.policy.temperature)
 
         request = await asyncio.to_thread(build)
         prompt = request_tokens(request.messages, run.counter.count)

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,6 +33,7 @@ from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
+from hiermem.engine.calls.run import RunOutcome
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction import chunk as chunk_steps
@@ -42,6 +43,7 @@ from hiermem.engine.extraction.reduce import SummaryReduction, store_result
 from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
+from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
@@ -124,16 +126,19 @@ async def extract(
         ),
         on_progress=on_progress,
     )
-    run.parts = await chunk_steps.split(run)
+    await chunk_steps.split(run)
     return await run.execute()
 
 
 @dataclass(kw_only=True, eq=False)
 class _Extraction(chunk_steps.ExtractionRun):
-    """One run: the chunks in progress, and the results so far, by the chunks' ids."""
+    """One run: the chunks in progress, and the results so far, by the chunks' ids.
+
+    ``mapped`` and ``reduced`` are the seconds of the two phases. ``chunks_outcome`` is that of the
+    chunks; ``reduce_state`` that of the reduction, None as long as its steps say it.
+    """
 
     on_progress: Progress | None
-    parts: chunk_steps.SplitSession = field(init=False)
     results: dict[str, ChunkResult] = field(init=False, default_factory=dict[str, ChunkResult])
     failed_chunks: list[plan.Failure] = field(init=False, default_factory=list[plan.Failure])
     tasks: set[asyncio.Task[ChunkResult]] = field(
@@ -142,7 +147,11 @@ class _Extraction(chunk_steps.ExtractionRun):
     mapped: float = field(init=False, default=0.0)
     reduced: float = field(init=False, default=0.0)
     summary: SummaryReduction | None = field(init=False, default=None)
-    report: plan.ExtractionReport | None = field(init=False, default=None)
+    vector: TriVector | None = field(init=False, default=None)
+    kept: bool = field(init=False, default=False)
+    chunks_outcome: RunOutcome = field(init=False, default="error")
+    reduce_state: plan.PhaseState | None = field(init=False, default=None)
+    broken_off: bool = field(init=False, default=False)
     _opened: float = field(init=False, default=0.0)
 
     async def execute(self) -> plan.ExtractionReport:
@@ -152,16 +161,15 @@ class _Extraction(chunk_steps.ExtractionRun):
         async with self:
             await self.begin()
             await self._map(await self._agenda())
-            outcome = plan.outcome_of(
-                chunks=len(self.parts.chunks),
+            self.chunks_outcome = plan.outcome_of(
+                chunks=len(self.chunks),
                 done=[id_ for id_, result in self.results.items() if result.stored],
                 failures=self.failed_chunks,
                 options=self.policy,
             )
-            self.report = await self._reduce(outcome)
-            self.outcome = self.report.outcome
+            self.outcome = await self._reduce()
         # Recorded before it is returned: an extraction that is not on record did not succeed.
-        report = self._with_costs(self.report)
+        report = self._report()
         _log.info(
             "run %s: %d chunks, reused %d, failed %d, calls %d, tokens %d, %s",
             report.run_id, len(report.chunks), report.reused, len(report.failures),
@@ -172,7 +180,7 @@ class _Extraction(chunk_steps.ExtractionRun):
     async def _agenda(self) -> Sequence[Chunk]:
         """Note what is reused and what fails at once; return the chunks to make."""
         make, reuse, fail = plan.chunk_agenda(
-            self.parts.chunks,
+            self.chunks,
             await self.records.stored(),
             self.policy,
             room=self.room,
@@ -180,7 +188,7 @@ class _Extraction(chunk_steps.ExtractionRun):
         )
         failed = {failure.id: failure for failure in fail}
         others: set[str] = set()
-        for chunk in self.parts.chunks:
+        for chunk in self.chunks:
             if (stored := reuse.get(chunk.id)) is not None:
                 self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
                 others |= set() if self.way in stored.ways else {chunk.input_hash}
@@ -241,23 +249,20 @@ class _Extraction(chunk_steps.ExtractionRun):
         if self.summary is not None:
             progress = plan.ExtractionProgress("reduce", int(done), 1, waiting=waiting)
         else:
-            made, total = len(self.results), len(self.parts.chunks)
+            made, total = len(self.results), len(self.chunks)
             progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks), waiting)
         self.on_progress(progress)
 
     # -- reduce
 
-    async def _reduce(self, outcome: Literal["ok", "partial", "error"]) -> plan.ExtractionReport:
-        """Reduce what was answered, unless the run is to have no result; return the report.
-
-        ``outcome`` is that of the chunks.
-        """
-        begun = time.monotonic()
+    async def _reduce(self) -> RunOutcome:
+        """Reduce what was answered, unless there is to be no result; return the run's outcome."""
+        begun, outcome = time.monotonic(), self.chunks_outcome
         if outcome == "error":
-            return self._report(outcome)
+            return outcome
         answered = [
             (chunk, result.stored)
-            for chunk in self.parts.chunks
+            for chunk in self.chunks
             if (result := self.results.get(chunk.id)) is not None and result.stored is not None
         ]
         graph = await asyncio.to_thread(_graph, answered)
@@ -267,73 +272,60 @@ class _Extraction(chunk_steps.ExtractionRun):
         try:
             await summary.summarise([text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
+            self.reduce_state = "failed"
+            return "error"
+        finally:
             self.reduced = time.monotonic() - begun
-            return self._report("error", mapped=outcome, reduced="failed")
-        self.reduced = time.monotonic() - begun
         # An unfit summary does not abort: one that the model never gets right would cost every run
         # its result.
         lost = summary.failure is not None and not summary.unfit
         if lost and self.policy.on_chunk_failure == "abort":
-            return self._report("error", mapped=outcome)
+            return "error"
         there = {chunk.id for chunk, _ in answered}
-        missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
+        missing = [chunk.id for chunk in self.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # The run is on record before the result is stored: where that cannot be written, nothing
         # is.
-        self.report = self._report(outcome)
         await self.put(whole=True)
         basis = ResultBasis(
             messages=self.record.messages,
-            input=self.parts.input,
+            input=self.input,
             tokens=sum(chunk.tokens for chunk, _ in answered),
             whole=not missing,
             degraded=summary.degraded,
         )
-        stored = await store_result(self, vector, basis)
+        self.kept = await store_result(self, vector, basis)
         if whole:
-            hashes = {chunk.input_hash for chunk in self.parts.chunks}
+            hashes = {chunk.input_hash for chunk in self.chunks}
             await self.records.prune(CHUNK, hashes, way=self.way, strategy=self.strategy)
         self.report_progress(done=True)
         self.reduced = time.monotonic() - begun
-        report = self._report(
-            "partial" if summary.broken else outcome,
-            mapped=outcome,
-            reduced="partial" if summary.broken else "ok",
-        )
-        return replace(report, tri_vector=vector, kept=stored)
+        self.vector, self.reduce_state = vector, "partial" if summary.broken else "ok"
+        return "partial" if summary.broken else outcome
 
     # -- the report
 
-    def _report(
-        self,
-        outcome: Literal["ok", "partial", "error"],
-        *,
-        mapped: Literal["ok", "partial", "error"] | None = None,
-        reduced: plan.PhaseState | None = None,
-    ) -> plan.ExtractionReport:
-        """Report what was done so far; the terms are those of ``core.extraction.plan``.
-
-        ``mapped`` is the outcome of the chunks where it is another one, ``reduced`` the state of
-        the reduction where it is not as its steps have it.
-        """
-        parts, summary = self.parts, self.summary or SummaryReduction(run=self)
-        mapped = mapped or outcome
+    def _report(self) -> plan.ExtractionReport:
+        """Report what was done so far; the terms are those of ``core.extraction.plan``."""
+        summary, reduced = self.summary or SummaryReduction(run=self), self.reduce_state
         if reduced is None and self.summary is not None:
             reduced = "failed" if summary.failure is not None else "ok"
-        chunks = tuple(map(self._chunk_report, parts.chunks))
+        chunks = tuple(map(self._chunk_report, self.chunks))
         failures = sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))
+        failures += [summary.failure] if summary.failure else []
+        chunked = self.room is not None and self.tokens > self.room
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
-            "over_threshold" if parts.chunked else "under_threshold"
+            "over_threshold" if chunked else "under_threshold"
         )
         return plan.ExtractionReport(
             session_id=self.subject,
             run_id=self.run_id,
-            outcome=outcome,
-            tri_vector=None,
+            outcome=self.outcome,
+            tri_vector=self.vector,
             chunks=chunks,
-            failures=(*failures, *([summary.failure] if summary.failure else [])),
+            failures=tuple(self.failures if self.broken_off else failures),
             map=plan.PhaseReport(
-                "failed" if mapped == "error" else mapped,
+                "failed" if self.chunks_outcome == "error" else self.chunks_outcome,
                 calls=sum(each.calls for each in chunks),
                 tokens_in=sum(each.tokens_in for each in chunks),
                 tokens_out=sum(each.tokens_out for each in chunks),
@@ -346,18 +338,23 @@ class _Extraction(chunk_steps.ExtractionRun):
                 tokens_out=summary.tokens_out,
                 seconds=self.reduced,
             ),
-            chunked=parts.chunked,
+            chunked=chunked,
             chunking="unknown_window" if self.limit is None else chunking,
-            estimate=parts.estimate,
+            estimate=self.estimate,
             threshold=self.limit,
             model=self.llm.name,
             live=self.llm.remote,
             rounds=summary.rounds,
-            single_pass_tokens=parts.overhead + parts.tokens,
+            single_pass_tokens=self.overhead + self.tokens,
             chunked_tokens=sum(each.request_tokens for each in chunks) + summary.asked,
+            seconds=time.monotonic() - self._opened,
+            unknown=self.journal.unknown,
             stopped=self.budget.stopped,
             degraded=summary.degraded,
+            kept=self.kept,
             messages=self.record.messages,
+            cost=self.budget.cost,
+            retry_after=self.budget.retry_after,
         )
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
@@ -370,7 +367,7 @@ class _Extraction(chunk_steps.ExtractionRun):
             turns=chunk.turns,
             messages=chunk.messages,
             tokens=chunk.tokens,
-            request_tokens=self.parts.overhead + chunk.tokens,
+            request_tokens=self.overhead + chunk.tokens,
             oversized=chunk.oversized,
             input_hash=chunk.input_hash,
             reason=failure.reason if failure else None,
@@ -382,30 +379,20 @@ class _Extraction(chunk_steps.ExtractionRun):
             spans=chunk.spans,
         )
 
-    def _with_costs(self, report: plan.ExtractionReport) -> plan.ExtractionReport:
-        """Add what is known only at the end: cost, time, and the unknown calls."""
-        return replace(
-            report,
-            seconds=time.monotonic() - self._opened,
-            unknown=self.journal.unknown,
-            cost=self.budget.cost,
-            retry_after=self.budget.retry_after,
-        )
-
     async def _keep_finished(self) -> None:
         """Note the results of the tasks that finished while the run was ending early."""
         for task in self.tasks:
             self._record_result(task)
         self.tasks.clear()
         self.mapped = self.mapped or time.monotonic() - self._opened
-        self.report = replace(self._report("error"), failures=tuple(self.failures))
+        self.chunks_outcome, self.reduce_state, self.broken_off = "error", None, True
 
     def _detail(self, outcome: str) -> dict[str, Any]:
         """Return what the journal says of the run."""
-        if outcome == "running" or self.report is None:
+        if outcome == "running":
             failures = [asdict(failure) for failure in self.failures]
             return {"model": self.llm.name, "failures": failures}
-        return plan.detail(self._with_costs(self.report))
+        return plan.detail(self._report())
 
 
 def _graph(answered: Sequence[tuple[Chunk, StoredAnswer]]) -> Graph:

@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from hiermem import errors
 from hiermem.config import HierarchyConfig
@@ -25,7 +24,7 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.core.tree.turns import Arrival
 from hiermem.core.tree.windows import cut
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
@@ -58,37 +57,8 @@ class About:
         return replace(self, id=session_id, last_config=None, last_state=None)
 
 
-class _PreparedMessage(NamedTuple):
-    """A message that is ready to be folded in, except for its index.
-
-    ``stored`` makes of its index what the store keeps. ``fingerprint`` is None if there is no key
-    to compare by; ``heard`` are the tokens that a summary is made from.
-    """
-
-    key: str | None
-    fingerprint: str | None
-    heard: int
-    slices: tuple[Slice, ...]
-    stored: Callable[[int], StoredMessage]
-
-
-class _MutateHere(Protocol):
-    """``TenantStore.mutate`` on the calling thread; None where another write waits.
-
-    A store may have it as ``mutate_here``: it saves time, and ``mutate`` does the same without it.
-    """
-
-    def __call__(
-        self, session_id: str, decide: Callable[[Snapshot], Changes[T]], *, keys: Sequence[str] = ()
-    ) -> T | None: ...
-
-
-class _ChangedError(Exception):
-    """The session has another configuration than the messages were prepared for, or is gone."""
-
-    def __init__(self, record: SessionRecord | None) -> None:
-        super().__init__()
-        self.record = record
+#: Makes of a message's index what the store keeps of it, and what the fold looks at.
+_Numbered: TypeAlias = Callable[[int], tuple[StoredMessage, Arrival]]
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
@@ -148,13 +118,13 @@ async def append(
             await asyncio.to_thread(decide.prepare, given)
         else:
             decide.prepare(given)
-        try:
-            return await handle.store.mutate(about.id, decide, keys=decide.keys)
-        except _ChangedError as changed:
-            stored = None
-            if changed.record is not None:
-                handle.check(changed.record)
-                stored = changed.record.config
+        indices = await handle.store.mutate(about.id, decide, keys=decide.keys)
+        if indices is not None:
+            return indices
+        stored = None
+        if decide.found is not None:
+            handle.check(decide.found)
+            stored = decide.found.config
 
 
 def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
@@ -166,16 +136,14 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     """
     # Both are known after the first append; until then they would have to be awaited.
     key, stored = handle._key, about.last_config  # noqa: SLF001
-    # By name: isinstance() with a protocol takes a hundred times as long.
-    mutate_here: _MutateHere | None = getattr(handle.store, "mutate_here", None)
+    # A store may have ``mutate`` on the calling thread, which saves time; it returns None where
+    # another write waits. By name: isinstance() with a protocol takes a hundred times as long.
+    mutate_here: Callable[..., list[int] | None] | None = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
         return None
     decide = _Append(handle, about, key, config_from(stored), stored)
     decide.prepare(given)
-    try:
-        return mutate_here(about.id, decide, keys=decide.keys)
-    except _ChangedError:
-        return None
+    return mutate_here(about.id, decide, keys=decide.keys)
 
 
 def _stamped(message: Message, now: datetime) -> Message:
@@ -197,6 +165,8 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
 
+    The result is None, with nothing written, where the session has another configuration than the
+    messages were prepared for, or is gone; ``found`` is its record then.
     ``stored`` is the stored text of ``config``, None if the session does not exist yet. The texts
     remembered in ``about`` are compared with the record before they are used, so a rolled-back run
     of the decision is harmless. ``at`` is the number of messages that the session must have, if it
@@ -211,12 +181,13 @@ class _Append:
     at: int | None = None
     now: datetime = field(init=False)
     new: SessionRecord | None = field(init=False, default=None)
-    prepared: Sequence[_PreparedMessage] = field(init=False)
+    found: SessionRecord | None = field(init=False, default=None)
+    prepared: Sequence[tuple[str | None, str | None, _Numbered]] = field(init=False)
 
     @property
     def keys(self) -> list[str]:
         """The keys of the messages."""
-        return [item.key for item in self.prepared if item.key is not None]
+        return [key for key, *_ in self.prepared if key is not None]
 
     def prepare(self, messages: Sequence[Message]) -> None:
         """Check, stamp and measure the messages."""
@@ -231,7 +202,10 @@ class _Append:
                 metadata=self.about.metadata,
             )
 
-    def _prepared(self, message: Message, now: datetime) -> _PreparedMessage:
+    def _prepared(
+        self, message: Message, now: datetime
+    ) -> tuple[str | None, str | None, _Numbered]:
+        """Return a message's key and its fingerprint to compare by, and all except its index."""
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
@@ -247,27 +221,37 @@ class _Append:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        stored = partial(
-            StoredMessage,
-            message=message,
-            tokens=tokens,
-            size=size,
-            hash=measure.message_hash(message),
-            flags=flags_of(message),
-            slices=points,
-            echoes=echoes,
-        )
-        fingerprint = None if message.key is None else measure.fingerprint(message)
-        return _PreparedMessage(message.key, fingerprint, heard, slices, stored)
+        hashed, flags = measure.message_hash(message), flags_of(message)
 
-    def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
-        record = snapshot.session
+        def numbered(index: int) -> tuple[StoredMessage, Arrival]:
+            stored = StoredMessage(
+                index=index,
+                message=message,
+                tokens=tokens,
+                size=size,
+                hash=hashed,
+                flags=flags,
+                slices=points,
+                echoes=echoes,
+            )
+            arrived = Arrival.of(stored, slices)
+            return stored, arrived if heard == tokens else replace(arrived, tokens=heard)
+
+        fingerprint = None if message.key is None else measure.fingerprint(message)
+        return message.key, fingerprint, numbered
+
+    def __call__(self, snapshot: Snapshot) -> Changes[list[int] | None]:
+        self.found = snapshot.session
+        record = self.found or self.new
         if record is None:
-            if self.new is None:
-                raise _ChangedError(None)
-            record = self.new
-        else:
-            self._check(record)
+            return Changes(None)
+        if self.found is not None:
+            # Equal texts need no parsing.
+            if record.config != self.stored or record.counter != self.handle.counter.name:
+                if config_from(record.config) != self.config:
+                    return Changes(None)
+                self.handle.check(record)
+            self.about.last_config = record.config
         # The state that the last append left need not be parsed again.
         seen = self.about.last_state
         state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
@@ -278,52 +262,34 @@ class _Append:
             return Changes(indices)
         if record.closed:
             raise errors.SessionClosedError(record.id)
-        first = state.next_index
-        messages: list[StoredMessage] = []
-        arrivals: list[Arrival] = []
-        for item in fresh:
-            stored = item.stored(first + len(messages))
-            arrived = Arrival.of(stored, item.slices)
-            if item.heard != stored.tokens:
-                arrived = replace(arrived, tokens=item.heard)
-            messages.append(stored)
-            arrivals.append(arrived)
-        folded = fold.arrive(state, arrivals, self.config)
+        made = [numbered(index) for index, numbered in enumerate(fresh, state.next_index)]
+        folded = fold.arrive(state, [arrived for _, arrived in made], self.config)
         return _changes(
             record,
             folded,
             result=indices,
             about=self.about,
             now=self.now,
-            messages=tuple(messages),
+            messages=tuple(stored for stored, _ in made),
             keys=tuple(claimed),
         )
 
-    def _check(self, record: SessionRecord) -> None:
-        """Refuse a record that was not prepared for; equal texts need no parsing."""
-        if record.config != self.stored or record.counter != self.handle.counter.name:
-            if config_from(record.config) != self.config:
-                raise _ChangedError(record)
-            self.handle.check(record)
-        self.about.last_config = record.config
-
     def _place(
         self, snapshot: Snapshot, next_index: int
-    ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
+    ) -> tuple[list[int], list[_Numbered], list[tuple[str, KeyEntry]]]:
         """Separate new messages from those whose key exists, in the store or in this call."""
         indices: list[int] = []
-        fresh: list[_PreparedMessage] = []
+        fresh: list[_Numbered] = []
         claimed: dict[str, KeyEntry] = {}
-        for item in self.prepared:
-            key = item.key
+        for key, fingerprint, numbered in self.prepared:
             seen = None if key is None else snapshot.keys.get(key) or claimed.get(key)
             if seen is None:
                 index = next_index + len(fresh)
                 if key is not None:
-                    claimed[key] = KeyEntry(index, item.fingerprint)
+                    claimed[key] = KeyEntry(index, fingerprint)
                 indices.append(index)
-                fresh.append(item)
-            elif key is not None and seen.fingerprint not in (None, item.fingerprint):
+                fresh.append(numbered)
+            elif key is not None and seen.fingerprint not in (None, fingerprint):
                 raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
             else:
                 indices.append(seen.index)

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
-from hiermem.core.log.fork import PreparedFork
 from hiermem.core.log.replay import Replay, config_at, prefix
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.text.policy import check_name
@@ -22,8 +22,8 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionChangedError, SessionExistsError, StoreBusyError
-from hiermem.types import Message, SessionRecord, StoredMessage
-from hiermem.types.transaction import LogEvent
+from hiermem.types import Message, StoredMessage
+from hiermem.types.transaction import Deciding, LogEvent
 
 T = TypeVar("T")
 #: Reads the messages of a range.
@@ -52,17 +52,17 @@ async def fork(
         arguments.whole(at, "at")
     for _ in range(_TRIES):
         try:
-            prepared = await _prepare(handle, source_id, new_id, at, title)
+            decide = await _prepare(handle, source_id, new_id, at, title)
         except SessionChangedError:
             continue
-        if await handle.store.transact(partial(forking.fork, prepared)):
-            return prepared.record.messages
+        if (messages := await handle.store.transact(decide)) is not None:
+            return messages
     raise StoreBusyError(f"session {source_id!r} was changed again and again while it was forked")
 
 
 async def _prepare(
     handle: Handle, source_id: str, new_id: str, at: int | None, title: str | None
-) -> PreparedFork:
+) -> Callable[[], Deciding[int | None]]:
     source = await handle.record(source_id)
     stop = source.messages if at is None else at
     if stop > source.messages:
@@ -74,8 +74,7 @@ async def _prepare(
     log = await handle.store.events(source_id)
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
-    replay = Replay(events, config, Weigher(handle.counter))
-    await _run(partial(handle.messages, source_id), replay, stop)
+    replay = await replay_of(handle, events, config, stop, partial(handle.messages, source_id))
     return forking.prepare(
         source,
         new_id,
@@ -88,16 +87,17 @@ async def _prepare(
 
 
 async def replay_of(
-    handle: Handle, record: SessionRecord, events: Sequence[LogEvent], read: ReadPage
+    handle: Handle,
+    events: Sequence[LogEvent],
+    config: HierarchyConfig,
+    stop: int,
+    read: ReadPage,
 ) -> Replay:
-    """Replay a session's ``events`` and the messages that ``read`` returns."""
-    replay = Replay(events, config_from(record.config), Weigher(handle.counter))
-    await _run(read, replay, record.messages)
-    return replay
+    """Replay ``events`` and the first ``stop`` messages, which ``read`` returns.
 
-
-async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
-    """Feed a replay its messages, to the end."""
+    ``config`` is the configuration of the session at the end of the events.
+    """
+    replay = Replay(events, config, Weigher(handle.counter))
     for start in range(0, stop, _PAGE):
         page = await read(start, min(stop, start + _PAGE))
         await in_thread_if_long(partial(replay.feed, page), page)
@@ -105,6 +105,7 @@ async def _run(read: ReadPage, replay: Replay, stop: int) -> None:
         await asyncio.to_thread(replay.finish)
     else:
         replay.finish()
+    return replay
 
 
 async def in_thread_if_long(

@@ -90,21 +90,21 @@ class _Import:
         if found is None:
             self._count(held=len(messages))
             return
-        self._count(held=found.start)
-        if found.fork_of is not None:
+        session, start, forked = found
+        self._count(held=start)
+        if forked is not None:
+            source, at = forked
             with suppress(SessionExistsError):
-                title = conversation.title
-                await fork(self._handle, found.fork_of, found.session, at=found.at, title=title)
+                await fork(self._handle, source, session, at=at, title=conversation.title)
                 self._count(forks=1)
-        before = await self._messages(found.session)
-        rest = messages[found.start :]
-        indices = await self._append(found.session, conversation.title, rest, before)
-        for key, index in zip(keys[found.start :], indices, strict=True):
+        before = await self._messages(session)
+        indices = await self._append(session, conversation.title, messages[start:], before)
+        for key, index in zip(keys[start:], indices, strict=True):
             if index is not None:
-                self._held[key] = (found.session, index)
-                self._last[found.session] = key
-        if found.session not in self.sessions.setdefault(base, []):
-            self.sessions[base].append(found.session)
+                self._held[key] = (session, index)
+                self._last[session] = key
+        if session not in self.sessions.setdefault(base, []):
+            self.sessions[base].append(session)
 
     async def _read(self, base: str) -> None:
         """Read the keys that the sessions of a conversation hold, each where it was appended."""
@@ -143,7 +143,11 @@ class _Import:
             try:
                 indices += await append(handle, about, batch)
             except MessageConflictError:
-                indices += [await self._append_one(about, message) for message in batch]
+                for message in batch:
+                    try:
+                        indices += await append(handle, about, [message])
+                    except MessageConflictError:
+                        indices.append(None)
         new = len({index for index in indices if index is not None and index >= before})
         changed = indices.count(None)
         held = [n for n, index in enumerate(indices) if index is not None and index < before]
@@ -154,9 +158,3 @@ class _Import:
             self.appended[session_id] = None
         self._count(new=new, held=len(indices) - new - changed, changed=changed, late=late)
         return indices
-
-    async def _append_one(self, about: About, message: Message) -> int | None:
-        try:
-            return (await append(self._handle, about, [message]))[0]
-        except MessageConflictError:
-            return None

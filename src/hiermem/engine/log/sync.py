@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final, Literal
 
 from hiermem.core import arguments
@@ -45,42 +46,43 @@ async def sync(
     while tries < _TRIES:
         try:
             record = await handle.record_or_new(about.id)
-            found = align(history, *await _read(handle, about.id, record.messages, len(history)))
-            if found.at is None:
-                new = [given[each.place] for each in history[found.new :]]
-                indices = await append(handle, about, new, at=record.messages)
-                return SyncReport(about.id, tuple(indices), rewritten_at, found.ends_at)
+            read = await _read(handle, about.id, record.messages, len(history))
+            new, at, ends_at = align(history, *read)
+            if at is None:
+                fresh = [given[place] for place in islice(history, new, None)]
+                indices = await append(handle, about, fresh, at=record.messages)
+                return SyncReport(about.id, tuple(indices), rewritten_at, ends_at)
             if on_rewrite == "report":
-                return SyncReport(about.id, rewritten_at=found.at)
+                return SyncReport(about.id, rewritten_at=at)
             if on_rewrite == "error":
-                raise HistoryRewrittenError(about.id, index=found.at)
-            name = rewrite_id(about.id, found.at, str(history[found.new].mark))
+                raise HistoryRewrittenError(about.id, index=at)
+            name = rewrite_id(about.id, at, str(list(history.values())[new]))
             with suppress(SessionExistsError):  # then this rewrite was seen before
-                await fork(handle, about.id, name, at=found.at, title=about.title)
+                await fork(handle, about.id, name, at=at, title=about.title)
         except SessionChangedError:
             tries += 1
             continue
         # The fork may have been rewritten in its turn. A loop, because a client that rewrites with
         # every turn makes a fork of a fork of a fork.
         about, tries = about.of_fork(name), 0
-        rewritten_at = found.at if rewritten_at is None else rewritten_at
+        rewritten_at = at if rewritten_at is None else rewritten_at
     raise SessionChangedError(about.id)
 
 
 async def _read(
     handle: Handle, session_id: str, messages: int, history: int
-) -> tuple[list[Said], list[Said] | None]:
+) -> tuple[Said, Said | None]:
     """Return the beginning of a session as it is compared, and its end where that is not all.
 
     The beginning has at least as many messages as the ``history``, the end about twice as many, so
     that the history may also lack some of the newest.
     """
     edited = edits_of(await handle.store.events(session_id))
-    head: list[Said] = []
+    head: Said = {}
     at = 0
     while at < messages and len(head) < history:
         stop = min(messages, at + history - len(head) + _MORE)
-        head += await _compared(handle, session_id, at, stop, edited)
+        head |= await _compared(handle, session_id, at, stop, edited)
         at = stop
     if at == messages:
         return head, None
@@ -90,10 +92,10 @@ async def _read(
 
 async def _compared(
     handle: Handle, session_id: str, start: int, stop: int, edited: Collection[int]
-) -> list[Said]:
+) -> Said:
     """Return the messages of a range as they are compared."""
-    found: list[Said] = []
+    found: Said = {}
     for first in range(start, stop, _PAGE):
         page = await handle.messages(session_id, first, min(stop, first + _PAGE))
-        found += await in_thread_if_long(partial(said_in, page, edited=edited), page)
+        found |= await in_thread_if_long(partial(said_in, page, edited=edited), page)
     return found

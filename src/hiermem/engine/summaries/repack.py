@@ -168,8 +168,10 @@ async def plan_repack(
         if stop == at and not due:
             break
         messages = await store.messages(record.id, at, stop)
-        page = await asyncio.to_thread(repack_steps.measured, messages, settings, Weigher(counter))
-        refold.fold_in(page.arrivals, due)
+        arrivals, _ = await asyncio.to_thread(
+            repack_steps.measured, messages, settings, Weigher(counter)
+        )
+        refold.fold_in(arrivals, due)
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     state = refold.state
     counts = _counts(replace(build, state=state.to_json()))
