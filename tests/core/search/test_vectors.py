@@ -86,9 +86,9 @@ def test_a_window_is_its_mean_vector():
     held = vectors.Vectors.of(index, [(0, rows[:4]), (4, rows[4:])], dimension=6)
     query = drawn(1, 6, seed=1)[0]
     found = vectors.compare(index, held, query)
-    level = index.levels[0]
-    assert len(level.length) > 1
-    means = np.array([rows[level.node == n].mean(axis=0) for n in range(len(level.length))])
+    window, many = index.windows[0], len(index.window_lengths[0])
+    assert many > 1
+    means = np.array([rows[window == n].mean(axis=0) for n in range(many)])
     cosines = means @ query / np.linalg.norm(means, axis=1)
     spread = (cosines - cosines.min()) / (cosines.max() - cosines.min())
     assert found.levels[0] == pytest.approx(spread, abs=1e-5)

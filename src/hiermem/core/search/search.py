@@ -74,8 +74,7 @@ def ask(
     ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
     level. ``corpus`` is what the index is a part of.
     """
-    found = ranking.score(index, query, dense=dense, corpus=corpus)
-    scores, hit, near = found.total, found.matching, found.nearby
+    scores, hit, near = ranking.score(index, query, dense=dense, corpus=corpus)
     summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
         for level, seen in summaries_near.items():

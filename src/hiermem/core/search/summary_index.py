@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from hiermem.core.search import postings, ranking
-from hiermem.core.search.index import Index, Level
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, Postings, collect, join
 from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
@@ -71,7 +71,8 @@ class SummaryLevel:
         index = Index(_joined(parts))
         places = np.repeat(np.arange(len(parts)), [part.units for part in parts])
         # A summary counts as a whole: one window each, however many passages it has.
-        index.levels = (Level(places, np.bincount(places, index.length, len(parts))),)
+        index.windows = (places,)
+        index.window_lengths = (np.bincount(places, index.length, len(parts)),)
         return cls(tuple(summaries), index)
 
     def ask(self, query: Query) -> Array:

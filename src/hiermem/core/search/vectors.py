@@ -189,10 +189,9 @@ class Vectors:
             rows[start : start + len(part)] = part
             present[start : start + len(part)] = True
         new = np.flatnonzero(present ^ np.append(self.present, np.zeros(many - known, dtype=bool)))
-        nodes = tuple(level.node for level in index.levels)
         norms = tuple(
-            self._norms(place, rows, level.node, len(level.length), new)
-            for place, level in enumerate(index.levels)
+            self._norms(place, rows, node, len(index.window_lengths[place]), new)
+            for place, node in enumerate(index.windows)
         )
         codes, signs = self._codes_room, None
         if many > EXACT:
@@ -203,7 +202,7 @@ class Vectors:
             for first in range(0, len(fresh), _AT_ONCE):
                 some = fresh[first : first + _AT_ONCE]
                 signs[some] = _codes(rows[some])
-        return Vectors(rows, present, nodes, norms, signs, table, codes)
+        return Vectors(rows, present, index.windows, norms, signs, table, codes)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.
@@ -253,8 +252,8 @@ def compare(
         cosines = _nearest(vectors, query)
     cosines[~vectors.present] = np.nan
     levels = []
-    for level, norms in zip(index.levels, vectors.norms, strict=True):
-        total = np.bincount(level.node, np.nan_to_num(cosines), len(norms))
+    for window, norms in zip(index.windows, vectors.norms, strict=True):
+        total = np.bincount(window, np.nan_to_num(cosines), len(norms))
         with np.errstate(divide="ignore", invalid="ignore"):
             levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
     return Leg(spread(cosines), tuple(levels), weight)
