@@ -91,8 +91,9 @@ class Index:
     def nbytes(self) -> int:
         """Return the approximate size of the index in bytes."""
         own = (self.length, self.sitting, self.before, self.after, self.opener)
-        held = (self.units, *self._terms, *own, *self.windows, *self.window_lengths)
-        return sum(each.nbytes for each in held)
+        arrays = (*own, *self.windows, *self.window_lengths)
+        terms = sum(part.nbytes for part in self._terms)
+        return self.units.nbytes + terms + sum(array.nbytes for array in arrays)
 
     def extended(self, more: Postings) -> Index:
         """Return the index with the postings of the following messages added."""

@@ -97,13 +97,12 @@ class Leg:
 class Corpus:
     """What is known of all units of a tenant, where an index has only those of some blocks.
 
-    ``units`` is their number, ``mean`` how many terms one has, and ``sets`` are the sets of terms
-    of one question, each with its weight and the number of units that hold one of its terms.
+    ``mean`` is how many terms a unit has, and ``sets`` are the sets of terms of one question, each
+    with what it weighs by its part in the question and by its rarity.
     """
 
-    units: int
     mean: float
-    sets: tuple[tuple[tuple[int, ...], float, int], ...]
+    sets: tuple[tuple[tuple[int, ...], float], ...]
 
 
 def score(
@@ -197,10 +196,7 @@ def lexical(
         found = _matching(index, query, weights)
     else:
         mean = corpus.mean
-        found = (
-            (*index.find(numbers), weight * rarity(corpus.units, holding), 0)
-            for numbers, weight, holding in corpus.sets
-        )
+        found = ((*index.find(numbers), weight, 0) for numbers, weight in corpus.sets)
     for rows, counts, weight, total in found:
         if not len(rows):
             continue

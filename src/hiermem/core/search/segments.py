@@ -258,17 +258,18 @@ def candidates(
     """
     total = sum(part.units for part in parts)
     scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
-    sets: list[tuple[tuple[int, ...], float, int]] = []
+    sets: list[tuple[tuple[int, ...], float]] = []
     for numbers, weight in ranking.term_sets(query, lambda number: _held(parts, number)):
         found = [part.find(numbers) for part in parts]
         holding = sum(len(units) for units, _ in found)
-        sets.append((numbers, weight, holding))
+        rare = weight * ranking.rarity(total, holding)
+        sets.append((numbers, rare))
         if holding:
-            step = np.float32(weight * ranking.rarity(total, holding) * _IMPACT)
+            step = np.float32(rare * _IMPACT)
             for own, (units, impacts) in zip(scores, found, strict=True):
                 own[units] += step * impacts
     length = sum(part.length for part in parts)
-    corpus = Corpus(total, max(length, 1) / max(total, 1), tuple(sets))
+    corpus = Corpus(max(length, 1) / max(total, 1), tuple(sets))
     return corpus, _ranked(parts, scores, sessions, between)
 
 

@@ -9,7 +9,7 @@ scored by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -82,15 +82,15 @@ class SummaryLevel:
         return ranking.lexical(self.index, query).levels[0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SummaryIndex:
     """The summaries of a session by level.
 
     ``parts`` are the postings of each text, by node and revision, so that a text is read once.
     """
 
-    def __init__(self, levels: Mapping[int, SummaryLevel], parts: SummaryPostings) -> None:
-        self.levels = dict(levels)
-        self.parts = dict(parts)
+    levels: Mapping[int, SummaryLevel] = field(default_factory=dict)
+    parts: SummaryPostings = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

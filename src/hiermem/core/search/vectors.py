@@ -8,7 +8,7 @@ likely units and only those are compared exactly. The engine decides who makes v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,8 @@ _LEAST_NORM: Final = 1e-6
 
 #: A unit vector by node id and revision number.
 SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
+#: By level, the names of summaries and a table of their vectors; NaN in a row without one.
+SummaryTables: TypeAlias = Mapping[int, tuple[Sequence[tuple[str, int]], Array]]
 
 
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
@@ -120,8 +122,8 @@ def mean(rows: Array) -> Array:
 class _Table:
     """Rows of one width that can grow without a copy of the existing ones."""
 
-    def __init__(self, width: int, kind: str) -> None:
-        self._rows = np.zeros((0, width), dtype=kind)
+    def __init__(self, width: int) -> None:
+        self._rows = np.zeros((0, width), dtype=np.float32)
         self._used = 0
 
     def first(self, many: int) -> Array:
@@ -137,9 +139,9 @@ class _Table:
         """
         table = self
         if used != self._used or many > len(self._rows):
-            table = _Table(self._rows.shape[1], self._rows.dtype.str)
+            table = _Table(self._rows.shape[1])
             # Untouched zeros take no memory yet.
-            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), self._rows.dtype)
+            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), dtype=np.float32)
             table._rows[:used] = self._rows[:used]
         table._used = many
         return table
@@ -162,14 +164,12 @@ class Vectors:
     norms: tuple[Array, ...]
     signs: Array | None
     _room: _Table
-    _codes_room: _Table
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
         """Return the vectors of an index without units."""
-        table, codes = _Table(dimension, "<f4"), _Table((dimension + 63) // 64, "u8")
-        nothing = np.zeros(0, dtype=bool)
-        return cls(table.first(0), nothing, (), (), None, table, codes)
+        table = _Table(dimension)
+        return cls(table.first(0), np.zeros(0, dtype=bool), (), (), None, table)
 
     @classmethod
     def of(cls, index: Index, parts: Iterable[tuple[int, Array]], *, dimension: int) -> Vectors:
@@ -193,16 +193,16 @@ class Vectors:
             self._norms(place, rows, node, len(index.window_lengths[place]), new)
             for place, node in enumerate(index.windows)
         )
-        codes, signs = self._codes_room, None
+        signs = None
         if many > EXACT:
-            begun = self.signs is not None
-            codes = codes.grown(known if begun else 0, many)
-            signs = codes.first(many)
-            fresh = new if begun else np.flatnonzero(present)
+            signs = np.zeros((many, (rows.shape[1] + 63) // 64), dtype=np.uint64)
+            fresh = np.flatnonzero(present) if self.signs is None else new
+            if self.signs is not None:
+                signs[:known] = self.signs
             for first in range(0, len(fresh), _AT_ONCE):
                 some = fresh[first : first + _AT_ONCE]
                 signs[some] = _codes(rows[some])
-        return Vectors(rows, present, index.windows, norms, signs, table, codes)
+        return Vectors(rows, present, index.windows, norms, signs, table)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.
@@ -257,6 +257,11 @@ def compare(
         with np.errstate(divide="ignore", invalid="ignore"):
             levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
     return Leg(spread(cosines), tuple(levels), weight)
+
+
+def compare_summaries(tables: SummaryTables, query: Array) -> dict[int, Array]:
+    """Compare a question's unit vector with the summaries of each level."""
+    return {level: spread(table @ query) for level, (_, table) in tables.items()}
 
 
 def _codes(rows: Array) -> Array:

@@ -168,7 +168,7 @@ async def _ranked(
 
         def ranked() -> _Found:
             index, strides = combined(blocks, STRIDE)
-            scored = core_search.ask(index, SummaryIndex({}, {}), query, corpus=corpus)
+            scored = core_search.ask(index, SummaryIndex(), query, corpus=corpus)
             return _Found(scored, strides, records)
 
         found = await asyncio.to_thread(ranked)
