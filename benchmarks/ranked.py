@@ -74,7 +74,7 @@ class IndexedChat:
             places = zip(units.speaker, units.message, units.begin, units.end, strict=True)
             self.texts = [spoken(units.speakers[s], bodies[m][b:e]) for s, m, b, e in places]
             rows = model.vectors(self.texts)
-            self.vectors = vectors.Vectors.of(self.index, [(0, rows)], dimension=rows.shape[1])
+            self.vectors = vectors.Vectors.none(rows.shape[1]).extended(self.index, [(0, rows)])
             self.asked = model.vectors([question.text for question in chat.questions])
 
     def found(self, number: int, scores: Array) -> Found:

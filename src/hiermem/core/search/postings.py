@@ -269,30 +269,23 @@ def join(parts: Sequence[Postings]) -> Postings:
         return parts[0]
     if not parts:
         return _assemble((), (), (), (), ())
-    speakers, by_speaker = _merge([part.speakers for part in parts])
-    threads, by_thread = _merge([part.threads for part in parts])
     named = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in (*_FIELDS, "terms", "counts")
     }
-    named["speaker"] = _renumbered([part.speaker for part in parts], by_speaker)
-    named["thread"] = _renumbered([part.thread for part in parts], by_thread)
+    speakers, named["speaker"] = _merged((part.speakers, part.speaker) for part in parts)
+    threads, named["thread"] = _merged((part.threads, part.thread) for part in parts)
     return Postings(**named, speakers=speakers, threads=threads)
 
 
-def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
-    """Merge tables of names; return the merged one and each table's entries in it."""
+def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str, ...], Array]:
+    """Join columns of positions, each in its table of names; return the one table, the column."""
     places: dict[str, int] = {}
-    moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
-    return tuple(places), moved
-
-
-def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Array:
-    found = [
-        np.array(places, dtype="<u4")[column] if len(column) else column
-        for column, places in zip(columns, moved, strict=True)
-    ]
-    return np.concatenate(found)
+    found: list[Array] = []
+    for table, column in columns:
+        moved = [places.setdefault(name, len(places)) for name in table]
+        found.append(np.array(moved, dtype="<u4")[column] if len(column) else column)
+    return tuple(places), np.concatenate(found)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -98,10 +98,6 @@ class SummaryIndex:
         texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
         return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
-    def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
-        """Return those of ``summaries`` whose postings are not here."""
-        return [each for each in summaries if name_of(each) not in self.parts]
-
     def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
         """Return an index of exactly these summaries, which are made, by level and ordinal.
 

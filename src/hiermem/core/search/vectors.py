@@ -171,15 +171,11 @@ class Vectors:
         table = _Table(dimension)
         return cls(table.first(0), np.zeros(0, dtype=bool), (), (), None, table)
 
-    @classmethod
-    def of(cls, index: Index, parts: Iterable[tuple[int, Array]], *, dimension: int) -> Vectors:
-        """Place runs of vectors, each with the unit that it begins at, over an index."""
-        return cls.none(dimension).extended(index, parts)
-
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
         """Return these vectors and those of ``parts`` over an index that begins with their units.
 
-        The result equals what ``of`` makes of all runs; only the affected windows are computed.
+        A part is a run of vectors with the unit that it begins at. The result does not depend on
+        the order in which the runs came; only the affected windows are computed.
         """
         known, many = len(self.present), len(index)
         table = self._room.grown(known, many)
@@ -237,19 +233,12 @@ class Vectors:
         return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
 
 
-def compare(
-    index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0, exact: bool | None = None
-) -> Leg:
-    """Compare a question's unit vector with every unit and window.
-
-    ``exact`` overrides the choice by size.
-    """
-    if exact is None:
-        exact = vectors.signs is None
-    if exact:
+def compare(index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0) -> Leg:
+    """Compare a question's unit vector with every unit and window."""
+    if vectors.signs is None:
         cosines = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
     else:
-        cosines = _nearest(vectors, query)
+        cosines = _nearest(vectors.rows, vectors.signs, query)
     cosines[~vectors.present] = np.nan
     levels = []
     for window, norms in zip(index.windows, vectors.norms, strict=True):
@@ -273,18 +262,17 @@ def _codes(rows: Array) -> Array:
     return found
 
 
-def _nearest(vectors: Vectors, query: Array) -> Array:
+def _nearest(rows: Array, signs: Array, query: Array) -> Array:
     """Estimate all cosines by the signs that agree, and compute those of the nearest units."""
-    signs = _codes(vectors.rows) if vectors.signs is None else vectors.signs
     apart = np.zeros(len(signs), dtype=np.uint32)
     for column, word in zip(signs.T, _codes(query[None])[0], strict=True):
         apart += np.bitwise_count(column ^ word)
     # The angle between two vectors is about pi times the share of signs that differ.
-    dimension = vectors.rows.shape[1]
+    dimension = rows.shape[1]
     found: Array = np.cos(np.pi * np.arange(dimension + 1) / dimension)[apart]
     many = np.cumsum(np.bincount(apart, minlength=1))
     near = np.flatnonzero(apart <= np.searchsorted(many, min(NEAREST, len(apart))))
-    found[near] = vectors.rows[near] @ query.astype(np.float32)
+    found[near] = rows[near] @ query.astype(np.float32)
     return found
 
 
