@@ -104,25 +104,21 @@ async def load_vectors(handle: Handle, held: SessionIndex, record: SessionRecord
     if kept is None:
         held.vectors, held.summary_vectors = None, {}
     else:
-        held.vectors, held.summary_vectors = (
-            await _unit_vectors(handle, held, record, kept),
-            {
-                level: await _summary_vectors(handle, held, record, kept, row)
-                for level, row in held.summary_index.levels.items()
-            },
-        )
+        held.vectors = await _unit_vectors(handle, held, kept)
+        held.summary_vectors = {
+            level: await _summary_vectors(handle, held, kept, row)
+            for level, row in held.summary_index.levels.items()
+        }
     held.vectors_mark = mark
 
 
-async def _unit_vectors(
-    handle: Handle, held: SessionIndex, record: SessionRecord, identity: Identity
-) -> Vectors:
+async def _unit_vectors(handle: Handle, held: SessionIndex, identity: Identity) -> Vectors:
     """Read what is not in memory of an index, which has grown from that of the known vectors."""
     index, known = held.index, held.vectors
     units = Vectors.none(identity.dimension) if known is None else known
     parts: list[tuple[int, Array]] = []
     for start, stop in _lacking(index, units):
-        for block in await stored_blocks(handle.store, record.id, identity.kind, start, stop):
+        for block in await stored_blocks(handle.store, held.record.id, identity.kind, start, stop):
             part = vectors_in(index, block, identity)
             if part is not None:
                 parts.append((place_of(index, block.start), part))
@@ -147,11 +143,7 @@ def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
 
 
 async def _summary_vectors(
-    handle: Handle,
-    held: SessionIndex,
-    record: SessionRecord,
-    identity: Identity,
-    row: SummaryLevel,
+    handle: Handle, held: SessionIndex, identity: Identity, row: SummaryLevel
 ) -> tuple[Sequence[tuple[str, int]], Array]:
     """Return the names and the vectors of a level's summaries: known ones, those in the store."""
     level = row.summaries[0].level
@@ -165,7 +157,7 @@ async def _summary_vectors(
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
         kept |= await stored_summaries(
-            handle, record.id, identity, level, start=starts[0], stop=starts[-1] + 1
+            handle, held.record.id, identity, level, start=starts[0], stop=starts[-1] + 1
         )
     for place, name in enumerate(names):
         if name in kept:
