@@ -74,7 +74,7 @@ class IndexedChat:
             places = zip(units.speaker, units.message, units.begin, units.end, strict=True)
             self.texts = [spoken(units.speakers[s], bodies[m][b:e]) for s, m, b, e in places]
             rows = model.vectors(self.texts)
-            self.vectors = vectors.Vectors.of(self.index, [(0, rows)], dimension=rows.shape[1])
+            self.vectors = vectors.Vectors.none(rows.shape[1]).extended(self.index, [(0, rows)])
             self.asked = model.vectors([question.text for question in chat.questions])
 
     def found(self, number: int, scores: Array) -> Found:
@@ -116,7 +116,7 @@ def bm25(indexed: IndexedChat, number: int) -> Array:
     plain = replace(WEIGHTS, form=1, asker=1, synonyms=0, members=0, context=0, near=0)
     plain = replace(plain, who=0, said=0, reply=0)
     query = replace(indexed.queries[number], overview=False, to_assistant=False)
-    return ranking.score(indexed.index, query, weights=plain).total
+    return ranking.score(indexed.index, query, weights=plain)[0]
 
 
 def nearest(indexed: IndexedChat, number: int) -> Array:
@@ -135,7 +135,7 @@ def formula(
         assert indexed.vectors is not None
         assert indexed.asked is not None
         seen = vectors.compare(indexed.index, indexed.vectors, indexed.asked[number])
-    return ranking.score(indexed.index, indexed.queries[number], dense=seen, weights=weights).total
+    return ranking.score(indexed.index, indexed.queries[number], dense=seen, weights=weights)[0]
 
 
 def rivals(indexed_chats: Sequence[IndexedChat]) -> dict[str, Way]:

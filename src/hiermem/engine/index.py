@@ -26,6 +26,7 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.segments import Part
 from hiermem.core.search.summary_index import SummaryIndex
+from hiermem.core.search.vectors import SummaryTables, Vectors
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
@@ -56,20 +57,21 @@ class SessionIndex:
     """The index of one session up to ``messages``, in one of its epochs.
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
-    as they were at ``summary_mark``, which changes with them. ``vectors`` belong to
-    ``engine.search.vectors``; they cover this index, or an earlier state of it.
-    ``engine.search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries`` (by
-    node and revision), which have vectors of ``embedded_kind``.
+    as they were at ``summary_mark``, which changes with them. ``vectors`` cover this index, or an
+    earlier state of it, and ``summary_vectors`` the summaries; ``engine.search.vectors`` loads
+    them. ``engine.search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries``
+    (by node and revision), which have vectors of ``embedded_kind``.
     """
 
     record: SessionRecord
     messages: int
     index: Index
     tail: list[Postings]
-    summary_index: SummaryIndex = field(default_factory=lambda: SummaryIndex({}, {}))
+    summary_index: SummaryIndex = field(default_factory=SummaryIndex)
     summary_mark: object = None
     summary_until: float = 0.0
-    vectors: object = None
+    vectors: Vectors | None = None
+    summary_vectors: SummaryTables = field(default_factory=dict)
     vectors_mark: object = None
     embedded_kind: str = ""
     embedded: int = 0
@@ -87,13 +89,10 @@ class SessionIndex:
     @property
     def nbytes(self) -> int:
         """About how many bytes it takes."""
-        vectors = getattr(self.vectors, "nbytes", 0)
-        return (
-            self.index.nbytes
-            + sum(t.nbytes for t in self.tail)
-            + self.summary_index.nbytes
-            + vectors
-        )
+        vectors = 0 if self.vectors is None else self.vectors.nbytes
+        vectors += sum(table.nbytes for _, table in self.summary_vectors.values())
+        tail = sum(part.nbytes for part in self.tail)
+        return self.index.nbytes + tail + self.summary_index.nbytes + vectors
 
 
 class Indexes:
@@ -120,7 +119,10 @@ class Indexes:
             try:
                 yield
             finally:
-                self._cache.measure(self._store.tenant, session_id)
+                # What was used may have grown.
+                used = self._cache.get(self._store.tenant, session_id)
+                if used is not None:
+                    self._cache.put(self._store.tenant, session_id, used, used.nbytes)
 
     def forget(self, session_id: str | None = None) -> None:
         """Forget which blocks of one session, or of all, are stored."""
@@ -140,7 +142,7 @@ class Indexes:
             known = await self._build(record)
         elif known.messages < record.messages:
             await self._extend(known, record)
-        self._cache.put(self._store.tenant, record.id, known)
+        self._cache.put(self._store.tenant, record.id, known, known.nbytes)
         return known
 
     # -- storing ahead

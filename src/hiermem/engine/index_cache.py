@@ -6,19 +6,9 @@ It is imported with every memory, so it loads nothing that a search needs.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-
-class Measured(Protocol):
-    """A value that reports its size in bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes it takes."""
-        ...
-
-
-T = TypeVar("T", bound=Measured)
+T = TypeVar("T")
 
 
 class IndexCache(Generic[T]):
@@ -41,21 +31,14 @@ class IndexCache(Generic[T]):
         found = self._held.get((tenant, session_id))
         return None if found is None else found[0]
 
-    def put(self, tenant: str, session_id: str, index: T) -> None:
+    def put(self, tenant: str, session_id: str, index: T, size: int) -> None:
         """Hold an index as the last used one, with its present size; drop what is too much."""
         key = tenant, session_id
         self._remove(key)
-        size = index.nbytes
         self._held[key] = index, size
         self._total += size
         while self._total > self._max_bytes and len(self._held) > 1:
             self._remove(next(iter(self._held)))
-
-    def measure(self, tenant: str, session_id: str) -> None:
-        """Take note of the size of an index that was used and may have grown."""
-        found = self.get(tenant, session_id)
-        if found is not None:
-            self.put(tenant, session_id, found)
 
     def drop(self, tenant: str, session_id: str | None = None) -> None:
         """Drop one session's index, or all of a tenant."""

@@ -25,7 +25,7 @@ from hiermem.types import ROLES, Message, StoredMessage
 
 
 def score(index, query, **fields):
-    return ranking.score(index, query, **fields).total
+    return ranking.score(index, query, **fields)[0]
 
 
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)
@@ -238,14 +238,14 @@ def test_terms_are_found_alike_before_and_after_they_are_sorted():
         return list(zip(rows.tolist(), counts.tolist(), strict=True))
 
     index = Index(collect(messages[:150], count))
-    assert not len(index._terms[0].rows)
+    assert not len(index._terms[0].units)
     for stop in (150, 160, 200):
         if stop > 150:
             index = index.extended(collect(messages[len(index.units.message) : stop], count))
         for _ in range(2):
             for wanted in [*([each] for each in numbers[:100]), numbers[:3], numbers, [1]]:
                 assert found(index, wanted) == plain(index, wanted)
-        assert len(index._terms[0].rows)
+        assert len(index._terms[0].units)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_missing_vectors_leave_the_words_in_charge():
     """A search while the embedding worker is half-way must not sink what has no vector yet."""
     index = Index(collect(session(["red car", "blue house", "green tree"]), count))
     query = read_query("green tree")
-    levels = tuple(np.full(len(level.length), np.nan) for level in index.levels)
+    levels = tuple(np.full(len(lengths), np.nan) for lengths in index.window_lengths)
     half = Leg(np.array([0.4, 0.1, np.nan]), levels)
     assert best(score(index, query, dense=half), 1).tolist() == [2]
     none = Leg(np.full(3, np.nan), levels)
@@ -380,7 +380,7 @@ def test_whose_matter_it_is_does_not_outweigh_the_matter():
     texts = ["PostgreSQL is the database.", "Before choosing the limit we look at the spread."]
     index = Index(collect(session([*texts, *["The cheese is ripe."] * 30]), count))
     assert (
-        ranking.best(ranking.score(index, read_query("which database did we choose?")).total, 1)[0]
+        ranking.best(ranking.score(index, read_query("which database did we choose?"))[0], 1)[0]
         == 0
     )
 
@@ -391,10 +391,10 @@ def test_a_reply_leans_on_what_it_answers():
     answer, other = "Put the newest first. " * 40, "Nothing of the kind here. " * 40
     texts, roles = [asked, answer, "It rains.", other], ["user", "assistant"] * 2
     index = Index(collect(session(texts, gaps=[0, 0, 9, 0], roles=roles), count))
-    scores = ranking.score(index, read_query(asked)).total
+    scores = ranking.score(index, read_query(asked))[0]
     tops = [scores[index.units.message == number].max() for number in range(4)]
     assert tops[0] > tops[1] == pytest.approx(tops[3] + 0.4, abs=0.02)
-    alone = ranking.score(index, read_query("sequence resume")).total
+    alone = ranking.score(index, read_query("sequence resume"))[0]
     assert alone[index.units.message == 1].max() < 0.02
 
 
@@ -409,8 +409,8 @@ def test_few_words_are_looked_for_under_other_spellings():
 def test_what_holds_nothing_of_the_question_is_told_apart():
     """A search would otherwise show the whole session for a word that nobody used."""
     index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
-    assert ranking.score(index, read_query("pets")).matching.tolist() == [False, True, True]
-    assert not ranking.score(index, read_query("qwertyuiop")).matching.any()
+    assert ranking.score(index, read_query("pets"))[1].tolist() == [False, True, True]
+    assert not ranking.score(index, read_query("qwertyuiop"))[1].any()
 
 
 def test_what_names_a_time_comes_first_for_a_question_that_asks_when():
@@ -418,7 +418,7 @@ def test_what_names_a_time_comes_first_for_a_question_that_asks_when():
         collect(session(["Ada moved to Porto happily", "Ada moved to Porto yesterday"]), count)
     )
     first = [
-        int(ranking.best(ranking.score(index, read_query(asked)).total, 1)[0])
+        int(ranking.best(ranking.score(index, read_query(asked))[0], 1)[0])
         for asked in ("Did Ada move to Porto?", "When did Ada move to Porto?")
     ]
     assert first == [0, 1]

@@ -30,6 +30,11 @@ def drawn(many: int, dimension: int, seed: int = 0):
     return vectors.check(rows, many=many, dimension=dimension)
 
 
+def over(index, parts, *, dimension):
+    """Return runs of vectors over an index, all placed at once."""
+    return vectors.Vectors.none(dimension).extended(index, parts)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -83,12 +88,12 @@ def test_a_block_of_other_units_is_refused(many, dimension):
 def test_a_window_is_its_mean_vector():
     index = index_of(9)
     rows = drawn(9, 6)
-    held = vectors.Vectors.of(index, [(0, rows[:4]), (4, rows[4:])], dimension=6)
+    held = over(index, [(0, rows[:4]), (4, rows[4:])], dimension=6)
     query = drawn(1, 6, seed=1)[0]
     found = vectors.compare(index, held, query)
-    level = index.levels[0]
-    assert len(level.length) > 1
-    means = np.array([rows[level.node == n].mean(axis=0) for n in range(len(level.length))])
+    window, many = index.windows[0], len(index.window_lengths[0])
+    assert many > 1
+    means = np.array([rows[window == n].mean(axis=0) for n in range(many)])
     cosines = means @ query / np.linalg.norm(means, axis=1)
     spread = (cosines - cosines.min()) / (cosines.max() - cosines.min())
     assert found.levels[0] == pytest.approx(spread, abs=1e-5)
@@ -97,14 +102,14 @@ def test_a_window_is_its_mean_vector():
     assert np.argmax(found.own) == np.argmax(rows @ query)
 
 
-def test_what_has_no_vector_yet_is_left_open():
+@pytest.mark.parametrize("exact", [0, 10])
+def test_what_has_no_vector_yet_is_left_open(monkeypatch, exact):
+    monkeypatch.setattr(vectors, "EXACT", exact)
     index = index_of(4)
-    held = vectors.Vectors.of(index, [(1, drawn(2, 6))], dimension=6)
+    held = over(index, [(1, drawn(2, 6))], dimension=6)
     found = vectors.compare(index, held, drawn(1, 6)[0])
     assert np.isnan(found.own).tolist() == [True, False, False, True]
-    empty = vectors.compare(
-        index, vectors.Vectors.of(index, [], dimension=6), drawn(1, 6)[0], exact=False
-    )
+    empty = vectors.compare(index, over(index, [], dimension=6), drawn(1, 6)[0])
     assert np.isnan(empty.own).all()
     assert all(np.isnan(level).all() for level in empty.levels)
 
@@ -144,9 +149,7 @@ def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
             placed |= new
             before.append((held, held.rows[held.present].copy(), held.norms))
             held = held.extended(index, [(i, rows[i : i + 1]) for i in sorted(new)])
-        at_once = vectors.Vectors.of(
-            index, [(i, rows[i : i + 1]) for i in sorted(placed)], dimension=70
-        )
+        at_once = over(index, [(i, rows[i : i + 1]) for i in sorted(placed)], dimension=70)
     assert (held.rows == at_once.rows).all()
     assert (held.present == at_once.present).all()
     assert all((a == b).all() for a, b in zip(held.norms, at_once.norms, strict=True))
@@ -160,7 +163,7 @@ def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
 def test_two_that_grew_from_one_do_not_meet():
     """A pass that was cancelled leaves what it wrote; what is grown next must not show it."""
     index, longer = index_of(3), index_of(5)
-    one = vectors.Vectors.of(index, [(0, drawn(3, 8))], dimension=8)
+    one = over(index, [(0, drawn(3, 8))], dimension=8)
     first = one.extended(longer, [(3, drawn(2, 8, seed=1))])
     second = one.extended(longer, [(4, drawn(1, 8, seed=2))])
     assert (first.rows[3:] == drawn(2, 8, seed=1)).all()
@@ -171,12 +174,14 @@ def test_two_that_grew_from_one_do_not_meet():
 def test_signs_find_the_nearest(monkeypatch):
     """Beyond some size only the nearest by sign are compared; the best must be among them."""
     monkeypatch.setattr(vectors, "NEAREST", 40)
+    monkeypatch.setattr(vectors, "EXACT", 399)
     index = index_of(400)
     rows = drawn(400, 128)
-    held = vectors.Vectors.of(index, [(0, rows)], dimension=128)
+    held = over(index, [(0, rows)], dimension=128)
+    assert held.signs is not None
     for seed in range(20):
         query = vectors.check(
             rows[seed : seed + 1] + 0.05 * np.random.default_rng(seed).normal(size=(1, 128)),
             many=1, dimension=128,
         )[0]  # fmt: skip
-        assert np.argmax(vectors.compare(index, held, query, exact=False).own) == seed
+        assert np.argmax(vectors.compare(index, held, query).own) == seed

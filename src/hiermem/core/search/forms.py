@@ -131,17 +131,13 @@ def is_weak(word: str) -> bool:
 @lru_cache(maxsize=16_384)
 def held(word: str, codes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the forms and the parts of a word of a message."""
-    return (*forms(word, codes), *_parts(word, codes))
-
-
-def _parts(word: str, codes: Collection[str]) -> Iterator[str]:
-    yield from _common(word, codes)
+    found = [*forms(word, codes), *_common(word, codes)]
     if _WORD.fullmatch(word):
         for code in _COMPOUNDING.intersection(codes):
-            for part in _edges(light(_plain(word, code), code), code):
-                yield f"{code}+{part}"
+            found += (f"{code}+{part}" for part in _edges(light(_plain(word, code), code), code))
     elif len(word) == 2:
-        yield from filter(_CHARACTER.match, word)
+        found += filter(_CHARACTER.match, word)
+    return tuple(found)
 
 
 def _common(word: str, codes: Collection[str]) -> Iterator[str]:

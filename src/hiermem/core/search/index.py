@@ -33,25 +33,33 @@ _ASSISTANT: Final = ROLES.index("assistant")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
-    """Windows of one size: ``node`` is each unit's window, ``length`` the terms of each window."""
+class Inverted:
+    """Units by term: ``terms[k]`` is in ``units[ends[k - 1]:ends[k]]``.
 
-    node: Array
-    length: Array
+    ``counts`` say for each of these units how often it holds the term, or how much that counts.
+    """
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sorted:
-    """Postings sorted by term: ``numbers[k]`` occurs in ``rows[starts[k]:starts[k + 1]]``."""
-
-    numbers: Array
-    starts: Array
-    rows: Array
+    terms: Array
+    ends: Array
+    units: Array
     counts: Array
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in (self.numbers, self.starts, self.rows, self.counts))
+        """The bytes of all arrays."""
+        return sum(a.nbytes for a in (self.terms, self.ends, self.units, self.counts))
+
+    def at(self, place: int) -> tuple[Array, Array]:
+        """Return the units that hold the term at a place, rising, and its counts in them."""
+        held = slice(self.ends[place - 1] if place else 0, self.ends[place])
+        return self.units[held], self.counts[held]
+
+    def find(self, number: int) -> tuple[Array, Array] | None:
+        """Return the units that hold a term, rising, and its counts; None if none holds it."""
+        place = int(np.searchsorted(self.terms, number))
+        if place >= len(self.terms) or self.terms[place] != number:
+            return None
+        return self.at(place)
 
 
 class Index:
@@ -59,10 +67,11 @@ class Index:
 
     ``sitting`` numbers the sittings; ``before`` and ``after`` are the neighbouring units of the
     same sitting, or -1; ``opener`` is, for the units of a reply, a unit of the user's message that
-    it answers, or -1. An index is immutable: ``extended`` returns a longer one.
+    it answers, or -1. ``windows`` are, for each size, each unit's window, and ``window_lengths``
+    the terms of each window. An index is immutable: ``extended`` returns a longer one.
     """
 
-    def __init__(self, units: Postings, *, _main: _Sorted | None = None, _scans: int = 0) -> None:
+    def __init__(self, units: Postings, *, _main: Inverted | None = None, _scans: int = 0) -> None:
         self.units = units
         # Threads may search at once, and each reads both parts as they belong together.
         self._terms = _parts(units, _main)
@@ -72,7 +81,8 @@ class Index:
         self.sitting = _sittings(units, order)
         self.before, self.after = _neighbours(self.sitting, order)
         self.opener = _openers(units, order)
-        self.levels = tuple(self._level(order, limit) for limit in LEVELS)
+        self.windows = tuple(_windows(units, self.sitting, order, limit) for limit in LEVELS)
+        self.window_lengths = tuple(np.bincount(node, self.length) for node in self.windows)
 
     def __len__(self) -> int:
         return len(self.units)
@@ -81,9 +91,9 @@ class Index:
     def nbytes(self) -> int:
         """Return the approximate size of the index in bytes."""
         own = (self.length, self.sitting, self.before, self.after, self.opener)
-        levels = sum(level.node.nbytes + level.length.nbytes for level in self.levels)
-        sizes = (self.units.nbytes, *(part.nbytes for part in self._terms), levels)
-        return sum(sizes) + sum(array.nbytes for array in own)
+        arrays = (*own, *self.windows, *self.window_lengths)
+        terms = sum(part.nbytes for part in self._terms)
+        return self.units.nbytes + terms + sum(array.nbytes for array in arrays)
 
     def extended(self, more: Postings) -> Index:
         """Return the index with the postings of the following messages added."""
@@ -116,80 +126,62 @@ class Index:
     def _gather(self, numbers: Array) -> tuple[Array, Array, int]:
         """Return the units of each term in turn, the counts, and how many terms may occur."""
         main, tail = self._terms
-        if len(tail.numbers) > max(_LEAST_TAIL, _TAIL * len(main.rows)):
+        if len(tail.terms) > max(_LEAST_TAIL, _TAIL * len(main.units)):
             self._scans += len(numbers)
             if self._scans > _SCANS:
-                main, tail = self._terms = _parts(self.units, _sort(self.units))
+                units = self.units
+                every = inverted(units.terms, rows_of(units), units.counts)
+                main, tail = self._terms = _parts(units, every)
                 self._scans = 0
-        rows, counts = [], []
-        if len(main.numbers):
-            places = np.minimum(np.searchsorted(main.numbers, numbers), len(main.numbers) - 1)
-            for place in places[main.numbers[places] == numbers].tolist():
-                stretch = slice(main.starts[place], main.starts[place + 1])
-                rows.append(main.rows[stretch])
-                counts.append(main.counts[stretch])
-        if len(tail.numbers):
+        held: list[tuple[Array, Array]] = []
+        if len(main.terms):
+            places = np.minimum(np.searchsorted(main.terms, numbers), len(main.terms) - 1)
+            held += map(main.at, places[main.terms[places] == numbers].tolist())
+        if len(tail.terms):
             if len(numbers) == 1:
-                hits = np.flatnonzero(tail.numbers == numbers[0])
+                hits = np.flatnonzero(tail.terms == numbers[0])
             else:
-                hits = np.flatnonzero(np.isin(tail.numbers, numbers))
-            rows.append(tail.rows[hits])
-            counts.append(tail.counts[hits])
-        if not rows:
+                hits = np.flatnonzero(np.isin(tail.terms, numbers))
+            held.append((tail.units[hits], tail.counts[hits]))
+        if not held:
             return np.empty(0, dtype=np.uint32), np.empty(0), 0
-        found = len(numbers) if len(tail.numbers) else len(rows)
-        return np.concatenate(rows), np.concatenate(counts).astype(np.float64), found
-
-    def _level(self, order: Array, limit: int) -> Level:
-        node = np.empty(len(self), dtype=np.int64)
-        node[order] = _windows(self.units.tokens[order], self.sitting[order], limit)
-        return Level(node, np.bincount(node, self.length))
+        found = len(numbers) if len(tail.terms) else len(held)
+        rows, counts = map(np.concatenate, zip(*held, strict=True))
+        return rows, counts.astype(np.float64), found
 
 
 # ---------------------------------------------------------------------------------------------
 # Sorting
 
 
-def _parts(units: Postings, main: _Sorted | None) -> tuple[_Sorted, _Sorted]:
-    """Return the sorted terms, which are the first ones of ``units``, and the others."""
-    if main is None:
-        none = np.empty(0, dtype=np.uint32)
-        main = _Sorted(numbers=none, starts=np.zeros(1, dtype=np.int64), rows=none, counts=none)
-    start, rows = len(main.rows), _rows(units)
-    tail = _Sorted(
-        numbers=units.terms[start:],
-        starts=np.empty(0, dtype=np.int64),
-        rows=rows[start:].copy() if start else rows,
-        counts=units.counts[start:],
-    )
-    return main, tail
+def _parts(units: Postings, main: Inverted | None) -> tuple[Inverted, Inverted]:
+    """Return the sorted terms, which are the first ones of ``units``, and the others as they are.
+
+    The others have no ends.
+    """
+    none = np.empty(0, dtype=np.uint32)
+    main = main or Inverted(none, none, none, none)
+    start, rows = len(main.units), rows_of(units)
+    rows = rows[start:].copy() if start else rows
+    return main, Inverted(units.terms[start:], none, rows, units.counts[start:])
 
 
-def _rows(units: Postings) -> Array:
+def rows_of(units: Postings) -> Array:
+    """Return for each term of ``units`` the unit that holds it."""
     return np.repeat(np.arange(len(units), dtype=np.uint32), units.sizes)
 
 
-def in_order(numbers: Array) -> Array:
-    """Return the stable order of 32-bit numbers.
+def inverted(terms: Array, units: Array, counts: Array) -> Inverted:
+    """Sort the terms of units, which are numbers of 32 bits.
 
     numpy sorts 16 bits several times faster than 32, in linear time.
     """
-    low = np.argsort(numbers.astype(np.uint16), kind="stable")
-    high = (numbers >> 16).astype(np.uint16)
-    found: Array = low[np.argsort(high[low], kind="stable")]
-    return found
-
-
-def _sort(units: Postings) -> _Sorted:
-    order = in_order(units.terms)
-    ordered = units.terms[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
-    return _Sorted(
-        numbers=ordered[starts],
-        starts=np.append(starts, len(ordered)).astype(np.int64),
-        rows=_rows(units)[order],
-        counts=units.counts[order],
-    )
+    low = np.argsort(terms.astype(np.uint16), kind="stable")
+    high = (terms >> 16).astype(np.uint16)
+    order = low[np.argsort(high[low], kind="stable")]
+    ordered = terms[order]
+    last = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True]) if len(ordered) else order
+    return Inverted(ordered[last], last + 1, units[order], counts[order])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -227,10 +219,10 @@ def _openers(units: Postings, order: Array) -> Array:
     return opener
 
 
-def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
+def _windows(units: Postings, sitting: Array, order: Array, limit: int) -> Array:
     """Return each unit's window as a number; each has at most ``limit`` tokens of one sitting."""
-    total = np.cumsum(tokens, dtype=np.int64).tolist()
-    edges = [*(np.flatnonzero(np.diff(sitting)) + 1).tolist(), len(total)]
+    total = np.cumsum(units.tokens[order], dtype=np.int64).tolist()
+    edges = [*(np.flatnonzero(np.diff(sitting[order])) + 1).tolist(), len(total)]
     starts: list[int] = []
     start = edge = 0
     while start < len(total):
@@ -241,4 +233,6 @@ def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
         start = min(stop, edges[edge])
     begins = np.zeros(len(total), dtype=np.int64)
     begins[starts[1:]] = 1
-    return np.cumsum(begins)
+    window = np.empty(len(total), dtype=np.int64)
+    window[order] = np.cumsum(begins)
+    return window

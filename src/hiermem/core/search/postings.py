@@ -134,27 +134,18 @@ class Postings:
 # Reading messages
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """The characters ``begin`` to ``end`` of a body, with their tokens."""
-
-    begin: int
-    end: int
-    text: str
-    tokens: int
-
-
 def passages(
     body: str, count: Callable[[str], int], *, echoes: Sequence[tuple[int, int]] = ()
-) -> list[Passage]:
+) -> list[tuple[int, int, int]]:
     """Cut a body, as ``measure.body`` returns it, into the passages that are searched and returned.
 
+    Returns where each begins and ends in the body, and its tokens.
     Together they are the body without echoes, the memory that hiermem itself rendered and that came
     back, which is never found again as if it had been said. A short message is one passage; a
     longer one is cut at line ends, so that a search returns the relevant part and not the whole.
     Empty text and white space give no passage. Time is linear in the body.
     """
-    found: list[Passage] = []
+    found: list[tuple[int, int, int]] = []
     for begin, end in measure.heard(0, len(body), sorted(echoes)):
         text = body[begin:end]
         if not text.strip():
@@ -162,14 +153,13 @@ def passages(
         stretches = stretch_counter(text, count) if len(text) > _SHORT else None
         tokens = stretches(0, len(text)) if stretches else count(text)
         if tokens <= WHOLE:
-            found.append(Passage(begin, end, text, tokens))
+            found.append((begin, end, tokens))
             continue
         stretches = stretches or stretch_counter(text, count)
         cuts = token_points([Piece(text)], SLICE, count, stretches=stretches)
         for low, high in pairwise((0, *cuts, len(text))):
-            piece = text[low:high]
-            if piece.strip():
-                found.append(Passage(begin + low, begin + high, piece, stretches(low, high)))
+            if text[low:high].strip():
+                found.append((begin + low, begin + high, stretches(low, high)))
     return found
 
 
@@ -185,7 +175,8 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
     threads: dict[str, int] = {}
     for stored in messages:
         message = stored.message
-        found = passages(measure.body(message), count, echoes=stored.echoes)
+        body = measure.body(message)
+        found = passages(body, count, echoes=stored.echoes)
         if not found:
             continue
         who = measure.speaker(message)
@@ -193,23 +184,24 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         thread = threads.setdefault(message.thread, len(threads))
         frame = _frame(who, stored.created_at)
         at = (stored.created_at - _EPOCH) // _MICROSECOND
-        whole = sum(passage.tokens for passage in found)
+        whole = sum(tokens for *_, tokens in found)
         role = ROLES.index(message.role)
-        for passage in found:
-            spoken = words(passage.text)
+        for begin, end, tokens in found:
+            text = body[begin:end]
+            spoken = words(text)
             held = [stem(word) for word in spoken if word not in STOP_WORDS]
-            flags = ASKS * passage.text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
+            flags = ASKS * text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
             flags += NAMES_TIME * (not _TIMES.isdisjoint(held))
             flags += SPEAKS_OF_SELF * (not FIRST_PERSON.isdisjoint(spoken))
             held += frame
             length = len(held)
-            held += indexed(passage.text, spoken)
+            held += indexed(text, spoken)
             tally = sorted(Counter(map(number, held)).items())
             numbers += [term for term, _ in tally]
             counts += [times for _, times in tally]
             rows.append(
                 (
-                    stored.index, passage.begin, passage.end, passage.tokens, whole, length, at,
+                    stored.index, begin, end, tokens, whole, length, at,
                     speaker, thread, role, flags, len(tally),
                 )
             )  # fmt: skip
@@ -277,30 +269,23 @@ def join(parts: Sequence[Postings]) -> Postings:
         return parts[0]
     if not parts:
         return _assemble((), (), (), (), ())
-    speakers, by_speaker = _merge([part.speakers for part in parts])
-    threads, by_thread = _merge([part.threads for part in parts])
     named = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in (*_FIELDS, "terms", "counts")
     }
-    named["speaker"] = _renumbered([part.speaker for part in parts], by_speaker)
-    named["thread"] = _renumbered([part.thread for part in parts], by_thread)
+    speakers, named["speaker"] = _merged((part.speakers, part.speaker) for part in parts)
+    threads, named["thread"] = _merged((part.threads, part.thread) for part in parts)
     return Postings(**named, speakers=speakers, threads=threads)
 
 
-def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
-    """Merge tables of names; return the merged one and each table's entries in it."""
+def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str, ...], Array]:
+    """Join columns of positions, each in its table of names; return the one table, the column."""
     places: dict[str, int] = {}
-    moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
-    return tuple(places), moved
-
-
-def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Array:
-    found = [
-        np.array(places, dtype="<u4")[column] if len(column) else column
-        for column, places in zip(columns, moved, strict=True)
-    ]
-    return np.concatenate(found)
+    found: list[Array] = []
+    for table, column in columns:
+        moved = [places.setdefault(name, len(places)) for name in table]
+        found.append(np.array(moved, dtype="<u4")[column] if len(column) else column)
+    return tuple(places), np.concatenate(found)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -93,32 +93,16 @@ class Leg:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scores:
-    """The scores of all units for a question.
-
-    Only the order of ``total`` is meaningful. ``matching`` says whether the unit itself contains
-    what is asked for (a word, a correction, a synonym or a member of its kind), and ``nearby``
-    whether it does so or shares a window with a unit that does. Other units are ranked by their
-    speaker only.
-    """
-
-    total: Array
-    matching: Array
-    nearby: Array
-
-
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """What is known of all units of a tenant, where an index has only those of some blocks.
 
-    ``units`` is their number, ``mean`` how many terms one has, and ``sets`` are the sets of terms
-    of one question, each with its weight and the number of units that hold one of its terms.
+    ``mean`` is how many terms a unit has, and ``sets`` are the sets of terms of one question, each
+    with what it weighs by its part in the question and by its rarity.
     """
 
-    units: int
     mean: float
-    sets: tuple[tuple[tuple[int, ...], float, int], ...]
+    sets: tuple[tuple[tuple[int, ...], float], ...]
 
 
 def score(
@@ -128,14 +112,20 @@ def score(
     dense: Leg | None = None,
     weights: RankingWeights = WEIGHTS,
     corpus: Corpus | None = None,
-) -> Scores:
-    """Score every unit of the index; how rare a term is, ``corpus`` says, if it is given."""
+) -> tuple[Array, Array, Array]:
+    """Return the score of each unit of the index, and whether it matches, and lies near a match.
+
+    Only the order of the scores is meaningful. A unit matches if it contains what is asked for: a
+    word, a correction, a synonym or a member of its kind. It lies near a match if it is one or
+    shares a window with one. Other units are ranked by their speaker only. How rare a term is,
+    ``corpus`` says, if it is given.
+    """
     words = lexical(index, query, weights=weights, corpus=corpus)
     own, levels = words.own, list(words.levels)
     matching = own > 0
     nearby = matching.copy()
-    for level, value in zip(index.levels, levels, strict=True):
-        nearby |= (value > 0)[level.node]
+    for window, value in zip(index.windows, levels, strict=True):
+        nearby |= (value > 0)[window]
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -145,8 +135,8 @@ def score(
         ]
         legs += dense.weight
     context = np.zeros(len(index))
-    for level, value in zip(index.levels, levels, strict=True):
-        context += value[level.node] / len(levels)
+    for window, value in zip(index.windows, levels, strict=True):
+        context += value[window] / len(levels)
     # Place -1, where there is no neighbour, is the zero at the end.
     padded = np.append(own, 0.0)
     near = padded[index.before] + padded[index.after]
@@ -167,7 +157,7 @@ def score(
         _, most = _replies(index, result, result)
         leaning = np.minimum(result[chosen] + weights.reply * asked, most)
         result[chosen] = np.maximum(result[chosen], leaning)
-    return Scores(result, matching, nearby)
+    return result, matching, nearby
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
@@ -200,26 +190,25 @@ def lexical(
 ) -> Leg:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
-    levels = [np.zeros(len(level.length)) for level in index.levels]
+    levels = [np.zeros(len(lengths)) for lengths in index.window_lengths]
     mean = index.length.mean() if len(index) else 1.0
     if corpus is None:
         found = _matching(index, query, weights)
     else:
         mean = corpus.mean
-        found = (
-            (*index.find(numbers), weight * rarity(corpus.units, holding), 0)
-            for numbers, weight, holding in corpus.sets
-        )
+        found = ((*index.find(numbers), weight, 0) for numbers, weight in corpus.sets)
     for rows, counts, weight, total in found:
         if not len(rows):
             continue
         own[rows] += weight * _bm25(counts, index.length[rows] / mean, total, weights)
-        for level, values in zip(index.levels, levels, strict=True):
-            held = np.bincount(level.node[rows], counts, len(values))
+        for window, lengths, values in zip(
+            index.windows, index.window_lengths, levels, strict=True
+        ):
+            held = np.bincount(window[rows], counts, len(values))
             nodes = np.flatnonzero(held)
-            lengths = level.length[nodes] / level.length.mean()
+            relative = lengths[nodes] / lengths.mean()
             many = len(values) if total else 0
-            values[nodes] += weight * _bm25(held[nodes], lengths, many, weights)
+            values[nodes] += weight * _bm25(held[nodes], relative, many, weights)
     return Leg(_scaled(own), tuple(_scaled(values) for values in levels))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -74,8 +75,7 @@ def ask(
     ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
     level. ``corpus`` is what the index is a part of.
     """
-    found = ranking.score(index, query, dense=dense, corpus=corpus)
-    scores, hit, near = found.total, found.matching, found.nearby
+    scores, hit, near = ranking.score(index, query, dense=dense, corpus=corpus)
     summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
         for level, seen in summaries_near.items():
@@ -177,23 +177,8 @@ def evidence(
         if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
             break
         looked_at *= _LOOK
-    return chosen(asked, ranked, may, budget, count=count, neighbours=neighbours, header=header)
-
-
-def chosen(
-    asked: ScoredQuery,
-    ranked: Sequence[int],
-    allowed: Array,
-    budget: int,
-    *,
-    count: Callable[[str], int],
-    neighbours: int,
-    header: str = HEADER,
-) -> list[int]:
-    """Fill a budget from ranked units and their neighbours."""
-    if neighbours:
-        ranked = around(asked.index, ranked, neighbours, allowed)
-    return fill(asked.index, ranked, budget, count=count, overview=asked.overview, header=header)
+    ranked = around(index, ranked, neighbours, may)
+    return fill(index, ranked, budget, count=count, overview=asked.overview, header=header)
 
 
 def matter(asked: ScoredQuery, filters: Filters) -> int:
@@ -297,7 +282,6 @@ def of_spans(
     """Return the units of the ``wanted`` spans that fit a budget, the first spans first."""
     index = asked.index
     may = ~_inside(index, shown)
-    ranked: dict[int, None] = {}
-    for span in wanted:
-        ranked |= dict.fromkeys(np.flatnonzero(_inside(index, (span,)) & may).tolist())
-    return chosen(asked, list(ranked), may, budget, count=count, neighbours=neighbours)
+    found = [np.flatnonzero(_inside(index, (span,)) & may).tolist() for span in wanted]
+    ranked = around(index, chain.from_iterable(found), neighbours, may)
+    return fill(index, ranked, budget, count=count, overview=asked.overview)

@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from hiermem.core.search import ranking
-from hiermem.core.search.index import Index, in_order
+from hiermem.core.search.index import Index, Inverted, inverted, rows_of
 from hiermem.core.search.postings import Array, Postings, join, opened, sealed
 from hiermem.core.search.query import Query, QueryTerm, corrections
 from hiermem.core.search.ranking import Corpus
@@ -41,11 +42,10 @@ _MAGIC: Final = b"hmS1"
 _IMPACT: Final = (1 + ranking.WEIGHTS.saturation) / _STEPS
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A block in a part of the index: whose it is, its messages, and how many units of what time.
 
-    Times are microseconds since 1970.
+    Times are microseconds since 1970. It is stored as it is here.
     """
 
     session_id: str
@@ -57,29 +57,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inverted:
-    """Units by term: ``terms[k]`` is in ``units[ends[k - 1]:ends[k]]``, with ``impacts``."""
-
-    terms: Array
-    ends: Array
-    units: Array
-    impacts: Array
-
-    def find(self, number: int) -> tuple[Array, Array] | None:
-        """Return the units that hold a term, rising, with its impact in each; None if none does."""
-        place = int(np.searchsorted(self.terms, number))
-        if place >= len(self.terms) or self.terms[place] != number:
-            return None
-        held = slice(int(self.ends[place - 1]) if place else 0, int(self.ends[place]))
-        return self.units[held], self.impacts[held]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """A part of the index: the blocks of a segment, or of ``number`` 0, those in memory.
 
     ``length`` counts the terms of all its ``units``; ``sizes`` are the units of each member, and
-    ``first_at`` and ``last_at`` their times. ``pages`` are those that were read.
+    ``first_at`` and ``last_at`` their times. ``pages`` are those that were read; their counts say
+    how much each term counts in a unit, its impact.
     """
 
     number: int
@@ -136,28 +119,28 @@ def member_of(session_id: str, start: int, stop: int, postings: Postings) -> Mem
 
 def in_memory(blocks: Sequence[tuple[Member, Postings]]) -> Part:
     """Return blocks as a part of the index, without pages to be read."""
-    inverted = _invert([postings for _, postings in blocks])
+    whole = join([postings for _, postings in blocks])
+    rows = rows_of(whole)
+    lengths = np.maximum(whole.length, 1)[rows] / _TYPICAL
+    counted = ranking.saturated(whole.counts.astype(np.float64), lengths)
+    impacts = np.clip(np.rint(counted / _IMPACT), 1, _STEPS).astype(np.uint8)
+    every = inverted(whole.terms, rows, impacts)
     pages: dict[int, Inverted] = {}
-    for number, low, high in _borders(inverted.terms):
-        begin = int(inverted.ends[low - 1]) if low else 0
-        own = slice(begin, int(inverted.ends[high - 1]))
+    numbers, starts = np.unique(every.terms >> _SHIFT, return_index=True)
+    bounds = [*starts.tolist(), len(every.terms)]
+    for number, (low, high) in zip(numbers.tolist(), pairwise(bounds), strict=True):
+        begin = int(every.ends[low - 1]) if low else 0
+        own = slice(begin, int(every.ends[high - 1]))
         pages[number] = Inverted(
-            inverted.terms[low:high],
-            inverted.ends[low:high] - begin,
-            inverted.units[own],
-            inverted.impacts[own],
+            every.terms[low:high], every.ends[low:high] - begin, every.units[own], every.counts[own]
         )
-    length = sum(int(postings.length.sum()) for _, postings in blocks)
-    return replace(Part.of([member for member, _ in blocks], length), pages=pages)
+    part = Part.of([member for member, _ in blocks], int(whole.length.sum()))
+    return replace(part, pages=pages)
 
 
 def pages_of(part: Part) -> dict[int, bytes]:
     """Write a part as the pages of a segment."""
-    members = [
-        [one.session_id, one.start, one.stop, one.units, one.first_at, one.last_at]
-        for one in part.members
-    ]
-    head = json.dumps({"length": part.length, "blocks": members}, separators=(",", ":"))
+    head = json.dumps({"length": part.length, "blocks": part.members}, separators=(",", ":"))
     terms = [page.terms for page in part.pages.values()]
     pages = {
         HEAD: sealed(_MAGIC, head.encode("utf-8", "surrogatepass")),
@@ -167,39 +150,9 @@ def pages_of(part: Part) -> dict[int, bytes]:
     for number, page in part.pages.items():
         sizes = np.array([len(page.terms), len(page.units), int(kind[-1])], dtype="<u4")
         columns = (sizes, page.terms.astype("<u4"), page.ends.astype("<u4"))
-        rest = (page.units.astype(kind), page.impacts)
+        rest = (page.units.astype(kind), page.counts)
         pages[number] = sealed(_MAGIC, b"".join(column.tobytes() for column in (*columns, *rest)))
     return pages
-
-
-def _invert(blocks: Sequence[Postings]) -> Inverted:
-    """Sort the units of blocks by term."""
-    base, units, terms, impacts = 0, [], [], []
-    for postings in blocks:
-        rows = np.repeat(np.arange(len(postings), dtype=np.int64), postings.sizes)
-        lengths = np.maximum(postings.length, 1)[rows] / _TYPICAL
-        counted = ranking.saturated(postings.counts.astype(np.float64), lengths)
-        impacts.append(np.clip(np.rint(counted / _IMPACT), 1, _STEPS).astype(np.uint8))
-        units.append(rows + base)
-        terms.append(postings.terms)
-        base += len(postings)
-    if not blocks:
-        nothing = np.empty(0, dtype=np.uint32)
-        return Inverted(nothing, nothing, nothing, nothing.astype(np.uint8))
-    every = np.concatenate(terms)
-    order = in_order(every)
-    every = every[order]
-    last = np.flatnonzero(np.r_[every[1:] != every[:-1], True]) if len(every) else order
-    return Inverted(
-        every[last], last + 1, np.concatenate(units)[order], np.concatenate(impacts)[order]
-    )
-
-
-def _borders(terms: Array) -> list[tuple[int, int, int]]:
-    """Return for each page that has terms its number, and where they begin and end."""
-    numbers, starts = np.unique(terms >> _SHIFT, return_index=True)
-    bounds = [*starts.tolist(), len(terms)]
-    return [(n, bounds[k], bounds[k + 1]) for k, n in enumerate(numbers.tolist())]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -305,17 +258,18 @@ def candidates(
     """
     total = sum(part.units for part in parts)
     scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
-    sets: list[tuple[tuple[int, ...], float, int]] = []
+    sets: list[tuple[tuple[int, ...], float]] = []
     for numbers, weight in ranking.term_sets(query, lambda number: _held(parts, number)):
         found = [part.find(numbers) for part in parts]
         holding = sum(len(units) for units, _ in found)
-        sets.append((numbers, weight, holding))
+        rare = weight * ranking.rarity(total, holding)
+        sets.append((numbers, rare))
         if holding:
-            step = np.float32(weight * ranking.rarity(total, holding) * _IMPACT)
+            step = np.float32(rare * _IMPACT)
             for own, (units, impacts) in zip(scores, found, strict=True):
                 own[units] += step * impacts
     length = sum(part.length for part in parts)
-    corpus = Corpus(total, max(length, 1) / max(total, 1), tuple(sets))
+    corpus = Corpus(max(length, 1) / max(total, 1), tuple(sets))
     return corpus, _ranked(parts, scores, sessions, between)
 
 
@@ -352,35 +306,24 @@ def _ranked(
 # One index of blocks of several sessions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Combined:
-    """One index over blocks of several sessions, the session with the oldest of them first.
+def combined(
+    blocks: Iterable[tuple[Member, Postings]], stride: int
+) -> tuple[Index, list[tuple[str, int]]]:
+    """Make one index over blocks of several sessions, the session with the oldest of them first.
 
-    In it a message has the number of its block, times ``stride``, and its place in the block's
-    stride; ``message`` turns that into its session and its index there.
+    Each block lies within one ``stride`` of its session's messages. In the index a message has the
+    number of its block, times ``stride``, and its place in the block's stride. Returns also the
+    session of each block, and the first index of its stride.
     """
-
-    index: Index
-    stride: int
-    blocks: tuple[tuple[str, int], ...]
-
-    def message(self, number: int) -> tuple[str, int]:
-        """Return the session of a message of ``index``, and its index in that session."""
-        session_id, start = self.blocks[number // self.stride]
-        return session_id, start + number % self.stride
-
-
-def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined:
-    """Make one index of blocks; each lies within one stride of its session's messages."""
     oldest: dict[str, int] = {}
     given = [(member, postings) for member, postings in blocks if len(postings)]
     for member, _ in given:
         oldest[member.session_id] = min(
             member.first_at, oldest.get(member.session_id, member.first_at)
         )
-    given.sort(key=lambda one: (oldest[one[0].session_id], one[0].session_id, one[0].start))
     if not given:
-        return Combined(Index(join([])), stride, ())
+        return Index(join([])), []
+    given.sort(key=lambda one: (oldest[one[0].session_id], one[0].session_id, one[0].start))
     moved: list[Postings] = []
     columns: list[Array] = []
     threads: list[str] = []
@@ -403,4 +346,4 @@ def combined(blocks: Iterable[tuple[Member, Postings]], stride: int) -> Combined
         starts.append((member.session_id, start))
         before = member
     joined = replace(join(moved), thread=np.concatenate(columns), threads=tuple(threads))
-    return Combined(Index(joined), stride, tuple(starts))
+    return Index(joined), starts

@@ -9,13 +9,13 @@ scored by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from hiermem.core.search import postings, ranking
-from hiermem.core.search.index import Index, Level
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, Postings, collect, join
 from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
@@ -71,7 +71,8 @@ class SummaryLevel:
         index = Index(_joined(parts))
         places = np.repeat(np.arange(len(parts)), [part.units for part in parts])
         # A summary counts as a whole: one window each, however many passages it has.
-        index.levels = (Level(places, np.bincount(places, index.length, len(parts))),)
+        index.windows = (places,)
+        index.window_lengths = (np.bincount(places, index.length, len(parts)),)
         return cls(tuple(summaries), index)
 
     def ask(self, query: Query) -> Array:
@@ -81,25 +82,21 @@ class SummaryLevel:
         return ranking.lexical(self.index, query).levels[0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SummaryIndex:
     """The summaries of a session by level.
 
     ``parts`` are the postings of each text, by node and revision, so that a text is read once.
     """
 
-    def __init__(self, levels: Mapping[int, SummaryLevel], parts: SummaryPostings) -> None:
-        self.levels = dict(levels)
-        self.parts = dict(parts)
+    levels: Mapping[int, SummaryLevel] = field(default_factory=dict)
+    parts: SummaryPostings = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Return the approximate size of the levels in bytes."""
         texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
         return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
-
-    def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
-        """Return those of ``summaries`` whose postings are not here."""
-        return [each for each in summaries if name_of(each) not in self.parts]
 
     def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
         """Return an index of exactly these summaries, which are made, by level and ordinal.

@@ -8,7 +8,7 @@ likely units and only those are compared exactly. The engine decides who makes v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,8 @@ _LEAST_NORM: Final = 1e-6
 
 #: A unit vector by node id and revision number.
 SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
+#: By level, the names of summaries and a table of their vectors; NaN in a row without one.
+SummaryTables: TypeAlias = Mapping[int, tuple[Sequence[tuple[str, int]], Array]]
 
 
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
@@ -120,8 +122,8 @@ def mean(rows: Array) -> Array:
 class _Table:
     """Rows of one width that can grow without a copy of the existing ones."""
 
-    def __init__(self, width: int, kind: str) -> None:
-        self._rows = np.zeros((0, width), dtype=kind)
+    def __init__(self, width: int) -> None:
+        self._rows = np.zeros((0, width), dtype=np.float32)
         self._used = 0
 
     def first(self, many: int) -> Array:
@@ -137,9 +139,9 @@ class _Table:
         """
         table = self
         if used != self._used or many > len(self._rows):
-            table = _Table(self._rows.shape[1], self._rows.dtype.str)
+            table = _Table(self._rows.shape[1])
             # Untouched zeros take no memory yet.
-            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), self._rows.dtype)
+            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), dtype=np.float32)
             table._rows[:used] = self._rows[:used]
         table._used = many
         return table
@@ -162,24 +164,18 @@ class Vectors:
     norms: tuple[Array, ...]
     signs: Array | None
     _room: _Table
-    _codes_room: _Table
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
         """Return the vectors of an index without units."""
-        table, codes = _Table(dimension, "<f4"), _Table((dimension + 63) // 64, "u8")
-        nothing = np.zeros(0, dtype=bool)
-        return cls(table.first(0), nothing, (), (), None, table, codes)
-
-    @classmethod
-    def of(cls, index: Index, parts: Iterable[tuple[int, Array]], *, dimension: int) -> Vectors:
-        """Place runs of vectors, each with the unit that it begins at, over an index."""
-        return cls.none(dimension).extended(index, parts)
+        table = _Table(dimension)
+        return cls(table.first(0), np.zeros(0, dtype=bool), (), (), None, table)
 
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
         """Return these vectors and those of ``parts`` over an index that begins with their units.
 
-        The result equals what ``of`` makes of all runs; only the affected windows are computed.
+        A part is a run of vectors with the unit that it begins at. The result does not depend on
+        the order in which the runs came; only the affected windows are computed.
         """
         known, many = len(self.present), len(index)
         table = self._room.grown(known, many)
@@ -189,21 +185,20 @@ class Vectors:
             rows[start : start + len(part)] = part
             present[start : start + len(part)] = True
         new = np.flatnonzero(present ^ np.append(self.present, np.zeros(many - known, dtype=bool)))
-        nodes = tuple(level.node for level in index.levels)
         norms = tuple(
-            self._norms(place, rows, level.node, len(level.length), new)
-            for place, level in enumerate(index.levels)
+            self._norms(place, rows, node, len(index.window_lengths[place]), new)
+            for place, node in enumerate(index.windows)
         )
-        codes, signs = self._codes_room, None
+        signs = None
         if many > EXACT:
-            begun = self.signs is not None
-            codes = codes.grown(known if begun else 0, many)
-            signs = codes.first(many)
-            fresh = new if begun else np.flatnonzero(present)
+            signs = np.zeros((many, (rows.shape[1] + 63) // 64), dtype=np.uint64)
+            fresh = np.flatnonzero(present) if self.signs is None else new
+            if self.signs is not None:
+                signs[:known] = self.signs
             for first in range(0, len(fresh), _AT_ONCE):
                 some = fresh[first : first + _AT_ONCE]
                 signs[some] = _codes(rows[some])
-        return Vectors(rows, present, nodes, norms, signs, table, codes)
+        return Vectors(rows, present, index.windows, norms, signs, table)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.
@@ -238,26 +233,24 @@ class Vectors:
         return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
 
 
-def compare(
-    index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0, exact: bool | None = None
-) -> Leg:
-    """Compare a question's unit vector with every unit and window.
-
-    ``exact`` overrides the choice by size.
-    """
-    if exact is None:
-        exact = vectors.signs is None
-    if exact:
+def compare(index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0) -> Leg:
+    """Compare a question's unit vector with every unit and window."""
+    if vectors.signs is None:
         cosines = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
     else:
-        cosines = _nearest(vectors, query)
+        cosines = _nearest(vectors.rows, vectors.signs, query)
     cosines[~vectors.present] = np.nan
     levels = []
-    for level, norms in zip(index.levels, vectors.norms, strict=True):
-        total = np.bincount(level.node, np.nan_to_num(cosines), len(norms))
+    for window, norms in zip(index.windows, vectors.norms, strict=True):
+        total = np.bincount(window, np.nan_to_num(cosines), len(norms))
         with np.errstate(divide="ignore", invalid="ignore"):
             levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
     return Leg(spread(cosines), tuple(levels), weight)
+
+
+def compare_summaries(tables: SummaryTables, query: Array) -> dict[int, Array]:
+    """Compare a question's unit vector with the summaries of each level."""
+    return {level: spread(table @ query) for level, (_, table) in tables.items()}
 
 
 def _codes(rows: Array) -> Array:
@@ -269,18 +262,17 @@ def _codes(rows: Array) -> Array:
     return found
 
 
-def _nearest(vectors: Vectors, query: Array) -> Array:
+def _nearest(rows: Array, signs: Array, query: Array) -> Array:
     """Estimate all cosines by the signs that agree, and compute those of the nearest units."""
-    signs = _codes(vectors.rows) if vectors.signs is None else vectors.signs
     apart = np.zeros(len(signs), dtype=np.uint32)
     for column, word in zip(signs.T, _codes(query[None])[0], strict=True):
         apart += np.bitwise_count(column ^ word)
     # The angle between two vectors is about pi times the share of signs that differ.
-    dimension = vectors.rows.shape[1]
+    dimension = rows.shape[1]
     found: Array = np.cos(np.pi * np.arange(dimension + 1) / dimension)[apart]
     many = np.cumsum(np.bincount(apart, minlength=1))
     near = np.flatnonzero(apart <= np.searchsorted(many, min(NEAREST, len(apart))))
-    found[near] = vectors.rows[near] @ query.astype(np.float32)
+    found[near] = rows[near] @ query.astype(np.float32)
     return found
 
 

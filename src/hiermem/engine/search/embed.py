@@ -252,14 +252,13 @@ class _EmbeddingPass:
     ) -> bool:
         """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._client.identity
-        kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {name_of(each): each for each in summaries}
             if wanted.keys() <= held.embedded_summaries:
                 continue
-            kept: dict[tuple[str, int], Array] = {}
-            for block in await stored_blocks(self._handle.store, record.id, kind, start, start + 1):
-                kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
+            kept = await vectors.stored_summaries(
+                self._handle, record.id, identity, level, start=start, stop=start + 1
+            )
             missing = [each for name, each in wanted.items() if name not in kept]
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
@@ -273,7 +272,8 @@ class _EmbeddingPass:
                     return False
                 vectors_of = {name: kept[name] for name in kept if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
-                await self._put(record, Block(kind, start, stop, packed.pack_summaries(vectors_of)))
+                data = packed.pack_summaries(vectors_of)
+                await self._put(record, Block(identity.kind_of(level), start, stop, data))
                 self._done["summaries"] += len(taken) + len(made)
             held.embedded_summaries |= wanted.keys()
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -23,12 +23,11 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import read_query
-from hiermem.core.search.ranking import Leg
 from hiermem.core.search.search import ScoredQuery
-from hiermem.core.search.summary_index import SummaryIndex
+from hiermem.core.search.vectors import compare, compare_summaries
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle, every_session
-from hiermem.engine.index import KIND
+from hiermem.engine.index import KIND, SessionIndex
 from hiermem.engine.search.summary_index import kind_of, read_texts, refresh, with_texts
 from hiermem.engine.search.vectors import load_vectors
 from hiermem.errors import SessionChangedError, UsageError
@@ -210,7 +209,7 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            index, summary_index, vectors = Index(postings.join([])), SummaryIndex({}, {}), None
+            held = SessionIndex(record, 0, Index(postings.join([])), [])
             if record.messages:
                 async with indexes.lock(record.id):
                     try:
@@ -218,17 +217,17 @@ async def _asked(
                         await refresh(handle, held, record)
                         if question.filters.by_window:
                             await read_texts(handle, held, record)
-                        vectors = await load_vectors(handle, held, record)
+                        await load_vectors(handle, held, record)
                     except SessionChangedError:
                         continue
-                    index, summary_index = held.index, held.summary_index
-            near, client = None, handle.embedder_client
-            if client is not None and vectors is not None:
+                    # Another search may bring the index that is held up to date meanwhile.
+                    held = replace(held)
+            vector, weight, client = None, 0.0, handle.embedder_client
+            if client is not None and held.vectors is not None:
+                weight = client.weight
                 vector = await client.question(question.text, handle.counter.count)
-                if vector is not None:
-                    near = partial(vectors.near, question=vector, weight=client.weight)
-            asking = partial(_ask, index, summary_index, question.text, near)
-            asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
+            asking = partial(_ask, held, question.text, vector, weight)
+            asked = asking() if len(held.index) <= _FEW_UNITS else await asyncio.to_thread(asking)
             result = await answer(asked, record)
             if not record.messages or await handle.is_unchanged(record):
                 note(hits=len(result))
@@ -236,15 +235,13 @@ async def _asked(
         raise SessionChangedError(question.session_id)
 
 
-def _ask(
-    index: Index,
-    summary_index: SummaryIndex,
-    text: str,
-    near: Callable[[Index], tuple[Leg, Mapping[int, Array]]] | None,
-) -> ScoredQuery:
-    query = read_query(text)
-    dense, summaries_near = near(index) if near is not None else (None, {})
-    return core_search.ask(index, summary_index, query, dense=dense, summaries_near=summaries_near)
+def _ask(held: SessionIndex, text: str, vector: Array | None, weight: float) -> ScoredQuery:
+    query, near = read_query(text), {}
+    dense = None
+    if held.vectors is not None and vector is not None:
+        dense = compare(held.index, held.vectors, vector, weight=weight)
+        near = compare_summaries(held.summary_vectors, vector)
+    return core_search.ask(held.index, held.summary_index, query, dense=dense, summaries_near=near)
 
 
 # ---------------------------------------------------------------------------------------------

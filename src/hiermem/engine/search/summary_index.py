@@ -74,7 +74,7 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
         )
         for node in nodes
     ]
-    missing = held.summary_index.wants(summaries)
+    missing = [each for each in summaries if name_of(each) not in held.summary_index.parts]
     if len(missing) <= _FEW:
         summaries = await _readable(handle, record, summaries, missing)
         held.summary_index = held.summary_index.refreshed(summaries, {})

@@ -8,7 +8,7 @@ scale. As in a session, a result belongs to one state of each session that it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,7 +19,7 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.query import Query, read_query
 from hiermem.core.search.search import ScoredQuery
-from hiermem.core.search.segments import Combined, Member, candidates, combined
+from hiermem.core.search.segments import Member, candidates, combined
 from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.index import STRIDE
@@ -49,15 +49,18 @@ _FEW_SESSIONS: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """The blocks that were ranked: one index of them, scored, and the records of their sessions."""
+    """The blocks that were ranked: one index of them, scored, and the records of their sessions.
+
+    ``blocks`` are the session of each block, and where its stride begins there.
+    """
 
     scored: ScoredQuery
-    combined: Combined
+    blocks: Sequence[tuple[str, int]]
     records: Mapping[str, SessionRecord]
 
     def session_of(self, number: int) -> str:
         """Return the session of a message of the index."""
-        return self.combined.message(number)[0]
+        return self.blocks[number // STRIDE][0]
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
@@ -164,9 +167,9 @@ async def _ranked(
                 records[record.id] = record
 
         def ranked() -> _Found:
-            one = combined(blocks, STRIDE)
-            scored = core_search.ask(one.index, SummaryIndex({}, {}), query, corpus=corpus)
-            return _Found(scored, one, records)
+            index, strides = combined(blocks, STRIDE)
+            scored = core_search.ask(index, SummaryIndex(), query, corpus=corpus)
+            return _Found(scored, strides, records)
 
         found = await asyncio.to_thread(ranked)
         if read >= len(known) or enough(found):
@@ -184,8 +187,8 @@ async def _read(handle: Handle, found: _Found, numbers: Iterable[int]) -> dict[i
     """Read messages by their numbers in the combined index."""
     wanted: dict[str, dict[int, int]] = {}
     for number in numbers:
-        session_id, place = found.combined.message(number)
-        wanted.setdefault(session_id, {})[place] = number
+        session_id, start = found.blocks[number // STRIDE]
+        wanted.setdefault(session_id, {})[start + number % STRIDE] = number
     read = await asyncio.gather(
         *(live_messages(handle, session_id, places) for session_id, places in wanted.items())
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,6 @@ from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.ranking import Leg
 from hiermem.core.search.summary_index import SummaryLevel, name_of
 from hiermem.core.search.vectors import Vectors
 from hiermem.core.text.measure import body, speaker
@@ -36,31 +34,6 @@ EMBEDDED_STATE: Final = "reached"
 _RUNS: Final = 8
 #: Blocks of vectors read in one go.
 _AT_ONCE: Final = 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedVectors:
-    """The vectors of a session in memory: those of its index, and those of its summaries by level.
-
-    Summaries are named by node and revision; one without a vector has NaN in its row.
-    """
-
-    units: Vectors
-    summaries: Mapping[int, tuple[Sequence[tuple[str, int]], Array]]
-
-    @property
-    def nbytes(self) -> int:
-        """Return their approximate size in bytes."""
-        return self.units.nbytes + sum(table.nbytes for _, table in self.summaries.values())
-
-    def near(
-        self, index: Index, question: Array, *, weight: float
-    ) -> tuple[Leg, Mapping[int, Array]]:
-        """Compare a question with every unit, and with the summaries by level."""
-        summaries = {
-            level: packed.spread(table @ question) for level, (_, table) in self.summaries.items()
-        }
-        return packed.compare(index, self.units, question, weight=weight), summaries
 
 
 # ---------------------------------------------------------------------------------------------
@@ -115,53 +88,44 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 # Loading
 
 
-async def load_vectors(
-    handle: Handle, held: SessionIndex, record: SessionRecord
-) -> LoadedVectors | None:
-    """Return the vectors of ``held``; read them again if a pass may have made more since.
+async def load_vectors(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
+    """Read the vectors of ``held``, or read them again if a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
     client = handle.embedder_client
     if client is None:
-        return None
+        return
     mark = (held.messages, await journal_mark(handle, record), held.summary_index)
-    if held.vectors_mark != mark:
-        kept = await identity_of(handle, record.id)
-        agree(record.id, kept, client.identity)
-        known = held.vectors if isinstance(held.vectors, LoadedVectors) else None
-        held.vectors = (
-            None if kept is None else await _load(handle, held, record, client.identity, known)
-        )
-        held.vectors_mark = mark
-    found = held.vectors
-    return found if isinstance(found, LoadedVectors) else None
+    if held.vectors_mark == mark:
+        return
+    kept = await identity_of(handle, record.id)
+    agree(record.id, kept, client.identity)
+    if kept is None:
+        held.vectors, held.summary_vectors = None, {}
+    else:
+        held.vectors = await _unit_vectors(handle, held, kept)
+        held.summary_vectors = {
+            level: await _summary_vectors(handle, held, kept, row)
+            for level, row in held.summary_index.levels.items()
+        }
+    held.vectors_mark = mark
 
 
-async def _load(
-    handle: Handle,
-    held: SessionIndex,
-    record: SessionRecord,
-    identity: Identity,
-    known: LoadedVectors | None,
-) -> LoadedVectors:
-    """Read what ``known`` lacks, which belongs to an index that this one has grown from."""
-    index, dimension = held.index, identity.dimension
-    units = Vectors.none(dimension) if known is None else known.units
+async def _unit_vectors(handle: Handle, held: SessionIndex, identity: Identity) -> Vectors:
+    """Read what is not in memory of an index, which has grown from that of the known vectors."""
+    index, known = held.index, held.vectors
+    units = Vectors.none(identity.dimension) if known is None else known
     parts: list[tuple[int, Array]] = []
     for start, stop in _lacking(index, units):
-        for block in await stored_blocks(handle.store, record.id, identity.kind, start, stop):
+        for block in await stored_blocks(handle.store, held.record.id, identity.kind, start, stop):
             part = vectors_in(index, block, identity)
             if part is not None:
                 parts.append((place_of(index, block.start), part))
     # Over an index without units too, vectors have the levels of the index.
     if known is None or len(index) > len(units.present) or parts:
         units = await asyncio.to_thread(units.extended, index, parts)
-    summaries = {
-        level: await _summary_vectors(handle, record, identity, row, known)
-        for level, row in held.summary_index.levels.items()
-    }
-    return LoadedVectors(units, summaries)
+    return units
 
 
 def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
@@ -179,30 +143,38 @@ def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
 
 
 async def _summary_vectors(
-    handle: Handle,
-    record: SessionRecord,
-    identity: Identity,
-    row: SummaryLevel,
-    known: LoadedVectors | None,
+    handle: Handle, held: SessionIndex, identity: Identity, row: SummaryLevel
 ) -> tuple[Sequence[tuple[str, int]], Array]:
     """Return the names and the vectors of a level's summaries: known ones, those in the store."""
     level = row.summaries[0].level
     names = [name_of(each) for each in row.summaries]
     table = np.full((len(names), identity.dimension), np.nan, dtype=np.float32)
     kept: dict[tuple[str, int], Array] = {}
-    if known is not None and level in known.summaries:
-        pairs = zip(*known.summaries[level], strict=True)
+    if level in held.summary_vectors:
+        pairs = zip(*held.summary_vectors[level], strict=True)
         kept = {name: vector for name, vector in pairs if not np.isnan(vector[0])}
     lacking = [each for each in row.summaries if name_of(each) not in kept]
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
-        kind = identity.kind_of(level)
-        for block in await stored_blocks(handle.store, record.id, kind, starts[0], starts[-1] + 1):
-            kept |= packed.unpack_summaries(block.data, dimension=identity.dimension)
+        kept |= await stored_summaries(
+            handle, held.record.id, identity, level, start=starts[0], stop=starts[-1] + 1
+        )
     for place, name in enumerate(names):
         if name in kept:
             table[place] = kept[name]
     return names, table
+
+
+async def stored_summaries(
+    handle: Handle, session_id: str, identity: Identity, level: int, *, start: int, stop: int
+) -> dict[tuple[str, int], Array]:
+    """Return the vectors of a level's summaries in the blocks over a range of messages."""
+    found: dict[tuple[str, int], Array] = {}
+    for block in await stored_blocks(
+        handle.store, session_id, identity.kind_of(level), start, stop
+    ):
+        found |= packed.unpack_summaries(block.data, dimension=identity.dimension)
+    return found
 
 
 def place_of(index: Index, message: int) -> int:
@@ -288,9 +260,9 @@ class ForkSource:
         if found is None:
             return {}
         source, _ = found
-        kind, kept = self._identity.kind_of(level), dict[tuple[str, int], Array]()
-        for block in await stored_blocks(self._handle.store, source.id, kind, start, start + 1):
-            kept |= packed.unpack_summaries(block.data, dimension=self._identity.dimension)
+        kept = await stored_summaries(
+            self._handle, source.id, self._identity, level, start=start, stop=start + 1
+        )
         names = [name_of(each) for each in wanted]
         shared = [name for name in names if name in kept]
         if not shared:
