@@ -42,19 +42,10 @@ MAX_BYTES: Final = 4 * MAX_FILE
 _MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class UnfitFile:
-    """A plain file whose content no bank file can have; ``wrong`` says why.
-
-    It is not UTF-8, or it is too long.
-    """
-
-    wrong: str
-
-
-#: What a folder has under a name: a text, unfit content, None for nothing, or False for an entry
-#: that is no plain file (a link, a folder, a pipe), which is always left alone.
-FolderEntry: TypeAlias = str | UnfitFile | Literal[False] | None
+#: What a folder has under a name: a text, the error that loading it raises for content that no bank
+#: file can have (no UTF-8, or too long), None for nothing, or False for an entry that is no plain
+#: file (a link, a folder, a pipe), which is always left alone.
+FolderEntry: TypeAlias = str | UsageError | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +108,14 @@ def exported_texts(state: BankState) -> dict[str, str]:
         "last_consolidation": last.isoformat() if last else None,
         "consolidations": meta.consolidations,
         "notes_processed": meta.notes_processed,
-        "files": sorted(state.files),
+        "files": sorted(state.texts),
     }
     beside: dict[str, str] = {}
     if meta.revision:
         beside[META] = json.dumps(figures, indent=1, ensure_ascii=True) + "\n"
-    if (said := state.synthesis.text) and len(said) < MAX_FILE:
+    if (said := state.synthesis) and len(said) < MAX_FILE:
         beside[SYNTHESIS] = said if said.endswith("\n") else f"{said}\n"
-    return beside | state.texts
+    return {**beside, **state.texts}
 
 
 def without_companions(report: ExportReport, bank: Collection[str]) -> ExportReport:
@@ -142,23 +133,23 @@ def without_companions(report: ExportReport, bank: Collection[str]) -> ExportRep
     )
 
 
-def read_entry(name: str, data: bytes, *, place: str = "the folder") -> str | UnfitFile:
+def read_entry(name: str, data: bytes, *, place: str = "the folder") -> str | UsageError:
     """Return the content of a file as text, or what is wrong with it."""
     if len(data) > MAX_BYTES:
         return too_long(name, place)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return UnfitFile(f"{name} in {place} is not UTF-8 text")
+        return UsageError(f"{name} in {place} is not UTF-8 text")
     try:
         return check(text, what=f"{name} in {place}", cap=MAX_FILE)
     except InvalidTextError as error:
-        return UnfitFile(str(error))
+        return UsageError(str(error))
 
 
-def too_long(name: str, place: str) -> UnfitFile:
+def too_long(name: str, place: str) -> UsageError:
     """Return the entry for a file that is too long to be read."""
-    return UnfitFile(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
+    return UsageError(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
 
 
 def export(
@@ -179,7 +170,7 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
-        elif isinstance(theirs, UnfitFile):
+        elif isinstance(theirs, UsageError):
             (write if bank.overwrite else kept).append(name)
         elif (other := text_hash(theirs)) == text_hash(ours):
             unchanged.append(name)
@@ -243,8 +234,8 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
-        if isinstance(theirs, UnfitFile):
-            raise UsageError(theirs.wrong)
+        if isinstance(theirs, UsageError):
+            raise theirs
         ours = bank.texts.get(name)
         if theirs is False:
             skipped.append(name)

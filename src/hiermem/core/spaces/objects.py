@@ -272,31 +272,18 @@ def may_replace(found: Copy, ours: str, *, generation: int) -> bool:
 # Export
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectExport:
-    """What an export does with the copies, and the manifest it switches to.
-
-    ``new`` are the files whose content has to be put first. ``switch`` is False where the manifest
-    that is there says it all.
-    """
-
-    copies: ExportReport
-    manifest: ObjectManifest
-    new: tuple[str, ...] = ()
-    switch: bool = True
-
-
 def export(
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     held: ObjectManifest | None,
     *,
     place: str,
-) -> ObjectExport:
+) -> tuple[ExportReport, ObjectManifest]:
     """Decide an export of a revision that is not older than what the storage holds.
 
-    The manifest names every file of the revision, also one whose copy a person changed and which is
-    therefore kept.
+    Returns what is done with the copies, and the manifest to switch to: ``held`` where that says it
+    all. The objects of its own generation have to be put first (``new_objects``). It names every
+    file of the revision, also one whose copy a person changed and which is therefore kept.
 
     Raises UsageError where the revision that is there is of another store, unless
     ``bank.overwrite`` is set.
@@ -318,17 +305,26 @@ def export(
         for name, key in before.objects.items()
         if _digest(key) == hashes.get(name) and not bank.overwrite
     }
-    new = tuple(sorted(bank.texts.keys() - reused.keys()))
     generation = before.generation + 1
+    new = {name: f"{generation}/{hashes[name]}" for name in bank.texts.keys() - reused.keys()}
     after = ObjectManifest(
         folder_plan.exported(plan, bank, before.copies),
         bank.owner,
         generation,
-        reused | {name: f"{generation}/{hashes[name]}" for name in new},
+        reused | new,
     )
     if held is not None and replace(after, generation=held.generation) == held:
-        return ObjectExport(plan, held, switch=False)
-    return ObjectExport(plan, after, new)
+        return plan, held
+    return plan, after
+
+
+def new_objects(manifest: ObjectManifest) -> dict[str, str]:
+    """Return the files whose objects are put under the manifest's own generation, and the objects.
+
+    Those of earlier generations are there already.
+    """
+    own = f"{manifest.generation}/"
+    return {name: key for name, key in sorted(manifest.objects.items()) if key.startswith(own)}
 
 
 def _digest(key: str) -> str:

@@ -124,7 +124,7 @@ class _Folder:
             return folder_plan.Manifest(bank.space)
         if text is False:
             raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
-        if isinstance(text, folder_plan.UnfitFile):
+        if isinstance(text, UsageError):
             text = ""  # As damaged as any other, so that it says nothing.
         return folder_plan.read_manifest(text, space=bank.space, known=bank.names)
 

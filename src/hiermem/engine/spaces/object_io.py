@@ -110,20 +110,19 @@ async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> Expo
             return ExportReport("", bank.revision, superseded_by=there)
         # All names are read, because a killed export may have left a copy of a removed file.
         copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
-        plan = objects.export(bank, copies, held, place=str(place))
-        if plan.switch:
-            for name in plan.new:
-                key = objects.OBJECTS + plan.manifest.objects[name]
+        plan, manifest = objects.export(bank, copies, held, place=str(place))
+        if manifest is not held:
+            for name, key in objects.new_objects(manifest).items():
                 # Where it is there already, it is the same: its name is its hash.
-                await _put(place, key, bank.texts[name].encode(), None)
-            text = objects.write_manifest(plan.manifest).encode()
+                await _put(place, objects.OBJECTS + key, bank.texts[name].encode(), None)
+            text = objects.write_manifest(manifest).encode()
             if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next read of the manifest
                 # tells which.
                 await _pause(turn)
                 continue
-        report = await _write_copies(place, bank, copies, plan)
-        await _clean(place, plan.manifest)
+        report = await _write_copies(place, bank, copies, plan, manifest)
+        await _clean(place, manifest)
         return report
     raise _busy(place)
 
@@ -233,16 +232,17 @@ async def _write_copies(
     place: ObjectPlace,
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
-    export: objects.ObjectExport,
+    plan: ExportReport,
+    manifest: ObjectManifest,
 ) -> ExportReport:
     """Write and remove the copies for people; report also what was left alone after all.
 
     The revision is stored already, so what fails here is made good by the next export.
     """
-    plan, left = export.copies, set[str]()
+    left = set[str]()
     for name in plan.written:
         data, version = bank.texts[name].encode(), copies[name].version
-        if not await _write_copy(place, name, data, version, export.manifest):
+        if not await _write_copy(place, name, data, version, manifest):
             left.add(name)
     for name in plan.removed:
         copy = await _copy(place, name)
