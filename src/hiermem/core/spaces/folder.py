@@ -50,15 +50,22 @@ FolderEntry: TypeAlias = str | UsageError | Literal[False] | None
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A folder's manifest: whose bank it holds, and the hashes of the files written there.
+    """The manifest of a place: whose bank it holds, and the hashes of the files written there.
 
     During an export a file has two hashes, of before and after, so that what a killed export wrote
     is still recognised as the bank's.
+
+    The rest is for object storage, where ``files`` are the copies. ``owner`` tells the space from
+    others of its name, in other stores or erased. ``objects`` maps each file of the revision to
+    ``GENERATION/SHA256``.
     """
 
     space: str = ""
     revision: int = 0
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    owner: str = ""
+    generation: int = 0
+    objects: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,7 @@ def exported(plan: ExportReport, bank: ExchangedBank, manifest: Manifest) -> Man
     A file that was left alone keeps its old hashes: it may become the bank's again.
     """
     left = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-    return Manifest(manifest.space, bank.revision, _hashes(plan, bank) | left)
+    return replace(manifest, revision=bank.revision, files=_hashes(plan, bank) | left)
 
 
 def _hashes(plan: ExportReport, bank: ExchangedBank) -> dict[str, tuple[str, ...]]:

@@ -21,7 +21,8 @@ from typing import Final, Protocol, TypeVar
 from hiermem.core.calls.backoff import back_off
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy, ObjectManifest
+from hiermem.core.spaces.folder import Manifest
+from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy
 from hiermem.errors import ConditionalWriteError, FolderError
 from hiermem.types.bank import ExportReport, LoadReport
 
@@ -105,7 +106,7 @@ async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> Expo
     await _try_conditions(place)
     for turn in range(_ROUNDS):
         held, version = await _manifest(place, bank)
-        there = 0 if held is None or held.owner != bank.owner else held.copies.revision
+        there = 0 if held is None or held.owner != bank.owner else held.revision
         if there > bank.revision:
             return ExportReport("", bank.revision, superseded_by=there)
         # All names are read, because a killed export may have left a copy of a removed file.
@@ -195,7 +196,7 @@ async def _try_conditions(place: ObjectPlace) -> None:
 
 async def _manifest(
     place: ObjectPlace, bank: folder_plan.ExchangedBank
-) -> tuple[ObjectManifest | None, Mapping[str, str] | None]:
+) -> tuple[Manifest | None, Mapping[str, str] | None]:
     """Return the manifest and its version, or None twice where there is none."""
     found = await _get(place, folder_plan.MANIFEST)
     if found is None:
@@ -214,7 +215,7 @@ async def _copy(place: ObjectPlace, name: str) -> Copy:
 
 
 async def _objects(
-    place: ObjectPlace, copies: Mapping[str, Copy], held: ObjectManifest | None
+    place: ObjectPlace, copies: Mapping[str, Copy], held: Manifest | None
 ) -> dict[str, folder_plan.FolderEntry] | None:
     """Return the texts of the revision that are not in the copies; None where one is gone."""
     texts: dict[str, folder_plan.FolderEntry] = {}
@@ -233,7 +234,7 @@ async def _write_copies(
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     plan: ExportReport,
-    manifest: ObjectManifest,
+    manifest: Manifest,
 ) -> ExportReport:
     """Write and remove the copies for people; report also what was left alone after all.
 
@@ -257,7 +258,7 @@ async def _write_copy(
     name: str,
     data: bytes,
     version: Mapping[str, str] | None,
-    manifest: ObjectManifest,
+    manifest: Manifest,
 ) -> bool:
     """Write one copy, unless a person or a later export wrote it since; return False for a person.
 
@@ -276,7 +277,7 @@ async def _write_copy(
     return True
 
 
-async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
+async def _clean(place: ObjectPlace, manifest: Manifest) -> None:
     """Delete the objects that no manifest names any more.
 
     Where that fails the export is done all the same, and the next one deletes them.
