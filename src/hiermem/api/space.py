@@ -139,7 +139,7 @@ class AsyncSpace:
 
     async def synthesis(self) -> str:
         """Return the newest synthesis; "" before the first consolidation."""
-        return (await self._context.state()).synthesis.text
+        return (await self._context.state()).synthesis
 
     async def meta(self) -> SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""

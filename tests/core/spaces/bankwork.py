@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.core.spaces.consolidation import BatchSettings, NoRoom, next_batch
+from hiermem.core.spaces.consolidation import BatchSettings, next_batch
 from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.core.spaces.record import BankState, StoredText, note_key
+from hiermem.core.spaces.record import BankState, note_key
 from hiermem.core.spaces.rules import read_rules
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
@@ -41,15 +41,22 @@ def notes(count: int) -> list[Note]:
 
 
 def state(files: Mapping[str, str] | None = None, *, rules: str = RULES) -> BankState:
-    held = {name: StoredText(text, 1) for name, text in (files or {}).items()}
-    return BankState("x", read_rules(rules), files=held, synthesis=StoredText("Before.", 1))
+    held = dict(sorted((files or {}).items()))
+    return BankState(
+        "x",
+        read_rules(rules),
+        texts=held,
+        versions=dict.fromkeys(held, 1),
+        synthesis="Before.",
+        synthesis_version=1,
+    )
 
 
 def batch_settings(answer: int = 4_000, **limits: Any) -> BatchSettings:
     return BatchSettings(TEMPLATE, COUNTER, answer, **limits)
 
 
-def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | Note | NoRoom:
+def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | Note | str:
     return next_batch(bank, given, batch_settings(**limits))
 
 

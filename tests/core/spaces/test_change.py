@@ -83,9 +83,9 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     store = handle()
     live = await arrive(store, "one", "two", "three")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live[:2]), **TOOK, now=NOW)
-    assert await store.put_records(made.writes)
-    assert await read(store, bank.rules) == made.state
+    after, writes = change.commit(bank, answered(bank, live[:2]), **TOOK, now=NOW)
+    assert await store.put_records(writes)
+    assert await read(store, bank.rules) == after
     left = kept.live_notes(await records(store, kept.NOTE), [])
     assert [each.text for each in left] == ["three"]
     consumed = kept.consumed_notes(await records(store, kept.CONSUMED))
@@ -99,7 +99,7 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     assert (journal.run_id, journal.calls, journal.tokens_in, journal.tokens_out) == (
         "run", 2, 300, 40,
     )  # fmt: skip
-    assert made.state.meta == SpaceMeta(NOW, 1, 2, 1, model="model")
+    assert after.meta == SpaceMeta(NOW, 1, 2, 1, model="model")
 
 
 async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothing() -> None:
@@ -107,22 +107,22 @@ async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothin
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    first = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
-    second = change.commit(bank, answered(bank, live, "- y"), **TOOK, now=NOW)
-    assert await store.put_records(first.writes)
-    assert not await store.put_records(second.writes)
-    assert not await store.put_records(first.writes)
-    assert await read(store, bank.rules) == first.state
+    after, first = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
+    _, second = change.commit(bank, answered(bank, live, "- y"), **TOOK, now=NOW)
+    assert await store.put_records(first)
+    assert not await store.put_records(second)
+    assert not await store.put_records(first)
+    assert await read(store, bank.rules) == after
 
 
 async def test_a_change_that_took_in_a_note_which_is_gone_writes_nothing() -> None:
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live), **TOOK, now=NOW)
+    _, writes = change.commit(bank, answered(bank, live), **TOOK, now=NOW)
     gone = RecordWrite(kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, live[0].key, None)
     assert await store.put_records([gone])
-    assert not await store.put_records(made.writes)
+    assert not await store.put_records(writes)
     assert await records(store, kept.BANK) == []
 
 
@@ -132,32 +132,32 @@ async def test_history_gives_every_state_back() -> None:
     for number in range(5):
         live = await arrive(store, f"note {number}")
         bank = states[-1]
-        made = change.commit(bank, answered(bank, live, f"- {number}"), **TOOK, now=NOW)
-        assert await store.put_records(made.writes)
-        states.append(made.state)
-    back = change.put(
-        states[-1], dict.fromkeys(states[-1].files), kind="rollback", now=NOW, to=0, synthesis=""
+        after, writes = change.commit(bank, answered(bank, live, f"- {number}"), **TOOK, now=NOW)
+        assert await store.put_records(writes)
+        states.append(after)
+    back, writes = change.put(
+        states[-1], dict.fromkeys(states[-1].texts), kind="rollback", now=NOW, to=0, synthesis=""
     )
-    assert back is not None
-    assert await store.put_records(back.writes)
-    assert back.state.texts == {}
-    again = change.put(back.state, {"progress.md": "# P\n"}, kind="load", now=NOW)
-    assert again is not None
-    assert await store.put_records(again.writes)
-    assert await read(store, bank.rules) == again.state
+    assert writes
+    assert await store.put_records(writes)
+    assert back.texts == {}
+    again, writes = change.put(back, {"progress.md": "# P\n"}, kind="load", now=NOW)
+    assert writes
+    assert await store.put_records(writes)
+    assert await read(store, bank.rules) == again
     history = await records(store, kept.REVISION)
-    for number, each in enumerate([*states, back.state, again.state]):
-        assert kept.texts_at(history, number) == (each.texts, each.synthesis.text)
+    for number, each in enumerate([*states, back, again]):
+        assert kept.texts_at(history, number) == (each.texts, each.synthesis)
     told = kept.read_revisions(history)
     assert [each.kind for each in told] == ["consolidation"] * 5 + ["rollback", "load"]
-    assert dict(told[5].files) == dict.fromkeys(states[-1].files, "removed")
+    assert dict(told[5].files) == dict.fromkeys(states[-1].texts, "removed")
     assert told[5].to == 0
 
 
 def test_what_changes_nothing_is_no_change() -> None:
     bank = state({"progress.md": "# P\n"})
-    assert change.put(bank, {"progress.md": "# P\n"}, kind="load", now=NOW) is None
-    assert change.put(bank, {}, kind="rollback", now=NOW, synthesis="Before.") is None
+    assert change.put(bank, {"progress.md": "# P\n"}, kind="load", now=NOW) == (bank, ())
+    assert change.put(bank, {}, kind="rollback", now=NOW, synthesis="Before.") == (bank, ())
 
 
 async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it() -> None:
@@ -173,8 +173,8 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
         assert await store.put_records(writes)
         bank = await read(store, bank.rules)
     assert sizes == [9, 4, 2]
-    made = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
-    assert made.state.meta.batch_notes == 2
+    after, _ = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
+    assert after.meta.batch_notes == 2
 
 
 async def test_a_note_that_fails_alone_three_times_is_set_aside_and_stays_live() -> None:
@@ -302,6 +302,6 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
 
 
 def test_what_a_note_says_is_in_no_journal() -> None:
-    made = change.commit(state(), answered(state(), [note("canary7f3a")]), **TOOK, now=NOW)
-    (journal,) = (w for w in made.writes if w.kind == kept.kind_of(kept.CONSOLIDATION, "x"))
+    _, writes = change.commit(state(), answered(state(), [note("canary7f3a")]), **TOOK, now=NOW)
+    (journal,) = (w for w in writes if w.kind == kept.kind_of(kept.CONSOLIDATION, "x"))
     assert "canary7f3a" not in str(journal.body)

@@ -22,7 +22,6 @@ from hiermem.core.spaces.folder import (
     SYNTHESIS,
     ExchangedBank,
     Manifest,
-    UnfitFile,
     text_hash,
 )
 from hiermem.engine.spaces import folder_io
@@ -399,7 +398,8 @@ BANKS = st.dictionaries(
 )
 FOLDERS = st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False)))
 FOLDERS_OF_ALL_KINDS = st.dictionaries(
-    st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False), st.builds(UnfitFile, TEXTS))
+    st.sampled_from(NAMES),
+    st.one_of(TEXTS, st.none(), st.just(False), st.builds(UsageError, TEXTS)),
 )
 MANIFESTS = st.builds(
     Manifest,

@@ -51,7 +51,7 @@ def after(bank: BankState, *texts: str | Note) -> BankState:
     applied = taken(bank, given)
     assert [each.key for each in applied.consumed] == [each.key for each in given]
     assert not applied.removed
-    return change.commit(bank, applied, run_id="run", model="m", now=NOW).state
+    return change.commit(bank, applied, run_id="run", model="m", now=NOW)[0]
 
 
 def where(bank: BankState, words: str) -> str:
@@ -87,7 +87,7 @@ def test_files_are_made_of_the_rules_headings_and_notes_stand_where_their_words_
         "- 2026-03-01: We chose SQLite, since it needs no server. (ada)"
         in bank.texts["decisions.md"]
     )
-    assert "SQLite" in bank.synthesis.text
+    assert "SQLite" in bank.synthesis
 
 
 def test_what_a_file_says_already_is_not_said_twice() -> None:
@@ -110,8 +110,8 @@ def test_a_superseded_statement_is_struck_through_and_stays_readable() -> None:
     text = "\n".join(bank.texts.values())
     assert text.count("~~2026-03-01: The API port is 8080.~~") == 1
     assert "~~2026-03-01: The API port is 9090.~~" in text
-    assert "8080" not in bank.synthesis.text
-    assert "9090" not in bank.synthesis.text
+    assert "8080" not in bank.synthesis
+    assert "9090" not in bank.synthesis
 
 
 def test_of_two_statements_the_one_of_the_later_day_holds_whichever_comes_first() -> None:
@@ -121,7 +121,7 @@ def test_of_two_statements_the_one_of_the_later_day_holds_whichever_comes_first(
     text = "\n".join(bank.texts.values())
     assert "- 2026-03-06: The API port is 9090." in text
     assert "- ~~2026-03-01: The API port is 8080.~~ (superseded 2026-03-06)" in text
-    assert "8080" not in bank.synthesis.text
+    assert "8080" not in bank.synthesis
     bank = after(bank, note("The API port is 7070.", 9 * 24 * 60))
     assert "~~2026-03-06: The API port is 9090.~~ (superseded 2026-03-10)" in "\n".join(
         bank.texts.values()
@@ -238,9 +238,8 @@ def test_every_fact_of_hundreds_of_notes_is_in_a_file() -> None:
     left = drawn(400)
     while left:
         batch = batch_of(bank, left, answer=4_000)
-        bank = change.commit(
-            bank, taken(bank, left, answer=4_000), run_id="run", model="m", now=NOW
-        ).state
+        applied = taken(bank, left, answer=4_000)
+        bank, _ = change.commit(bank, applied, run_id="run", model="m", now=NOW)
         left = left[len(batch.notes) :]
     text = "\n".join(bank.texts.values())
     assert all(each.text in text for each in drawn(400))

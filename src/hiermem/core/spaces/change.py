@@ -43,11 +43,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.files import Applied
-from hiermem.core.spaces.record import BankState, StoredText, write_of
+from hiermem.core.spaces.record import BankState, write_of
 from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
 from hiermem.types.transaction import RecordWrite
 
@@ -57,11 +57,8 @@ LEFT_OUT: Final = 2
 _UNBOUND = 10_000
 
 
-class Change(NamedTuple):
-    """A change of a bank: the bank after it, and the writes that make it so."""
-
-    state: BankState
-    writes: tuple[RecordWrite, ...]
+#: A change of a bank: the bank after it, and the writes that make it so.
+Change: TypeAlias = tuple[BankState, tuple[RecordWrite, ...]]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -132,7 +129,7 @@ def commit(
         tokens_in=tokens_in,
         tokens_out=tokens_out,
     )
-    change = _revise(
+    after, revised = _revise(
         replace(state, meta=meta),
         BankRevision(number, "consolidation", now, run_id=run_id, model=model, notes=keys),
         texts=applied.texts,
@@ -149,7 +146,7 @@ def commit(
         if note.failures or note.unplaced:
             writes.append(write_of(kept.BLOCKED, space, note.key))
     writes += _left_out(space, applied.unplaced)
-    return Change(change.state, (*change.writes, *writes))
+    return after, (*revised, *writes)
 
 
 def put(
@@ -161,30 +158,29 @@ def put(
     synthesis: str | None = None,
     to: int | None = None,
     restored: Sequence[Note] = (),
-) -> Change | None:
+) -> Change:
     """Put texts into the bank that no model wrote: a load, or a return to revision ``to``.
 
     ``texts`` are the texts of the files that change, None for a file that is removed; ``restored``
-    are consumed notes that become live again. Returns None if nothing would change.
+    are consumed notes that become live again. There are no writes if nothing would change.
     """
-    held = state.texts
-    changed = {name: text for name, text in texts.items() if held.get(name) != text}
-    said = state.synthesis.text if synthesis is None else synthesis
-    if not changed and said == state.synthesis.text and not restored:
-        return None
+    changed = {name: text for name, text in texts.items() if state.texts.get(name) != text}
+    said = state.synthesis if synthesis is None else synthesis
+    if not changed and said == state.synthesis and not restored:
+        return state, ()
     space, meta = state.space, state.meta
     keys = tuple(note.key for note in restored)
     revision = BankRevision(meta.revision + 1, kind, now, to=to, restored=keys)
     meta = replace(meta, notes_processed=meta.notes_processed - len(keys))
-    change = _revise(replace(state, meta=meta), revision, texts=changed, synthesis=said)
-    writes = list(change.writes)
+    after, revised = _revise(replace(state, meta=meta), revision, texts=changed, synthesis=said)
+    writes = list(revised)
     for note in restored:
         live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
         writes += (
             write_of(kept.CONSUMED, space, note.key, expected=1),
             write_of(kept.NOTE, space, note.key, kept.note_body(live), expected=0),
         )
-    return Change(change.state, tuple(writes))
+    return after, tuple(writes)
 
 
 def failed(
@@ -260,26 +256,32 @@ def _revise(
     state: BankState, revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
 ) -> Change:
     """Return the writes of texts, synthesis, revision and figures, and the state after them."""
-    space, held = state.space, dict(state.files)
+    space, held, versions = state.space, {**state.texts}, {**state.versions}
     writes: list[RecordWrite] = []
     kinds: dict[str, str] = {}
     for name, text in sorted(texts.items()):
-        version = held[name].version if name in held else 0
+        version = versions.pop(name, 0)
+        held.pop(name, None)
         writes.append(write_of(kept.BANK, space, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
-        if text is None:
-            held.pop(name, None)
-        else:
-            held[name] = StoredText(text, version + 1)
-    said = state.synthesis
-    if synthesis != said.text or not said.version:
-        writes.append(write_of(kept.SYNTHESIS, space, body=synthesis, expected=said.version))
-        said = StoredText(synthesis, said.version + 1)
+        if text is not None:
+            held[name], versions[name] = text, version + 1
+    version = state.synthesis_version
+    if synthesis != state.synthesis or not version:
+        writes.append(write_of(kept.SYNTHESIS, space, body=synthesis, expected=version))
+        version += 1
     body = kept.revision_body(replace(revision, files=kinds), texts=texts, synthesis=synthesis)
     state = replace(state, meta=replace(state.meta, revision=revision.number))
     writes += (
         write_of(kept.REVISION, space, kept.number_key(revision.number), body, expected=0),
         _meta_write(state),
     )
-    after = replace(state, meta_version=state.meta_version + 1, files=held, synthesis=said)
-    return Change(after, tuple(writes))
+    after = replace(
+        state,
+        meta_version=state.meta_version + 1,
+        texts=dict(sorted(held.items())),
+        versions=versions,
+        synthesis=synthesis,
+        synthesis_version=version,
+    )
+    return after, tuple(writes)

@@ -68,5 +68,5 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
         yield f"its figures say {said}, its records {summed}"
     if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):
         yield "its revisions are not numbered one after another"
-    if texts != (state.texts, state.synthesis.text):
+    if texts != (state.texts, state.synthesis):
         yield "the files, or the synthesis, are not those that its history gives"

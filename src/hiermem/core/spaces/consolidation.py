@@ -65,26 +65,16 @@ class BatchSettings:
     temperature: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class NoRoom:
-    """Rules, synthesis, headings and the answer leave no room for any note.
-
-    They take ``needed`` tokens of the ``limit``.
-    """
-
-    needed: int
-    limit: int
-
-
 # ---------------------------------------------------------------------------------------------
 # What goes into a request
 
 
 def next_batch(
     state: BankState, notes: Sequence[Note], settings: BatchSettings, *, behind: int = 1
-) -> NoteBatch | Note | NoRoom:
+) -> NoteBatch | Note | str:
     """Decide the next request, or return the oldest note where it fits none, even alone.
 
+    Where there is no room for any note, return what takes it.
     ``notes`` are live and not blocked, in their order (``change.in_order``), at least one.
     ``behind`` is the most of one request that wait behind others.
     """
@@ -193,7 +183,7 @@ class _BatchPlanner:
         notes = sorted(notes, key=lambda note: note.key)
         bank = BankText(
             rules=state.rules.text,
-            synthesis=state.synthesis.text,
+            synthesis=state.synthesis,
             files=tuple((name, text) for name, text in self.texts.items() if name in whole),
             outlines=tuple(
                 (name, self._outlines[name]) for name in self.texts if name not in whole
@@ -228,10 +218,10 @@ class _BatchPlanner:
             limit=None if settings.tokens is None else settings.tokens - self._answer,
         )
 
-    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | NoRoom:
+    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | str:
         """Make the largest request that fits: notes first, then the files that they concern.
 
-        Return the oldest note where it fits no request.
+        Return the oldest note where it fits no request, a text where no note fits any.
         """
         most = limit - self._answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
@@ -241,7 +231,10 @@ class _BatchPlanner:
             base = self.batch((), ()).input_tokens
         room = most - base
         if room < _LEAST_ROOM:
-            return NoRoom(needed=limit - room, limit=limit)
+            return (
+                f"rules, synthesis and headings alone take {limit - room:,} tokens of the "
+                f"{limit:,} that a request may have"
+            )
         count = self._count
         #: How many more tokens each file takes whole than by its headings.
         costs = {

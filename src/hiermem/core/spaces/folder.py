@@ -42,32 +42,30 @@ MAX_BYTES: Final = 4 * MAX_FILE
 _MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class UnfitFile:
-    """A plain file whose content no bank file can have; ``wrong`` says why.
-
-    It is not UTF-8, or it is too long.
-    """
-
-    wrong: str
-
-
-#: What a folder has under a name: a text, unfit content, None for nothing, or False for an entry
-#: that is no plain file (a link, a folder, a pipe), which is always left alone.
-FolderEntry: TypeAlias = str | UnfitFile | Literal[False] | None
+#: What a folder has under a name: a text, the error that loading it raises for content that no bank
+#: file can have (no UTF-8, or too long), None for nothing, or False for an entry that is no plain
+#: file (a link, a folder, a pipe), which is always left alone.
+FolderEntry: TypeAlias = str | UsageError | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A folder's manifest: whose bank it holds, and the hashes of the files written there.
+    """The manifest of a place: whose bank it holds, and the hashes of the files written there.
 
     During an export a file has two hashes, of before and after, so that what a killed export wrote
     is still recognised as the bank's.
+
+    The rest is for object storage, where ``files`` are the copies. ``owner`` tells the space from
+    others of its name, in other stores or erased. ``objects`` maps each file of the revision to
+    ``GENERATION/SHA256``.
     """
 
     space: str = ""
     revision: int = 0
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    owner: str = ""
+    generation: int = 0
+    objects: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +115,14 @@ def exported_texts(state: BankState) -> dict[str, str]:
         "last_consolidation": last.isoformat() if last else None,
         "consolidations": meta.consolidations,
         "notes_processed": meta.notes_processed,
-        "files": sorted(state.files),
+        "files": sorted(state.texts),
     }
     beside: dict[str, str] = {}
     if meta.revision:
         beside[META] = json.dumps(figures, indent=1, ensure_ascii=True) + "\n"
-    if (said := state.synthesis.text) and len(said) < MAX_FILE:
+    if (said := state.synthesis) and len(said) < MAX_FILE:
         beside[SYNTHESIS] = said if said.endswith("\n") else f"{said}\n"
-    return beside | state.texts
+    return {**beside, **state.texts}
 
 
 def without_companions(report: ExportReport, bank: Collection[str]) -> ExportReport:
@@ -142,23 +140,23 @@ def without_companions(report: ExportReport, bank: Collection[str]) -> ExportRep
     )
 
 
-def read_entry(name: str, data: bytes, *, place: str = "the folder") -> str | UnfitFile:
+def read_entry(name: str, data: bytes, *, place: str = "the folder") -> str | UsageError:
     """Return the content of a file as text, or what is wrong with it."""
     if len(data) > MAX_BYTES:
         return too_long(name, place)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return UnfitFile(f"{name} in {place} is not UTF-8 text")
+        return UsageError(f"{name} in {place} is not UTF-8 text")
     try:
         return check(text, what=f"{name} in {place}", cap=MAX_FILE)
     except InvalidTextError as error:
-        return UnfitFile(str(error))
+        return UsageError(str(error))
 
 
-def too_long(name: str, place: str) -> UnfitFile:
+def too_long(name: str, place: str) -> UsageError:
     """Return the entry for a file that is too long to be read."""
-    return UnfitFile(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
+    return UsageError(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
 
 
 def export(
@@ -179,7 +177,7 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
-        elif isinstance(theirs, UnfitFile):
+        elif isinstance(theirs, UsageError):
             (write if bank.overwrite else kept).append(name)
         elif (other := text_hash(theirs)) == text_hash(ours):
             unchanged.append(name)
@@ -219,7 +217,7 @@ def exported(plan: ExportReport, bank: ExchangedBank, manifest: Manifest) -> Man
     A file that was left alone keeps its old hashes: it may become the bank's again.
     """
     left = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-    return Manifest(manifest.space, bank.revision, _hashes(plan, bank) | left)
+    return replace(manifest, revision=bank.revision, files=_hashes(plan, bank) | left)
 
 
 def _hashes(plan: ExportReport, bank: ExchangedBank) -> dict[str, tuple[str, ...]]:
@@ -243,8 +241,8 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
-        if isinstance(theirs, UnfitFile):
-            raise UsageError(theirs.wrong)
+        if isinstance(theirs, UsageError):
+            raise theirs
         ours = bank.texts.get(name)
         if theirs is False:
             skipped.append(name)

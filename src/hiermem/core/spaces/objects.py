@@ -27,11 +27,12 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from hiermem.core.spaces import folder as folder_plan
+from hiermem.core.spaces.folder import Manifest
 from hiermem.errors import UsageError
 from hiermem.types.bank import ExportReport, LoadReport
 
@@ -151,27 +152,12 @@ def read_options(options: object) -> dict[str, str]:
 # The manifest
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectManifest:
-    """One revision in object storage.
-
-    ``owner`` tells the space from others of its name, in other stores or erased. ``objects`` maps
-    each file to ``GENERATION/SHA256``. ``copies`` is what a folder's manifest is: the hashes on
-    which the copies and the bank last agreed.
-    """
-
-    copies: folder_plan.Manifest
-    owner: str = ""
-    generation: int = 0
-    objects: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
 def content_hash(data: bytes) -> str:
     """Return the hash under which content is stored: of its very bytes, unlike ``text_hash``."""
     return hashlib.sha256(data).hexdigest()
 
 
-def write_manifest(manifest: ObjectManifest) -> str:
+def write_manifest(manifest: Manifest) -> str:
     """Write a manifest as text; no two of one place are the same, since their generations differ.
 
     So it can be told from an earlier one even where a storage's version is the content's hash.
@@ -181,16 +167,16 @@ def write_manifest(manifest: ObjectManifest) -> str:
         "generation": manifest.generation,
         "objects": dict(sorted(manifest.objects.items())),
     }
-    return folder_plan.write_manifest(manifest.copies, more)
+    return folder_plan.write_manifest(manifest, more)
 
 
-def read_manifest(text: str, *, space: str, known: Collection[str], place: str) -> ObjectManifest:
+def read_manifest(text: str, *, space: str, known: Collection[str], place: str) -> Manifest:
     """Read a manifest; ``known`` are the names that a file of the bank may have.
 
     Raises UsageError where it is of another space, or cannot be read: it holds the generation,
     without which nothing may be written over it.
     """
-    copies = folder_plan.read_manifest(text, space=space, known=known, place=place)
+    manifest = folder_plan.read_manifest(text, space=space, known=known, place=place)
     try:
         value = json.loads(text)
         owner, generation, named = value["owner"], value["generation"], value["objects"]
@@ -201,7 +187,7 @@ def read_manifest(text: str, *, space: str, known: Collection[str], place: str) 
             and generation > 0
             and all(isinstance(key, str) and _OBJECT.match(key) for key in named.values())
         ):
-            return ObjectManifest(copies, owner, generation, named)
+            return replace(manifest, owner=owner, generation=generation, objects=named)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         pass
     raise UsageError(
@@ -248,14 +234,13 @@ def read_copy(
     return Copy(entry, version, digest, own, int(written[:15]) if own else 0)
 
 
-def _agreed(name: str, copy: Copy, manifest: ObjectManifest) -> bool:
+def _agreed(name: str, copy: Copy, manifest: Manifest) -> bool:
     """Return whether a copy is known to hold nothing of a person."""
     if copy.own:
         return True
     entry = copy.entry
-    return isinstance(entry, str) and folder_plan.text_hash(entry) in manifest.copies.files.get(
-        name, ()
-    )
+    known = manifest.files.get(name, ())
+    return isinstance(entry, str) and folder_plan.text_hash(entry) in known
 
 
 def may_replace(found: Copy, ours: str, *, generation: int) -> bool:
@@ -272,44 +257,31 @@ def may_replace(found: Copy, ours: str, *, generation: int) -> bool:
 # Export
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectExport:
-    """What an export does with the copies, and the manifest it switches to.
-
-    ``new`` are the files whose content has to be put first. ``switch`` is False where the manifest
-    that is there says it all.
-    """
-
-    copies: ExportReport
-    manifest: ObjectManifest
-    new: tuple[str, ...] = ()
-    switch: bool = True
-
-
 def export(
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
-    held: ObjectManifest | None,
+    held: Manifest | None,
     *,
     place: str,
-) -> ObjectExport:
+) -> tuple[ExportReport, Manifest]:
     """Decide an export of a revision that is not older than what the storage holds.
 
-    The manifest names every file of the revision, also one whose copy a person changed and which is
-    therefore kept.
+    Returns what is done with the copies, and the manifest to switch to: ``held`` where that says it
+    all. The objects of its own generation have to be put first (``new_objects``). It names every
+    file of the revision, also one whose copy a person changed and which is therefore kept.
 
     Raises UsageError where the revision that is there is of another store, unless
     ``bank.overwrite`` is set.
     """
     hashes = {name: content_hash(text.encode()) for name, text in bank.texts.items()}
-    before = held or ObjectManifest(folder_plan.Manifest(bank.space))
+    before = held or Manifest(bank.space)
     if held is not None and not bank.overwrite:
         _check_owner(bank, hashes, held, place=place)
-    known = {name: before.copies.files.get(name, ()) for name in {*before.copies.files, *copies}}
+    known = {name: before.files.get(name, ()) for name in {*before.files, *copies}}
     for name, copy in copies.items():
         if copy.own and isinstance(copy.entry, str):
             known[name] = (*known[name], folder_plan.text_hash(copy.entry))
-    agreed = replace(before.copies, files={name: each for name, each in known.items() if each})
+    agreed = replace(before, files={name: each for name, each in known.items() if each})
     found: dict[str, folder_plan.FolderEntry] = {name: copy.entry for name, copy in copies.items()}
     plan = folder_plan.export(bank, found, agreed)
     # With ``overwrite`` nothing is taken as being there, which mends what somebody damaged.
@@ -318,17 +290,26 @@ def export(
         for name, key in before.objects.items()
         if _digest(key) == hashes.get(name) and not bank.overwrite
     }
-    new = tuple(sorted(bank.texts.keys() - reused.keys()))
     generation = before.generation + 1
-    after = ObjectManifest(
-        folder_plan.exported(plan, bank, before.copies),
-        bank.owner,
-        generation,
-        reused | {name: f"{generation}/{hashes[name]}" for name in new},
+    new = {name: f"{generation}/{hashes[name]}" for name in bank.texts.keys() - reused.keys()}
+    after = replace(
+        folder_plan.exported(plan, bank, before),
+        owner=bank.owner,
+        generation=generation,
+        objects=reused | new,
     )
     if held is not None and replace(after, generation=held.generation) == held:
-        return ObjectExport(plan, held, switch=False)
-    return ObjectExport(plan, after, new)
+        return plan, held
+    return plan, after
+
+
+def new_objects(manifest: Manifest) -> dict[str, str]:
+    """Return the files whose objects are put under the manifest's own generation, and the objects.
+
+    Those of earlier generations are there already.
+    """
+    own = f"{manifest.generation}/"
+    return {name: key for name, key in sorted(manifest.objects.items()) if key.startswith(own)}
 
 
 def _digest(key: str) -> str:
@@ -336,7 +317,7 @@ def _digest(key: str) -> str:
 
 
 def _check_owner(
-    bank: folder_plan.ExchangedBank, hashes: Mapping[str, str], held: ObjectManifest, *, place: str
+    bank: folder_plan.ExchangedBank, hashes: Mapping[str, str], held: Manifest, *, place: str
 ) -> None:
     """Raise UsageError where the revision that is there has not become this one."""
     if held.owner != bank.owner:
@@ -347,19 +328,19 @@ def _check_owner(
     # The files beside the bank's do not count: both sides have the same of them.
     beside = dict.fromkeys(folder_plan.COMPANIONS, "")
     theirs = {name: _digest(key) for name, key in held.objects.items()}
-    if held.copies.revision == bank.revision and theirs | beside != {**hashes, **beside}:
+    if held.revision == bank.revision and theirs | beside != {**hashes, **beside}:
         raise UsageError(
             f"{place} holds another revision {bank.revision} of this bank, as after the store was "
             "restored from a backup; load it, give another prefix, or overwrite=True to replace it"
         )
 
 
-def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
+def is_garbage(name: str, manifest: Manifest, *, age: timedelta) -> bool:
     """Return whether an object, by its name below the prefix, is named by nothing now or later.
 
     That needs no age: see above. Probe objects that a killed export left are deleted after a day.
 
-    >>> is_garbage("objects/1/x", ObjectManifest(folder_plan.Manifest()), age=timedelta(0))
+    >>> is_garbage("objects/1/x", Manifest(), age=timedelta(0))
     False
     """
     if name.startswith(PROBE):
@@ -374,7 +355,7 @@ def is_garbage(name: str, manifest: ObjectManifest, *, age: timedelta) -> bool:
 # Load
 
 
-def wanted_object(name: str, copy: Copy, held: ObjectManifest | None) -> str | None:
+def wanted_object(name: str, copy: Copy, held: Manifest | None) -> str | None:
     """Return the object that a load needs for a file; None where the copy, or nothing, is taken."""
     if held is None or (key := held.objects.get(name)) is None:
         return None
@@ -387,15 +368,15 @@ def load(
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
     objects: Mapping[str, folder_plan.FolderEntry],
-    held: ObjectManifest | None,
+    held: Manifest | None,
 ) -> tuple[LoadReport, dict[str, str]]:
     """Decide which files are loaded: of each what a person made of the copy, else the revision's.
 
     ``objects`` are the files that ``wanted_object`` asked for. Returns the report and the texts.
     """
-    manifest = held or ObjectManifest(folder_plan.Manifest(bank.space))
+    manifest = held or Manifest(bank.space)
     found: dict[str, folder_plan.FolderEntry] = {}
-    known = dict(manifest.copies.files)
+    known = dict(manifest.files)
     for name, copy in copies.items():
         if name in objects:
             found[name] = objects[name]
@@ -405,7 +386,7 @@ def load(
         entry = found.get(name)
         if isinstance(entry, str) and (name in objects or _agreed(name, copy, manifest)):
             known[name] = (*known.get(name, ()), folder_plan.text_hash(entry))
-    agreed = replace(manifest.copies, files=known)
+    agreed = replace(manifest, files=known)
     return folder_plan.load(bank, found, agreed)
 
 

@@ -83,31 +83,21 @@ def write_of(
 
 
 @dataclass(frozen=True, slots=True)
-class StoredText:
-    """A stored text and the version of its record."""
-
-    text: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class BankState:
     """The current bank of a space, with the versions that a change of it expects.
 
-    A version of 0 stands for a record that does not exist.
+    ``texts`` are those of the files by name, sorted by name. A version of 0 stands for a record
+    that does not exist.
     """
 
     space: str
     rules: Rules
     meta: SpaceMeta = field(default_factory=SpaceMeta)
     meta_version: int = 0
-    files: Mapping[str, StoredText] = field(default_factory=dict[str, StoredText])
-    synthesis: StoredText = StoredText("", 0)
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """Return the texts of the files by name, sorted by name."""
-        return {name: self.files[name].text for name in sorted(self.files)}
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    synthesis: str = ""
+    synthesis_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +143,17 @@ def identity(record: Record) -> str:
 def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]) -> BankState:
     """Return a space's bank, read from its records of kind ``bank``, ``synthesis`` and ``meta``."""
     meta = records[META][0] if records[META] else None
-    texts = {
-        kind: {each.key: StoredText(each.body, each.version) for each in records[kind]}
-        for kind in (BANK, SYNTHESIS)
-    }
+    synthesis = records[SYNTHESIS][0] if records[SYNTHESIS] else None
+    files = sorted(records[BANK], key=lambda each: each.key)
     return BankState(
         space,
         rules,
         meta=read_meta(meta),
         meta_version=meta.version if meta else 0,
-        files=texts[BANK],
-        synthesis=texts[SYNTHESIS].get("", StoredText("", 0)),
+        texts={each.key: each.body for each in files},
+        versions={each.key: each.version for each in files},
+        synthesis=synthesis.body if synthesis else "",
+        synthesis_version=synthesis.version if synthesis else 0,
     )
 
 

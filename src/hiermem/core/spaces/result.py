@@ -83,7 +83,7 @@ def result_of(
         status = "partial" if tally.processed else "error"
     numbers = (
         tally.processed, remaining, len(updated), len(created), len(unchanged),
-        len(tally.state.synthesis.text), tally.tokens_in + tally.tokens_out, tally.tokens_in,
+        len(tally.state.synthesis), tally.tokens_in + tally.tokens_out, tally.tokens_in,
         tally.tokens_out, round(seconds, 3),
     )  # fmt: skip
     return bank.ConsolidationResult(

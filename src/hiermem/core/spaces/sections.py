@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from hiermem.core.spaces.answer import SectionEdit
 from hiermem.core.spaces.clean import folded, tidy
@@ -42,16 +42,16 @@ class Section:
 
     Its heading begins at ``start``. Its own text is from ``body`` to ``own``; its subsections
     follow, up to ``stop``. ``path`` are the headings above it, in the form in which they are
-    compared.
+    compared. The last three are unknown until all headings are found.
     """
 
     heading: str
     level: int
     start: int
     body: int
-    own: int
-    stop: int
-    path: tuple[str, ...]
+    own: int = 0
+    stop: int = 0
+    path: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,8 +86,7 @@ def sections(text: str) -> tuple[Section, ...]:
         paths.append(tuple(names[each] for each in above))
         above.append(at)
     return tuple(
-        Section(mark.heading, mark.level, mark.start, mark.body, owns[at], stops[at], paths[at])
-        for at, mark in enumerate(marks)
+        replace(mark, own=owns[at], stop=stops[at], path=paths[at]) for at, mark in enumerate(marks)
     )
 
 
@@ -262,23 +261,14 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
 # Headings
 
 
-class _HeadingLine(NamedTuple):
-    """A heading: its first line, the line after it, its level and its words."""
-
-    start: int
-    body: int
-    level: int
-    heading: str
-
-
-def _scan(lines: Sequence[str]) -> tuple[list[_HeadingLine], bool]:
+def _scan(lines: Sequence[str]) -> tuple[list[Section], bool]:
     """Find the headings in one pass; return also whether a code block or comment is left open.
 
     ``paragraph`` is the line where a paragraph began, -1 outside of one. ``other``: a list or a
     quotation continues, whose lines underline nothing. ``listed``: indented lines, headings
     included, belong to a point of a list.
     """
-    marks: list[_HeadingLine] = []
+    marks: list[Section] = []
     fence, comment, paragraph, other, listed = "", False, -1, False, False
     for at in range(_front_matter(lines), len(lines)):
         line = lines[at]
@@ -306,13 +296,13 @@ def _scan(lines: Sequence[str]) -> tuple[list[_HeadingLine], bool]:
     return marks, bool(fence) or comment
 
 
-def _mark(lines: Sequence[str], at: int, paragraph: int) -> _HeadingLine | None:
+def _mark(lines: Sequence[str], at: int, paragraph: int) -> Section | None:
     """Read line ``at`` as a heading; ``paragraph`` is the line where a paragraph began, or -1."""
     if found := _ATX.match(lines[at]):
-        return _HeadingLine(at, at + 1, len(found[1]), (found[2] or "").strip())
+        return Section((found[2] or "").strip(), len(found[1]), at, at + 1)
     if paragraph >= 0 and (found := _UNDERLINE.match(lines[at])):
         words = " ".join(" ".join(lines[paragraph:at]).split())
-        return _HeadingLine(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
+        return Section(words, 1 if found[1][0] == "=" else 2, paragraph, at + 1)
     return None
 
 

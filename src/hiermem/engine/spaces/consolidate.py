@@ -238,11 +238,8 @@ class _Consolidation(Run[NoteBatch]):
                 self.settings,
                 behind=self.behind,
             )
-            if isinstance(batch, consolidation.NoRoom):
-                self.tally.stopped = (
-                    f"rules, synthesis and headings alone take {batch.needed:,} tokens of the "
-                    f"{batch.limit:,} that a request may have"
-                )
+            if isinstance(batch, str):
+                self.tally.stopped = batch
             elif isinstance(batch, Note):
                 if await self._commit(change.set_aside(self.space.name, batch, "too_large")):
                     self.tally.blocked.append(BlockedNote(batch.key, batch.agent, "too_large"))

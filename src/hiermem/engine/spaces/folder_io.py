@@ -92,18 +92,17 @@ def _folder_errors(path: str) -> Iterator[None]:
 @contextmanager
 def _open_folder(path: str) -> Iterator[_Folder]:
     """Open the folder itself; do not follow a link."""
+    no_folder = FolderError(f"{path} is not a folder, or a link to one; give the folder itself")
     if not _HAS_DIR_FD:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise FolderError(f"{path} is not a folder, or a link to one; give the folder itself")
+            raise no_folder
         yield _Folder(path, None)
         return
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise FolderError(
-                f"{path} is not a folder, or a link to one; give the folder itself"
-            ) from None
+            raise no_folder from None
         raise
     try:
         yield _Folder(path, handle)
@@ -124,7 +123,7 @@ class _Folder:
             return folder_plan.Manifest(bank.space)
         if text is False:
             raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
-        if isinstance(text, folder_plan.UnfitFile):
+        if isinstance(text, UsageError):
             text = ""  # As damaged as any other, so that it says nothing.
         return folder_plan.read_manifest(text, space=bank.space, known=bank.names)
 

@@ -21,7 +21,8 @@ from typing import Final, Protocol, TypeVar
 from hiermem.core.calls.backoff import back_off
 from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces import objects
-from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy, ObjectManifest
+from hiermem.core.spaces.folder import Manifest
+from hiermem.core.spaces.objects import NO_COPY, BankUrl, Copy
 from hiermem.errors import ConditionalWriteError, FolderError
 from hiermem.types.bank import ExportReport, LoadReport
 
@@ -108,25 +109,24 @@ async def export_to(place: ObjectPlace, bank: folder_plan.ExchangedBank) -> Expo
     await _try_conditions(place)
     for turn in range(_ROUNDS):
         held, version = await _manifest(place, bank)
-        there = 0 if held is None or held.owner != bank.owner else held.copies.revision
+        there = 0 if held is None or held.owner != bank.owner else held.revision
         if there > bank.revision:
             return ExportReport("", bank.revision, superseded_by=there)
         # All names are read, because a killed export may have left a copy of a removed file.
         copies = {name: await _copy(place, name) for name in sorted({*bank.texts, *bank.names})}
-        plan = objects.export(bank, copies, held, place=str(place))
-        if plan.switch:
-            for name in plan.new:
-                key = objects.OBJECTS + plan.manifest.objects[name]
+        plan, manifest = objects.export(bank, copies, held, place=str(place))
+        if manifest is not held:
+            for name, key in objects.new_objects(manifest).items():
                 # Where it is there already, it is the same: its name is its hash.
-                await _put(place, key, bank.texts[name].encode(), None)
-            text = objects.write_manifest(plan.manifest).encode()
+                await _put(place, objects.OBJECTS + key, bank.texts[name].encode(), None)
+            text = objects.write_manifest(manifest).encode()
             if await _put(place, folder_plan.MANIFEST, text, version, kind=".json") is None:
                 # Another export came first, or an answer was lost: the next read of the manifest
                 # tells which.
                 await _pause(turn)
                 continue
-        report = await _write_copies(place, bank, copies, plan)
-        await _clean(place, plan.manifest)
+        report = await _write_copies(place, bank, copies, plan, manifest)
+        await _clean(place, manifest)
         return report
     raise _busy(place)
 
@@ -202,7 +202,7 @@ async def _try_conditions(place: ObjectPlace) -> None:
 
 async def _manifest(
     place: ObjectPlace, bank: folder_plan.ExchangedBank
-) -> tuple[ObjectManifest | None, Mapping[str, str] | None]:
+) -> tuple[Manifest | None, Mapping[str, str] | None]:
     """Return the manifest and its version, or None twice where there is none."""
     found = await _get(place, folder_plan.MANIFEST)
     if found is None:
@@ -221,7 +221,7 @@ async def _copy(place: ObjectPlace, name: str) -> Copy:
 
 
 async def _objects(
-    place: ObjectPlace, copies: Mapping[str, Copy], held: ObjectManifest | None
+    place: ObjectPlace, copies: Mapping[str, Copy], held: Manifest | None
 ) -> dict[str, folder_plan.FolderEntry] | None:
     """Return the texts of the revision that are not in the copies; None where one is gone."""
     texts: dict[str, folder_plan.FolderEntry] = {}
@@ -239,16 +239,17 @@ async def _write_copies(
     place: ObjectPlace,
     bank: folder_plan.ExchangedBank,
     copies: Mapping[str, Copy],
-    export: objects.ObjectExport,
+    plan: ExportReport,
+    manifest: Manifest,
 ) -> ExportReport:
     """Write and remove the copies for people; report also what was left alone after all.
 
     The revision is stored already, so what fails here is made good by the next export.
     """
-    plan, left = export.copies, set[str]()
+    left = set[str]()
     for name in plan.written:
         data, version = bank.texts[name].encode(), copies[name].version
-        if not await _write_copy(place, name, data, version, export.manifest):
+        if not await _write_copy(place, name, data, version, manifest):
             left.add(name)
     for name in plan.removed:
         copy = await _copy(place, name)
@@ -263,7 +264,7 @@ async def _write_copy(
     name: str,
     data: bytes,
     version: Mapping[str, str] | None,
-    manifest: ObjectManifest,
+    manifest: Manifest,
 ) -> bool:
     """Write one copy, unless a person or a later export wrote it since; return False for a person.
 
@@ -282,7 +283,7 @@ async def _write_copy(
     return True
 
 
-async def _clean(place: ObjectPlace, manifest: ObjectManifest) -> None:
+async def _clean(place: ObjectPlace, manifest: Manifest) -> None:
     """Delete the objects that no manifest names any more.
 
     Where that fails the export is done all the same, and the next one deletes them.

@@ -287,13 +287,13 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     files, synthesis = await _texts(space, number)
     async with _bank_lease(space) as lease:
         state = await space.state()
-        texts = dict.fromkeys(state.files, None) | files
+        texts = dict.fromkeys(state.texts, None) | files
         restored: list[Note] = []
         if restore_notes:
             # Those that later revisions consumed, as far as their retention is not over.
             consumed = await space.consumed_notes()
             restored = [note for note in consumed if (note.consolidation or 0) > number]
-        planned = change.put(
+        _, writes = change.put(
             state,
             texts,
             kind="rollback",
@@ -302,7 +302,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             to=number,
             restored=restored,
         )
-        if planned is not None and not await shielded(lease.commit(planned.writes)):
+        if writes and not await shielded(lease.commit(writes)):
             raise await space.refused()
     newest = await history(space, 1)
     if not newest:
@@ -331,7 +331,7 @@ async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
 
 def _names(rules: Rules, state: BankState) -> set[str]:
     """Return the names that a file of the bank may have had; a space's rules never change."""
-    return {*rules.names, *state.files}
+    return {*rules.names, *state.texts}
 
 
 async def _loaded(space: SpaceContext) -> dict[str, str]:
@@ -401,21 +401,21 @@ async def load(
             report, texts = await object_io.read_from(target, bank)
         else:
             report, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
-        planned = change.put(state, texts, kind="load", now=space.handle.clock())
-        if planned is not None:
+        after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
+        if writes:
             hashes = [
                 bank_record.write_of(
                     bank_record.LOADED, space.name, name, folder_plan.text_hash(text)
                 )
                 for name, text in texts.items()
             ]
-            if not await shielded(lease.commit([*planned.writes, *hashes])):
+            if not await shielded(lease.commit([*writes, *hashes])):
                 raise await space.refused()
     before = state.texts
     return replace(
         report,
         folder=str(target),
-        revision=planned.state.meta.revision if planned else None,
+        revision=after.meta.revision if writes else None,
         diff="".join(
             diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
         ),

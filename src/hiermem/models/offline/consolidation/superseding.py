@@ -78,21 +78,19 @@ class Statements:
 
     def rival(self, said: str) -> int | None:
         """Return the number of the standing statement that this one contradicts, or None."""
-        found = self._same_thing(said)
-        if found is None and (_CHANGE.search(said) or _DENIED.search(said)):
-            found = self._changed(said)
-        return found
+        thing = self._thing(said)
+        found = None if thing is None else self._things.get(thing)
+        if (
+            found is not None
+            and found not in self._gone
+            and self._said[found].casefold().split() != said.casefold().split()
+        ):
+            return found
+        return self._changed(said) if _CHANGE.search(said) or _DENIED.search(said) else None
 
     def drop(self, number: int) -> None:
         """Note that a statement no longer holds; it contradicts nothing from then on."""
         self._gone.add(number)
-
-    def _same_thing(self, said: str) -> int | None:
-        thing = self._thing(said)
-        number = None if thing is None else self._things.get(thing)
-        if number is None or number in self._gone or _same(self._said[number], said):
-            return None
-        return number
 
     def _changed(self, said: str) -> int | None:
         """Return the statement of which every word is repeated, with what became of it."""
@@ -155,7 +153,3 @@ def struck(line: str, *, day: str) -> str:
     found = _MARKS.match(line)
     lead = found.group() if found else ""
     return f"{lead}~~{line[len(lead) :].rstrip()}~~ (superseded {day})"
-
-
-def _same(a: str, b: str) -> bool:
-    return a.casefold().split() == b.casefold().split()

@@ -56,10 +56,11 @@ def extract(
     summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
     sources = [speech.composed(source) for source in sources]
     said = list(speech.sentences(sources))
-    defined = [d for at, source in enumerate(sources) for d in speech.definitions(source, at)]
+    numbered = list(speech.numbered(sources))
+    defined = [d for index, source in numbered for d in speech.definitions(source, index)]
     shown = [
-        (at if source.index is None else source.index, path)
-        for at, source in enumerate(sources)
+        (index, path)
+        for index, source in numbered
         if source.role != "system"
         for path in speech.paths(source)
     ]

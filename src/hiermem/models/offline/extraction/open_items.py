@@ -28,7 +28,7 @@ from hiermem.models.offline.extraction.clause import (
     stems,
     telling,
 )
-from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls
+from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls, numbered
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
@@ -190,10 +190,9 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     agent = any(source.role == "tool" for source in sources)
     end = max((source.date for source in sources), default="")
     adviser = [s.role == "assistant" and s.speaker in ROLE_LABELS and not agent for s in sources]
-    for position, source in enumerate(sources):
+    for position, (index, source) in enumerate(numbered(sources)):
         if source.role in ("system", "tool"):
             continue
-        index = position if source.index is None else source.index
         advice = adviser[position]
         # What is to do in code that a user shows to an assistant, the next answer does.
         shown = any(adviser[position + 1 : position + 2])

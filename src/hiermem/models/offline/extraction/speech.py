@@ -116,13 +116,18 @@ def composed(source: SourceText) -> SourceText:
     )
 
 
+def numbered(sources: Sequence[SourceText]) -> Iterator[tuple[int, SourceText]]:
+    """Yield each source with its index; one without an index has its position."""
+    for position, source in enumerate(sources):
+        yield position if source.index is None else source.index, source
+
+
 def sentences(sources: Sequence[SourceText]) -> Iterator[Sentence]:
     """Yield the sentences of all sources, in order, except those of the system and of tools."""
     tools = any(source.role == "tool" for source in sources)
-    for position, source in enumerate(sources):
+    for index, source in numbered(sources):
         if source.role in ("system", "tool"):
             continue
-        index = position if source.index is None else source.index
         agent = tools and source.role == "assistant"
         spoken = [
             unit
@@ -175,8 +180,8 @@ def _speech(text: str) -> str:
 def calls(sources: Sequence[SourceText]) -> frozenset[int]:
     """Return the messages in which an assistant calls a tool."""
     return frozenset(
-        position if source.index is None else source.index
-        for position, source in enumerate(sources)
+        index
+        for index, source in numbered(sources)
         if source.role == "assistant"
         and any(_TOOL_CALL.match(line) for line in source.text.splitlines()[:_LINES])
     )
@@ -194,12 +199,11 @@ def paths(source: SourceText) -> Iterator[str]:
                 yield from FILE.findall(line[:_LINE])
 
 
-def definitions(source: SourceText, position: int) -> Iterator[Definition]:
-    """Yield what the code in a message defines.
+def definitions(source: SourceText, index: int) -> Iterator[Definition]:
+    """Yield what the code in message ``index`` defines.
 
     The file is known if a comment with its name opens the block, or a tool says what it shows.
     """
-    index = position if source.index is None else source.index
     blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
     left = _LINES
     for block in blocks:
