@@ -31,8 +31,8 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt as spaces
 from hiermem.core.spaces.rules import read_rules
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.prompt import Facts, Length, render, stricter
-from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load, load_named

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.core.summaries import plan
+from hiermem.core.summaries.assess import after_answer, better
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs
-from hiermem.core.summaries.validate import Problem
 from hiermem.prompts import load
 from hiermem.protocols import SourceText
 
@@ -133,9 +134,7 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
 def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(
     tried, problems, is_deterministic, step
 ):
-    assert (
-        plan.after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
-    )
+    assert after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
 
 
 def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
@@ -148,10 +147,10 @@ def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
 
 
 def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
-    assert plan.better((0.4, 1), (0.5, 2))
-    assert not plan.better((0.5, 1), (0.4, 0))
-    assert plan.better((0.5, 1), (0.5, 1))
-    assert not plan.better((0.5, 1), (0.5, 2))
+    assert better((0.4, 1), (0.5, 2))
+    assert not better((0.5, 1), (0.4, 0))
+    assert better((0.5, 1), (0.5, 1))
+    assert not better((0.5, 1), (0.5, 2))
 
 
 def level_plan(config, level=1, model="m", template=None):

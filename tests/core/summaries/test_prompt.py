@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.core.summaries.form import Problem, ProblemKind
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, plain, render, stricter
-from hiermem.core.summaries.validate import Problem, ProblemKind
 from hiermem.errors import ConfigError
 from hiermem.prompts import load, name_of
 from hiermem.protocols import SourceText

@@ -18,8 +18,8 @@ import pytest
 
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.prompt import Facts, Length, render, stricter
-from hiermem.core.summaries.validate import Problem
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load_named
 from hiermem.protocols import SourceText

@@ -11,22 +11,50 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import add
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem.core.text.lexicon import words
 from hiermem.protocols import LLMRequest
 
-FormKind: TypeAlias = Literal[
+ProblemKind: TypeAlias = Literal[
     "empty",
     "truncated",
     "refused",
     "error_text",
+    "too_long",
+    "not_smaller",
+    "echo",
+    "unrelated",
+    "missing_sections",
+    "missing_anchors",
+    "wrong_language",
     "not_prose",
     "repetitive",
     "continuation",
     "reply",
+    "invented",
+    "inverted",
+    "injected",
+    "unsupported",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of an answer.
+
+    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
+    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
+    says what would be right and holds no text of the answer.
+    """
+
+    kind: ProblemKind
+    detail: str
+    hard: bool
+    again: bool = True
+
 
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
 _SHORT: Final = 600
@@ -101,14 +129,7 @@ _JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # The whole answer
 
 
-class Fault(NamedTuple):
-    """What an answer is instead of a summary, in words that hold no text of it."""
-
-    kind: FormKind
-    detail: str
-
-
-def message_fault(answer: str) -> Fault | None:
+def message_fault(answer: str) -> Problem | None:
     """Return the fault of a stripped answer that is a refusal, an error message or an empty form.
 
     Any answer is held to this, also one that was extracted.
@@ -116,29 +137,35 @@ def message_fault(answer: str) -> Fault | None:
     head = answer[:_SHORT]
     whole = len(answer) <= _SHORT
     if whole and _REFUSAL.match(head):
-        return Fault("refused", "the answer is a refusal, not a summary")
+        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
     if _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
-        return Fault("error_text", "the answer is an error message, not a summary")
+        return Problem("error_text", "the answer is an error message, not a summary", hard=True)
     if answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
-        return Fault("empty", "the answer is a word for nothing")
+        return Problem("empty", "the answer is a word for nothing", hard=True)
     if whole and ANNOUNCED.match(head):
-        return Fault("empty", "the answer announces a summary and gives none")
+        return Problem("empty", "the answer announces a summary and gives none", hard=True)
     return None
 
 
-def prose_fault(answer: str, *, request: LLMRequest) -> Fault | None:
+def prose_fault(answer: str, *, request: LLMRequest) -> Problem | None:
     """Return the fault of a stripped answer that was written, where it is no prose of a summary."""
     if request.schema is not None:
         return None
     if _is_cut_json(answer):
-        return Fault("truncated", "the answer is JSON that is cut off")
+        return Problem("truncated", "the answer is JSON that is cut off", hard=True)
     if _is_data(answer) or _is_code(answer):
-        return Fault("not_prose", "the answer is data or code; prose and list lines were asked for")
+        return Problem(
+            "not_prose",
+            "the answer is data or code; prose and list lines were asked for",
+            hard=True,
+        )
     record = _folded(" ".join(source.text for source in request.inputs))
     if _repeats(answer, record):
-        return Fault("repetitive", "the answer says the same again and again")
+        return Problem("repetitive", "the answer says the same again and again", hard=True)
     if _continues(answer, record, request=request):
-        return Fault("continuation", "the answer continues the record instead of summarising it")
+        return Problem(
+            "continuation", "the answer continues the record instead of summarising it", hard=True
+        )
     return _reply_fault(answer)
 
 
@@ -429,7 +456,7 @@ _REPORTED_TO_YOU: Final = re.compile(
 _REPLIES: Final = 0.6
 
 
-def _reply_fault(answer: str) -> Fault | None:
+def _reply_fault(answer: str) -> Problem | None:
     """Return the fault of a short answer that declines, offers, asks or advises as a whole."""
     if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
         return None
@@ -437,9 +464,9 @@ def _reply_fault(answer: str) -> Fault | None:
     refused = sum(map(_declines, said))
     remarks = sum(_declines(each) or is_remark(each) for each in said)
     if refused and remarks == len(said):
-        return Fault("refused", "the answer is a refusal, not a summary")
+        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
     if remarks == len(said) or (remarks >= 2 and remarks >= _REPLIES * len(said)):
-        return Fault("reply", "the answer speaks to the reader instead of summarising")
+        return Problem("reply", "the answer speaks to the reader instead of summarising", hard=True)
     return None
 
 

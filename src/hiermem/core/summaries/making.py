@@ -24,10 +24,17 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core import needs
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.summaries import plan, status
-from hiermem.core.summaries.assess import MOST_ANCHORS, Draft, weigh_against
+from hiermem.core.summaries.assess import (
+    MOST_ANCHORS,
+    PROMPTS,
+    Draft,
+    anchor_limit,
+    better,
+    weigh_against,
+)
 from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
-from hiermem.core.summaries.retries import PROMPTS, AttemptCount
+from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.errors import SpendLimitError, StoreError
@@ -292,11 +299,11 @@ def _better_from_windows(task: _Task, draft: Draft, ask: Ask) -> Making[Draft]:
         # The draft is fit and paid for; a better one is not available now.
         return draft
     texts = [source.text for source in windows.sources]
-    limit = plan.anchor_limit(ask.length.target)
+    limit = anchor_limit(ask.length.target)
     first, second = yield lambda: [
         weigh_against(each, texts, limit=limit) for each in (draft, other)
     ]
-    return other if plan.better(first, second) else draft
+    return other if better(first, second) else draft
 
 
 def _go_without(

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from hiermem.core.summaries.assess import Draft
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.plan import Lengths
-from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import input_hash
 from hiermem.protocols import SourceText
 

@@ -13,10 +13,9 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.sliding_window import RateLimits, least_seconds
+from hiermem.core.summaries.assess import PROMPTS
 from hiermem.core.summaries.inputs import Count, Inputs, partition
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.summaries.retries import PROMPTS
-from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
@@ -300,14 +299,6 @@ def may_have_long_message(tokens: int, config: HierarchyConfig) -> bool:
     return config.unit == "chars" or tokens > config.hard_limit
 
 
-def anchor_limit(target: int) -> int:
-    """Return how many anchors a text of ``target`` tokens must keep: one for every twenty tokens.
-
-    A sentence that explains a figure has about twenty tokens.
-    """
-    return max(4, min(64, target // 20))
-
-
 def room_for_inputs(
     window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
@@ -346,28 +337,9 @@ def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
 
 
 # ---------------------------------------------------------------------------------------------
-# The use of an answer
+# After a failure
 
 Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
-
-
-def after_answer(
-    *, tried: int, problems: Sequence[Problem], is_deterministic: bool
-) -> Literal["accept", "again", "settle"]:
-    """Decide on an answer: take it, ask once more, or take the best answer so far.
-
-    A problem that is not worth a second call costs none. An ``is_deterministic`` model is not asked
-    again: its words are all the record's own, and its answer would be the same.
-    """
-    hard = any(problem.hard for problem in problems)
-    if not hard and (is_deterministic or not any(problem.again for problem in problems)):
-        return "accept"
-    return "again" if tried < PROMPTS and not is_deterministic else "settle"
-
-
-def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
-    """Return whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
-    return (second[0], -second[1]) >= (first[0], -first[1])
 
 
 def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bool:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from hiermem.core.summaries.marks import marked
-from hiermem.core.summaries.validate import Problem, ProblemKind
+from hiermem.core.summaries.form import Problem, ProblemKind
 from hiermem.core.text import language
 from hiermem.core.text.units import prose
 from hiermem.errors import ConfigError
@@ -60,6 +59,8 @@ _CHARACTERS: Final = {"Chinese": 1.3, "Japanese": 1.3}
 #: Code points of the inputs that are read to name their language.
 _SAMPLE: Final = 6_000
 _ROLE_WORD: Final = re.compile(r"user|assistant|system|tool|[(\uff08:]", re.IGNORECASE)
+#: The bytes of a record that are hashed at once.
+_PIECE: Final = 2_000
 #: How many lost facts a second request names; more would crowd out the record itself.
 _MOST_NAMED: Final = 24
 #: What is said of each problem to the model that made it.
@@ -295,6 +296,33 @@ def said(source: SourceText) -> str:
         source.role == "user" and not _ROLE_WORD.search(name)
     )
     return f"{name}: {text}" if plainly else f"{name} ({source.role}): {text}"
+
+
+def before_record(content: str) -> str:
+    """Return what a rendered prompt says before its record."""
+    return content.partition("<<record ")[0]
+
+
+def after_record(content: str) -> str:
+    """Return what a rendered prompt says after its record; "" where there is none."""
+    _, mark, rest = content.rpartition("<<end of record ")
+    return rest.partition(">>")[2] if mark else ""
+
+
+def marked(kind: str, text: str, *, name: str = "") -> str:
+    """Put ``text`` between marks that it cannot hold itself.
+
+    A ``name`` stands in quotes behind the hash, so that neither is taken for a part of the other.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256()
+    # hashlib releases the interpreter's lock for longer pieces, and reacquiring it from busy
+    # threads takes longer than the hashing.
+    for at in range(0, len(data), _PIECE):
+        digest.update(data[at : at + _PIECE])
+    mark = digest.hexdigest()[:12]
+    named = f" name={json.dumps(name, ensure_ascii=False)}" if name else ""
+    return f"<<{kind} {mark}{named}>>\n{text}\n<<end of {kind} {mark}>>"
 
 
 def language_of(inputs: Sequence[SourceText]) -> str:

@@ -25,13 +25,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from hiermem.core.calls.backoff import TEXT, Backoff
-from hiermem.core.summaries.assess import Draft
+from hiermem.core.summaries.assess import PROMPTS, Draft
 from hiermem.types import Node
 
 #: The kind of the records that hold a count; their scope is the session, their key the input hash.
 RETRY: Final = "retry"
-#: Prompts for one text before the stand-in: the ordinary one and the stricter one.
-PROMPTS: Final = 2
 #: How many hours, and how many updates, after the last attempt the text is asked for once more.
 _HOURS: Final = (1, 4, 16, 64)
 _UPDATES: Final = (1, 2, 4, 8)

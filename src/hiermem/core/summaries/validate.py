@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from hiermem.core.summaries import form
 from hiermem.core.summaries.copied import is_mostly_copied
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.injected import obeys
 from hiermem.core.summaries.terms import plain_text, stands_in, terms
 from hiermem.core.text import language
@@ -24,28 +24,6 @@ from hiermem.core.text.anchors import Fidelity
 from hiermem.core.text.denial import inverted
 from hiermem.core.text.units import prose
 from hiermem.protocols import LLMRequest, LLMResponse
-
-ProblemKind: TypeAlias = Literal[
-    "empty",
-    "truncated",
-    "refused",
-    "error_text",
-    "too_long",
-    "not_smaller",
-    "echo",
-    "unrelated",
-    "missing_sections",
-    "missing_anchors",
-    "wrong_language",
-    "not_prose",
-    "repetitive",
-    "continuation",
-    "reply",
-    "invented",
-    "inverted",
-    "injected",
-    "unsupported",
-]
 
 #: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
@@ -80,21 +58,6 @@ _FEW_TERMS: Final = 6
 _SCRIPT_SAMPLE: Final = 4000
 #: The number of a text's first words that are recognised as a quotation of the text.
 _OPENING: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem of an answer.
-
-    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
-    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
-    says what would be right and holds no text of the answer.
-    """
-
-    kind: ProblemKind
-    detail: str
-    hard: bool
-    again: bool = True
 
 
 def check(
@@ -169,7 +132,7 @@ def _form(text: str, *, request: LLMRequest, written: bool) -> Iterator[Problem]
     if found is None and written:
         found = form.prose_fault(answer, request=request)
     if found is not None:
-        yield Problem(found.kind, found.detail, hard=True)
+        yield found
 
 
 def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:

@@ -17,9 +17,17 @@ from typing import Any
 from hiermem.core.calls.failures import shown
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Accepted, Rejected, Verdict
-from hiermem.core.summaries import making, plan
-from hiermem.core.summaries.assess import Draft, join, source_of
-from hiermem.core.summaries.judge import Standard, assess_answer, judge
+from hiermem.core.summaries import making
+from hiermem.core.summaries.assess import (
+    PROMPTS,
+    Draft,
+    Standard,
+    anchor_limit,
+    assess,
+    join,
+    judge,
+    source_of,
+)
 from hiermem.core.summaries.making import (
     Ask,
     LookUp,
@@ -29,12 +37,7 @@ from hiermem.core.summaries.making import (
     Request,
     UnfitError,
 )
-from hiermem.core.summaries.retries import (
-    PROMPTS,
-    AttemptCount,
-    count_without,
-    writes_headings,
-)
+from hiermem.core.summaries.retries import AttemptCount, count_without, writes_headings
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.run import CallState
@@ -222,8 +225,7 @@ class _NodeTask:
         if not isinstance(verdict, Rejected) and not run.is_deterministic:
             draft = verdict.value if isinstance(verdict, Accepted) else verdict.usable
             if draft is not None:
-                required = standard.plan.template.required
-                run.without_headings = count_without(run.without_headings, draft, required)
+                run.without_headings = count_without(run.without_headings, draft, standard.sections)
         return verdict
 
     async def _extract(self, ask: Ask) -> Draft:
@@ -231,7 +233,7 @@ class _NodeTask:
         part = Part("", ask.inputs.sources, ask.inputs.tokens, ask.length)
         request, standard = self._request(ask, part)
         response = await self._run.fallback.complete(request)
-        return await asyncio.to_thread(assess_answer, request, standard, response)
+        return await asyncio.to_thread(assess, request, standard, response)
 
     def _request(self, ask: Ask, part: Part) -> tuple[LLMRequest, Standard]:
         """Return the request for a part of the inputs, and what the answers to it are held to.
@@ -260,9 +262,10 @@ class _NodeTask:
             temperature=run.config.temperature,
         )
         standard = Standard(
-            level_plan,
-            source_of(request, limit=plan.anchor_limit(length.target)),
+            source_of(request, limit=anchor_limit(length.target)),
             part.tokens,
+            level_plan.template.required,
+            level_plan.min_fidelity,
             known=inputs.anchors if request.inputs == inputs.sources else None,
             is_deterministic=run.is_deterministic,
         )
