@@ -122,7 +122,7 @@ def measured() -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     window, children = said(10), below(5)
     target = tokens(each.text for each in window) // 2
-    length = Length(target, max(target * 3 // 2, target + 80), 0.5)
+    length = Length(target, max(target * 3 // 2, target + 80))
     first = render(load(1, "detailed"), window, facts=facts(messages=10), length=length)
     of_window = [each.text for each in window]
     found["level 1, 10 messages"] = cost(first, of_window)

@@ -42,7 +42,7 @@ def ask(level=1, seed=0, words=400, target=150, limit=None):
         template,
         inputs,
         facts=Facts(None, (), NOW, NOW, 10),
-        length=Length(target, limit, 0.5),
+        length=Length(target, limit),
     )
     return template, LLMRequest("summarise", messages, inputs, target, limit, COUNTER, level)
 

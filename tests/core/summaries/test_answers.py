@@ -62,7 +62,7 @@ def request(record: str, *, target: int | None = None) -> LLMRequest:
     facts = Facts(None, people, day, day, messages=len(said))
     return LLMRequest(
         task="summarise",
-        messages=render(TEMPLATE, sources, facts=facts, length=Length(length, limit, 0.5)),
+        messages=render(TEMPLATE, sources, facts=facts, length=Length(length, limit)),
         inputs=sources,
         target_tokens=length,
         max_tokens=limit,

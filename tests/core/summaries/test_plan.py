@@ -15,6 +15,7 @@ from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import after_answer, better
 from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.prompt import Length
 from hiermem.prompts import load
 from hiermem.protocols import SourceText
 
@@ -81,7 +82,7 @@ def test_a_concise_text_is_asked_for_three_fifths_of_a_detailed_one():
 
 
 def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
-    length = plan.Lengths(100, 150)
+    length = Length(100, 150)
     for extras, reused in (({}, True), ({"target": 100}, True), ({"target": 90}, False)):
         assert plan.may_reuse(replace(revision(), tokens=80, extras=extras), length) is reused
 
@@ -113,7 +114,7 @@ def test_a_message_that_outgrew_the_limit_is_summarised_in_parts(words, room, pa
     sizes=st.lists(st.integers(2, 5000), min_size=2, max_size=9),
 )
 def test_parts_together_stay_within_the_whole(limit, sizes):
-    parts = plan.shares(plan.Lengths(max(1, limit * 2 // 3), limit), sizes)
+    parts = plan.shares(Length(max(1, limit * 2 // 3), limit), sizes)
     assert sum(part.limit for part in parts) <= max(limit, 2 * len(sizes))
     for part, size in zip(parts, sizes, strict=True):
         assert 1 <= part.target <= part.limit < size

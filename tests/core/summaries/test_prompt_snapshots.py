@@ -51,7 +51,7 @@ BELOW = (
     SourceText(None, "user", "Summary", "2024-03-15", "## Overview\n- Pump 3 was slowed down."),
     SourceText(None, "user", "Summary", "2024-03-16", "## Overview\n- It runs at 1,150 rpm."),
 )
-LENGTH = Length(target=100, limit=150, ratio=0.5)
+LENGTH = Length(target=100, limit=150)
 BANK = BankText(
     rules="# Files\n- pumps.md: what runs, and how fast\n- people.md: who does what",
     files=(("pumps.md", "# Pumps\n\n## What runs\n\n- Pump 3 at 1,450 rpm.\n"),),
@@ -213,9 +213,7 @@ def test_two_requests_of_a_session_share_all_that_can_be_shared(name):
     if name == "extract.map":
         other = extraction.render(template, SAID[:1], facts=other_facts)
     else:
-        other = render(
-            template, SAID[:1], facts=other_facts, length=Length(target=7, limit=9, ratio=0.5)
-        )
+        other = render(template, SAID[:1], facts=other_facts, length=Length(target=7, limit=9))
     constant = written(one).index("Time: ") + len("Time: ")
     assert shared(one, other) >= constant
     varying = template.user.index("{{period}}")

@@ -248,7 +248,7 @@ def join_request(
         )
         for number, text in enumerate(summaries, start=1)
     )
-    length = summary_prompt.Length(target, max_tokens, 1 / max(1, len(inputs)))
+    length = summary_prompt.Length(target, max_tokens)
     return LLMRequest(
         task="summarise",
         messages=summary_prompt.render(template, inputs, facts=facts, length=length),

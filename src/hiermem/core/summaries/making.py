@@ -33,7 +33,8 @@ from hiermem.core.summaries.assess import (
     weigh_against,
 )
 from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
-from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
+from hiermem.core.summaries.plan import Failure, LevelPlan
+from hiermem.core.summaries.prompt import Length
 from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
@@ -124,7 +125,7 @@ class Ask:
     """
 
     inputs: Inputs
-    length: Lengths
+    length: Length
     prompts: int = 0
 
 
@@ -266,7 +267,7 @@ def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
 
 
 def _ask(
-    task: _Task, wanted: str, length: Lengths, prompts: int, count: AttemptCount
+    task: _Task, wanted: str, length: Length, prompts: int, count: AttemptCount
 ) -> Making[Outcome]:
     """Ask the model for the text; where no answer is fit, count the attempts."""
     ask = Ask(task.inputs, length, prompts)
@@ -307,7 +308,7 @@ def _better_from_windows(task: _Task, draft: Draft, ask: Ask) -> Making[Draft]:
 
 
 def _go_without(
-    task: _Task, length: Lengths, unfit: UnfitError, count: AttemptCount
+    task: _Task, length: Length, unfit: UnfitError, count: AttemptCount
 ) -> Making[Outcome]:
     """Leave the node failed, keep its stand-in, or make one, after so many attempts at its text.
 
@@ -400,7 +401,7 @@ def _revision(
     draft: Draft,
     labels: Labels,
     level_plan: LevelPlan,
-    length: Lengths | None = None,
+    length: Length | None = None,
     *,
     degraded: bool = False,
 ) -> Revision:

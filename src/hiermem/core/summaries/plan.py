@@ -15,7 +15,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.sliding_window import RateLimits, least_seconds
 from hiermem.core.summaries.assess import PROMPTS
 from hiermem.core.summaries.inputs import Count, Inputs, partition
-from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.prompt import Length, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
@@ -144,14 +144,6 @@ class LevelPlan:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The target length of a text and its hard limit, in tokens."""
-
-    target: int
-    limit: int
-
-
 def level_plan(
     level: int,
     template: PromptTemplate,
@@ -225,7 +217,7 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
     return made_hash(level, serving.strategy, inputs) == serving.input_hash
 
 
-def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
+def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Length:
     """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
     The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
@@ -235,7 +227,7 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
     target = max(1, min(asked_tokens(node, config), most))
     limit = max(math.ceil(hard_ratio * target), target + _HEADINGS_ROOM)
-    return Lengths(target, max(1, min(limit, most)))
+    return Length(target, max(1, min(limit, most)))
 
 
 def asked_tokens(node: Node, config: HierarchyConfig) -> int:
@@ -262,7 +254,7 @@ def _allotted(node: Node, config: HierarchyConfig) -> int:
     return max(1, node.input_tokens * allotted // max(1, node.input_size))
 
 
-def may_reuse(revision: Revision, length: Lengths) -> bool:
+def may_reuse(revision: Revision, length: Length) -> bool:
     """Return whether a text made elsewhere from the same inputs fits here as well.
 
     Where the length it was made for is known, that length must be the same; if it differs, the
@@ -322,17 +314,17 @@ def room_for_inputs(
     return math.floor(left * share)
 
 
-def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
+def shares(length: Length, sizes: Sequence[int]) -> list[Length]:
     """Share a length among parts in proportion to their sizes, at least one token each.
 
     One token per part is reserved for the line ends between the parts.
     """
     whole = max(1, sum(sizes))
     limit = max(len(sizes), length.limit - len(sizes))
-    found: list[Lengths] = []
+    found: list[Length] = []
     for size in sizes:
         most = max(1, min(limit * size // whole, size - 1))
-        found.append(Lengths(max(1, min(length.target * size // whole, most)), most))
+        found.append(Length(max(1, min(length.target * size // whole, most)), most))
     return found
 
 

@@ -172,12 +172,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The length of an answer: ``target`` and hard ``limit`` in tokens, and their ratio."""
+    """The target length of a text and its hard limit, in tokens."""
 
     target: int
     limit: int
-    ratio: float
-    ratio_only: bool = False
 
 
 def render(
@@ -186,13 +184,17 @@ def render(
     *,
     facts: Facts,
     length: Length,
+    ratio: float | None = None,
     overlap: str = "",
 ) -> tuple[ChatMessage, ...]:
-    """Fill ``template``: a system message that never varies, and a user message with the data."""
+    """Fill ``template``: a system message that never varies, and a user message with the data.
+
+    Where a ``ratio`` is given, the prompt states that share of the record in place of ``length``.
+    """
     spoken = language_of(inputs)
     values = fact_values(facts) | {
         "language": spoken,
-        "length": _length(length, spoken),
+        "length": _length(length, spoken, ratio),
         "themes": _themes(length),
         "overlap": marked("earlier", overlap) if overlap else "",
         "record": marked("record", plain(inputs)),
@@ -367,14 +369,14 @@ def _count(facts: Facts) -> str:
     return f"{facts.summaries} summaries that cover {messages}"
 
 
-def _length(length: Length, spoken: str) -> str:
-    if length.ratio_only:
-        return f"about {length.ratio:.0%} of the length of the record"
+def _length(length: Length, spoken: str, ratio: float | None) -> str:
+    if ratio is not None:
+        return f"about {ratio:.0%} of the length of the record"
     lines = max(1, round(length.target / _LINE))
     most = max(lines, length.limit // _LINE)
     size = f"{length.limit} tokens"
-    if ratio := _CHARACTERS.get(spoken):
-        size = f"{int(length.limit * ratio)} characters"
+    if characters := _CHARACTERS.get(spoken):
+        size = f"{int(length.limit * characters)} characters"
     return f"about {_some(lines, 'line')}, never more than {most} ({size})"
 
 

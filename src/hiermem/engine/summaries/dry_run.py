@@ -295,8 +295,9 @@ class _UpdatePlanner:
             if sized:
                 tokens_in = await self._sizes.of_children(node, tokens_in, length, parts)
         else:
-            requests = await split(run, node, inputs, length)
-            parts = worst = len(requests) - await count_stored(run, requests)
+            requests = await split(run, node, ask)
+            stored = await count_stored(run, [key for key, _ in requests])
+            parts = worst = len(requests) - stored
             most = length.limit
             if sized:
                 messages = self._unread.get(node.id)

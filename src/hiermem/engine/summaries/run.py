@@ -28,7 +28,6 @@ from hiermem.core.summaries.inputs import (
     overlap_shown,
 )
 from hiermem.core.summaries.plan import (
-    Lengths,
     LevelPlan,
     level_plan,
     room_for_inputs,
@@ -210,7 +209,7 @@ class UpdateRun(Run[Node]):
         self,
         node: Node,
         sources: Sequence[SourceText],
-        length: Lengths,
+        length: Length,
         *,
         summaries: int,
         overlap: str,
@@ -229,9 +228,8 @@ class UpdateRun(Run[Node]):
             level_plan.template,
             sources,
             facts=facts,
-            length=Length(
-                length.target, length.limit, level_plan.ratio, ratio_only=self.config.ratio_only
-            ),
+            length=length,
+            ratio=level_plan.ratio if self.config.ratio_only else None,
             overlap=overlap,
         )
 
