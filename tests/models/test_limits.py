@@ -17,7 +17,7 @@ from hiermem import AsyncMemory, Message, UpdatePolicy
 from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls.rate_limit import RateLimiter
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
 

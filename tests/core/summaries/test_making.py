@@ -63,9 +63,8 @@ def run_of(**settings):
             "counter": WORDS,
             "fallback": ExtractiveLLM(),
             "is_deterministic": False,
-            "time": lambda: NOW,
+            "now": lambda: NOW,
             "plan": level_plan,
-            "strategies": lambda level: (level_plan(level).strategy,),
             "labels": lambda inputs: Labels(("sea",), ("Ada",)),
         }
         | settings

@@ -20,7 +20,7 @@ from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import RateLimiter, state_of
 from hiermem.engine.calls.slots import SlotPool
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.errors import ModelOverflowError, SpendLimitError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM

@@ -12,7 +12,7 @@ from session_fixture import COUNTER, SessionFixture, messages
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
 from hiermem.engine.calls.rate_limit import calibration_for, state_of
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage

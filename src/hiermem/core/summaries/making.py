@@ -14,7 +14,7 @@ is read may change while a model answers; ``status.rebase`` decides that at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -170,16 +170,12 @@ class Settings(Protocol):
         """Whether the model is the stand-in itself."""
         ...
 
-    def time(self) -> datetime:
+    def now(self) -> datetime:
         """Return the present time."""
         ...
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
-        ...
-
-    def strategies(self, level: int) -> Sequence[str]:
-        """Return the strategies that count as current for nodes of ``level``."""
         ...
 
     def labels(self, inputs: Inputs) -> Labels:
@@ -217,7 +213,7 @@ class _Task:
 
 def make(node: Node, run: Settings) -> Making[Outcome]:
     """Make the text of ``node``, or return why there is none."""
-    now = run.time()
+    now = run.now()
     if status.standing(node, now=now, owner=run.run_id) == "leased":
         return Outcome("leased", node)
     inputs: Inputs | None = yield ReadInputs(node)
@@ -225,7 +221,7 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
         return Outcome("moved", node)
     found = yield from needs.revisions([(node.id, node.revision)] if node.revision else [])
     serving = found[0] if found else None
-    follow = run.strategies(node.level) if run.policy.follow_strategy else ()
+    follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.stale else []
     stale = any(child.stale for child in below)
@@ -263,7 +259,7 @@ def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
     """Return how many prompts may be sent for ``node`` now; a text on request gets them all."""
     if node.forced or run.is_deterministic:
         return PROMPTS
-    return count.prompts_due(run.time(), max_attempts=run.policy.max_attempts)
+    return count.prompts_due(run.now(), max_attempts=run.policy.max_attempts)
 
 
 def _ask(
@@ -388,7 +384,7 @@ def _moved_here(task: _Task, found: Revision) -> Revision:
         found,
         node_id=node.id,
         number=node.revision + 1,
-        created_at=task.run.time(),
+        created_at=task.run.now(),
         provenance=rebase(found.provenance, found.text, shift=shift, among=node.span),
         trust=task.inputs.trust,
         reused=True,
@@ -419,7 +415,7 @@ def _revision(
         strategy=level_plan.strategy,
         style=level_plan.style,
         model=draft.model or level_plan.model,
-        created_at=task.run.time(),
+        created_at=task.run.now(),
         provenance=units.pack(draft.units) if draft.units else "",
         anchors=found,
         tags=labels.tags,

@@ -143,6 +143,11 @@ class LevelPlan:
     min_fidelity: float
     model: str
 
+    @property
+    def strategies(self) -> tuple[str, str]:
+        """The strategies of texts that count as current: this one, and the copy word for word."""
+        return self.strategy, VERBATIM
+
 
 def level_plan(
     level: int,

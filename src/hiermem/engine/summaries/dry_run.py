@@ -29,7 +29,7 @@ from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.summaries.parts import count_stored, split
 from hiermem.engine.summaries.request_size import RequestSizes
-from hiermem.engine.summaries.retries import LeftAlone, count_attempts
+from hiermem.engine.summaries.retries import count_attempts, is_left_alone
 from hiermem.engine.summaries.run import (
     UpdateRun,
     read_inputs,
@@ -119,7 +119,6 @@ class _UpdatePlanner:
         self._inputs: dict[str, Inputs] = {}
         self._unread: dict[str, Sequence[StoredMessage]] = {}
         self._found: dict[str, Revision | None] = {}
-        self._left_alone = LeftAlone(run)
         self._sizes = RequestSizes(run)
         self.tally = plan.Tally(
             policy=run.policy,
@@ -172,7 +171,7 @@ class _UpdatePlanner:
         """Plan one node: drive its decision until a model would be asked."""
         run = self._run
         foreseen = any(child in self._texts for child in node.children)
-        if not foreseen and await self._left_alone.holds(node):
+        if not foreseen and await is_left_alone(run, node):
             return
         inputs, below = await self._read_inputs(node, foreseen=foreseen)
         serving: Revision | None = None

@@ -22,7 +22,7 @@ from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
-from hiermem.engine.summaries.retries import LeftAlone, store_history
+from hiermem.engine.summaries.retries import is_left_alone, note_left_alone, store_history
 from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
 
@@ -81,7 +81,6 @@ class UpdateRounds:
         self._uncounted: set[str] = set()
         self._loose: Mapping[int, int] = {}
         self._loose_read = False
-        self._left_alone = LeftAlone(run)
 
     @property
     def done(self) -> int:
@@ -107,7 +106,7 @@ class UpdateRounds:
             async with run:
                 while (counts := await self._next_round()) is not None:
                     await self._run_round(counts)
-                await self._left_alone.note()
+                await note_left_alone(run)
                 await store_history(run)
                 report = self._report()
                 if report.failed or report.degraded or report.stopped is not None:
@@ -169,7 +168,7 @@ class UpdateRounds:
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
-            if node is not None and await self._left_alone.holds(node):
+            if node is not None and await is_left_alone(self._run, node):
                 # Its stand-in serves on: it is no work of this run.
                 self._run.shared.record_outcome(node)
                 self._tried.add(node.id)
@@ -361,7 +360,7 @@ class UpdateRounds:
 
     async def _is_work(self, node: Node) -> bool:
         """Return whether the run will work on a node; remember those that it will leave alone."""
-        if waits(node) or not await self._left_alone.holds(node):
+        if waits(node) or not await is_left_alone(self._run, node):
             return True
         self._uncounted.add(node.id)
         return False

@@ -7,9 +7,10 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -33,19 +34,18 @@ from hiermem.core.summaries.plan import (
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
-from hiermem.core.summaries.retries import ModelHistory
-from hiermem.core.text.hashes import VERBATIM
+from hiermem.core.summaries.retries import AttemptCount, ModelHistory, NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.in_flight import InFlight, PendingText
-from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
+from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
-from hiermem.engine.calls.slots import SlotPool
+from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.commit import NodeCommits
-from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.tokens import RunCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import Record
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
@@ -55,56 +55,110 @@ _AT_ONCE: Final = 4096
 _PROMPT_FRAME: Final = 120
 
 
-@dataclass(kw_only=True, eq=False)
-class UpdateRun(Run[Node]):
-    """The dependencies and the state of one update run.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a run of one session shares with others.
 
-    ``tree`` is the tree whose nodes are made. ``pending_texts`` holds, by input hash, the texts
-    that this run is making; runs of the same handle await them, by ``in_flight``. ``split_nodes``
-    are the nodes of which parts are stored for the next run, until they have a text. ``building``
-    is the re-pack that the run makes texts for, None where it is about the serving tree. ``margin``
-    is how many of the model's tokens one of ours may be, as known when the run began: so the run
-    splits inputs in one way from beginning to end. The stand-in counts with ``extract_counter``,
-    since each text that it writes grows, and each level has sentences of the level below.
-    ``history`` is what is stored of the model, None before the run has looked;
-    ``without_headings`` counts its newest answers in a row without headings.
+    ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
+    are charged to the budgets ``parents`` as well. Nodes in ``node_backoff`` are skipped. With
+    ``waits_for_leases`` the run waits for nodes that another run holds. ``planned`` are the
+    requests that a common plan has counted, and ``answering_times`` the seconds for an answer that
+    it has looked up, by the model's name.
     """
 
-    record: SessionRecord
-    config: HierarchyConfig
-    policy: UpdatePolicy
-    fallback: LLM
-    templates: Mapping[str, PromptTemplate | str] | None
-    shared: Shared
-    in_flight: InFlight
-    building: Build | None = None
-    commits: NodeCommits = field(init=False)
-    margin: float = field(init=False)
-    extract_counter: RunCounter = field(init=False)
-    pending_texts: dict[str, PendingText] = field(
-        init=False, default_factory=dict[str, "PendingText"]
-    )
-    split_nodes: set[str] = field(init=False, default_factory=set[str])
-    history: ModelHistory | None = field(init=False, default=None)
-    without_headings: int = field(init=False, default=0)
-    _line: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _unstored: set[str] = field(init=False, default_factory=set[str])
-    _plans: dict[tuple[int, str], LevelPlan] = field(
-        init=False, default_factory=dict[tuple[int, str], LevelPlan]
-    )
+    slots: SessionSlots | None = None
+    rate_limiter: RateLimiter | None = None
+    parents: tuple[Budget, ...] = ()
+    node_backoff: NodeBackoff | None = None
+    waits_for_leases: bool = True
+    planned: set[str] = field(default_factory=set[str])
+    answering_times: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    clock: Callable[[], float] = field(default=time.monotonic)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.margin = calibration_for(self.llm, self.counter).margin
+    def is_backed_off(self, node: Node) -> bool:
+        """Return whether ``node`` must not be retried yet."""
+        backoff = self.node_backoff
+        return backoff is not None and backoff.is_backed_off(node, self.clock())
+
+    def record_outcome(self, node: Node) -> None:
+        """Record the outcome of ``node``."""
+        if self.node_backoff is not None:
+            self.node_backoff.record_outcome(node, self.clock())
+
+
+class UpdateRun(Run[Node]):
+    """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
+
+    ``pending_texts`` holds, by input hash, the texts that this run is making; runs of the same
+    handle await them, by ``in_flight``. ``split_nodes`` are the nodes of which parts are stored for
+    the next run, until they have a text. ``building`` is the re-pack that the run makes texts for,
+    None where it is about the serving tree. ``margin`` is how many of the model's tokens one of
+    ours may be, as known when the run began: so the run splits inputs in one way from beginning to
+    end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
+    each level has sentences of the level below. ``history`` is what is stored of the model, None
+    before the run has looked; ``without_headings`` counts its newest answers in a row without
+    headings. ``own_counts`` are the session's stored counts of attempts by the ids of their nodes,
+    None before the run has looked, and ``passed`` the counts of the texts for which the run left
+    the model alone, with their nodes, by input hash.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        tree: TreeStore,
+        *,
+        record: SessionRecord,
+        config: HierarchyConfig,
+        policy: UpdatePolicy,
+        llm: LLM,
+        fallback: LLM,
+        templates: Mapping[str, PromptTemplate | str] | None,
+        sleep: Callable[[float], Awaitable[None]],
+        budget: Budget,
+        shared: Shared,
+    ) -> None:
+        super().__init__(
+            store=handle.store,
+            tree=tree,
+            kind="update",
+            subject=record.id,
+            lease=policy.lease,
+            now=handle.store_now,
+            sleep=sleep,
+            journal_budget=handle.journal_budget,
+            compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+            llm=llm,
+            counter=handle.counter,
+            budget=budget,
+            rate_limiter=shared.rate_limiter
+            or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
+            call_timeout=policy.call_timeout,
+            retries=policy.retries,
+            slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
+            drain_time=policy.drain,
+        )
+        self.record, self.config, self.policy = record, config, policy
+        self.fallback, self.templates, self.shared = fallback, templates, shared
+        self.in_flight = handle.in_flight
+        self.building: Build | None = None
+        self.margin = calibration_for(llm, self.counter).margin
         self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
-            self.tree,
+            tree,
             run_id=self.run_id,
             lease=timedelta(seconds=self.lease),
             now=self.now,
             journal=self.journal,
         )
+        self.pending_texts: dict[str, PendingText] = {}
+        self.split_nodes: set[str] = set()
+        self.history: ModelHistory | None = None
+        self.without_headings = 0
+        self.own_counts: dict[str, list[Record]] | None = None
+        self.passed: dict[str, tuple[AttemptCount, Node]] = {}
+        self._line, self._room = asyncio.Lock(), asyncio.Event()
+        self._unstored: set[str] = set()
+        self._plans: dict[tuple[int, str], LevelPlan] = {}
 
     @property
     def session_id(self) -> str:
@@ -166,10 +220,6 @@ class UpdateRun(Run[Node]):
         if mine is not None:
             self.in_flight.drop(wanted, mine)
 
-    def time(self) -> datetime:
-        """Return the present time."""
-        return self.now()
-
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
         name = (model or self.llm).name
@@ -183,10 +233,6 @@ class UpdateRun(Run[Node]):
                 counter=self.counter.name,
             )
         return self._plans[level, name]
-
-    def strategies(self, level: int) -> tuple[str, ...]:
-        """Return the strategies that count as current for nodes of ``level``."""
-        return self.plan(level).strategy, VERBATIM
 
     def labels(self, inputs: Inputs) -> Labels:
         """Return the labels of a text of these inputs."""
@@ -232,50 +278,6 @@ class UpdateRun(Run[Node]):
             ratio=level_plan.ratio if self.config.ratio_only else None,
             overlap=overlap,
         )
-
-
-def open_run(
-    handle: Handle,
-    tree: TreeStore,
-    *,
-    record: SessionRecord,
-    config: HierarchyConfig,
-    policy: UpdatePolicy,
-    llm: LLM,
-    fallback: LLM,
-    templates: Mapping[str, PromptTemplate | str] | None,
-    sleep: Callable[[float], Awaitable[None]],
-    budget: Budget,
-    shared: Shared,
-) -> UpdateRun:
-    """Prepare a run that makes the nodes of ``tree``; nothing is read or written."""
-    return UpdateRun(
-        store=handle.store,
-        tree=tree,
-        kind="update",
-        subject=record.id,
-        lease=policy.lease,
-        now=handle.store_now,
-        sleep=sleep,
-        journal_budget=handle.journal_budget,
-        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
-        llm=llm,
-        counter=handle.counter,
-        budget=budget,
-        rate_limiter=shared.rate_limiter
-        or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
-        call_timeout=policy.call_timeout,
-        retries=policy.retries,
-        slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
-        drain_time=policy.drain,
-        record=record,
-        config=config,
-        policy=policy,
-        fallback=fallback,
-        templates=templates,
-        shared=shared,
-        in_flight=handle.in_flight,
-    )
 
 
 async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
@@ -361,7 +363,7 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
     """
     if not run.policy.follow_strategy:
         return
-    read = partial(run.tree.outdated, level, run.strategies(level))
+    read = partial(run.tree.outdated, level, run.plan(level).strategies)
     async for page in read_pages(read, stop):
         yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
 

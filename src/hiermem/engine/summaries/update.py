@@ -23,8 +23,7 @@ from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import UpdateRun, open_run, read_outdated
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
 from hiermem.errors import UsageError
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
@@ -93,7 +92,7 @@ async def update(
         parents=(*shared.parents, *handle.journal_budget.parents_of(session_id)),
     )
     open_here = partial(
-        open_run,
+        UpdateRun,
         handle,
         record=record,
         config=config,

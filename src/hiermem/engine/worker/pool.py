@@ -25,7 +25,7 @@ from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
