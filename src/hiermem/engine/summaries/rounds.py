@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
 from hiermem.core.summaries.making import Outcome
@@ -27,8 +27,6 @@ from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
-#: Returns the number of sealed nodes by level that the next round works on; None ends the run.
-NextRound: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
 
 #: Extracts that are committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
@@ -47,7 +45,6 @@ _log = logging.getLogger("hiermem.update")
 class UpdateRounds:
     """The rounds of one update run, with the nodes in progress and the outcomes.
 
-    ``next_round`` returns the nodes of each round; an ordinary update has one round.
     ``with_provisional`` tells whether open windows and groups get provisional texts. ``repack``
     marks the run as a full one in the journal.
     """
@@ -55,16 +52,15 @@ class UpdateRounds:
     def __init__(
         self,
         run: UpdateRun,
-        next_round: NextRound,
         level: int | None,
         on_progress: Progress | None,
         *,
         repack: bool = False,
     ) -> None:
-        self.with_provisional = True
+        self.with_provisional = not repack
         self.swapped = False
         self._run, self._level, self._on_progress = run, level, on_progress
-        self._next_round, self._repack = next_round, repack
+        self._repack = repack
         self._backlog: Mapping[str, Any] = {}
         self._tried: set[str] = set()
         self._agenda = Agenda({})
@@ -98,13 +94,17 @@ class UpdateRounds:
             self._backlog = await measure_backlog(self._run)
             await self._run.begin()
 
-    async def work(self) -> UpdateReport:
-        """Work until nothing is left that this run can make."""
+    async def work(self, rounds: AsyncIterable[Mapping[int, int]]) -> UpdateReport:
+        """Work until nothing is left that this run can make.
+
+        Each of the ``rounds`` is the number of sealed nodes by level that it works on; an ordinary
+        update has one.
+        """
         run = self._run
         run.detail, run.keep_finished = self._detail, self._keep_finished
         try:
             async with run:
-                while (counts := await self._next_round()) is not None:
+                async for counts in rounds:
                     await self._run_round(counts)
                 await note_left_alone(run)
                 await store_history(run)
@@ -439,20 +439,18 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     A summary that is stale by choice does not wait, nor does one with a clean stand-in.
     """
     counts = state_from(run.record.state).ordinals
-    levels = await asyncio.gather(*(_waiting(run, level + 1) for level in range(len(counts))))
+    levels = await asyncio.gather(*(_waiting(run, *level) for level in enumerate(counts, start=1)))
     queue, dirty = (sum(numbers) for numbers in zip((0, 0), *levels, strict=True))
     return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
 
 
-async def _waiting(run: UpdateRun, level: int) -> tuple[int, int]:
+async def _waiting(run: UpdateRun, level: int, stop: int) -> tuple[int, int]:
     """Count the summaries of a level that wait to be made, and the dirty ones among them."""
-    after, counted, dirty, read = -1, 0, 0, 0
-    while read < _MOST_WAITING:
-        due = await run.tree.unfinished(level, after, PAGE)
-        read += len(due)
-        counted += sum(map(waits, due))
-        dirty += sum(node.dirty for node in due)
-        if len(due) < PAGE:
+    counted = dirty = read = 0
+    async for page in read_pages(partial(run.tree.unfinished, level), stop):
+        counted += sum(map(waits, page))
+        dirty += sum(node.dirty for node in page)
+        read += len(page)
+        if read >= _MOST_WAITING:
             break
-        after = due[-1].ordinal
     return counted, dirty

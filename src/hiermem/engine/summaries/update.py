@@ -9,7 +9,7 @@ which node is next, what it needs and what a failure means.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -126,26 +126,17 @@ async def _incremental(
     }
     if dry_run:
         return await plan_update(run, counts, await provisional_nodes(run, level))
-    rounds: list[Mapping[int, int]] = [counts]
 
-    async def once() -> Mapping[int, int] | None:
-        if rounds:
-            await _mark_outdated(run, counts)
-        return rounds.pop() if rounds else None
+    async def once() -> AsyncIterator[Mapping[int, int]]:
+        # Only where the policy follows the strategy: another prompt, model or ratio does not make
+        # a text untrue.
+        for number, stop in sorted(counts.items()):
+            async for page in read_outdated(run, number, stop):
+                if page:
+                    now = run.now()
+                    await run.tree.write_nodes(
+                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
+                    )
+        yield counts
 
-    return await UpdateRounds(run, once, level, on_progress).work()
-
-
-async def _mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
-    """Mark outdated texts dirty, in the first ``counts`` nodes of each level.
-
-    This is done only where the policy asks for it (``UpdatePolicy.follow_strategy``): another
-    prompt, model or ratio does not make a text untrue.
-    """
-    for level, stop in sorted(counts.items()):
-        async for page in read_outdated(run, level, stop):
-            if page:
-                writes = [
-                    status.write(node, status.mark_dirty(node, now=run.now())) for node in page
-                ]
-                await run.tree.write_nodes(writes)
+    return await UpdateRounds(run, level, on_progress).work(once())
