@@ -134,7 +134,7 @@ class SessionFixture:
                 said = await self.tenant.messages(
                     session, node.span.start, node.span.stop, thread=node.thread
                 )
-                outputs = from_messages(node, said, count=COUNTER.count).outputs
+                outputs = from_messages(node.span, said, count=COUNTER.count).outputs
             made = input_hash(level=node.level, strategy=revision.strategy, outputs=outputs)
             if made != revision.input_hash:
                 found.append(id_)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest
 
 ProblemKind: TypeAlias = Literal[
@@ -56,6 +56,7 @@ class Problem:
     again: bool = True
 
 
+_WORDS: Final = word_lists("answer_words")
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
 _SHORT: Final = 600
 
@@ -108,8 +109,6 @@ _ERROR_LINE: Final = re.compile(
     r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
     re.IGNORECASE,
 )
-#: A program's text for an empty value, and a person's placeholder.
-_CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
 #: An announcement of a summary.
 ANNOUNCED: Final = re.compile(
     r"[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
@@ -140,7 +139,7 @@ def message_fault(answer: str) -> Problem | None:
         return Problem("refused", "the answer is a refusal, not a summary", hard=True)
     if _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
         return Problem("error_text", "the answer is an error message, not a summary", hard=True)
-    if answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
+    if answer.casefold().strip("\"'`*.!:()[]<> ") in _WORDS["placeholders"]:
         return Problem("empty", "the answer is a word for nothing", hard=True)
     if whole and ANNOUNCED.match(head):
         return Problem("empty", "the answer announces a summary and gives none", hard=True)
@@ -238,7 +237,6 @@ _TELLING: Final = 3
 _SEQUENCE: Final = 4
 _FEWEST_SEQUENCES: Final = 36
 _LEAST_DISTINCT: Final = 0.35
-_PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was were be by as it")
 
 
 def _terms(text: str) -> list[str]:
@@ -256,7 +254,8 @@ def _repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
     found = [_terms(each) for each in said]
-    terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in found]
+    plain = _WORDS["plain"]
+    terms = [tuple(word for word in own if word not in plain) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
     for each, own in zip(said, terms, strict=True):
@@ -308,10 +307,6 @@ _ROLES: Final = "user|assistant|tool|system"
 #: A line of the record as prompts render it.
 _RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
 _DAY_LINE: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
-_NAMES: Final = (
-    "user", "assistant", "human", "ai", "bot", "chatbot", "nutzer", "benutzer", "assistent",
-    "utilisateur", "usuario", "asistente", "用户", "助手", "пользователь", "ассистент",
-)  # fmt: skip
 _FEWEST_TURNS: Final = 3
 #: Words of somebody who speaks or is spoken to.
 _TALK: Final = re.compile(
@@ -350,7 +345,7 @@ def _labels(request: LLMRequest) -> str:
     """Return a pattern of the names that a turn may begin with."""
     named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
     names = [name for name in sorted(named) if name][:_SPEAKERS]
-    return "|".join(map(re.escape, (*names, *_NAMES)))
+    return "|".join(map(re.escape, (*names, *sorted(_WORDS["speakers"]))))
 
 
 def _talks(turn: str) -> bool:

@@ -141,7 +141,7 @@ class _UpdatePlanner:
         for node, messages in await read_windows_at_once(run, windows):
             inputs = self._read_without_texts(node, messages)
             if inputs is None:
-                inputs = from_messages(node, messages, count=run.counter.count)
+                inputs = from_messages(node.span, messages, count=run.counter.count)
             else:
                 self._unread[node.id] = messages
             self._inputs[node.id] = inputs
@@ -301,7 +301,7 @@ class _UpdatePlanner:
             if sized:
                 messages = self._unread.get(node.id)
                 if messages is not None and self._sizes.is_rendered(node):
-                    inputs = from_messages(node, messages, count=run.counter.count)
+                    inputs = from_messages(node.span, messages, count=run.counter.count)
                 of = len(requests)
                 tokens_in = await self._sizes.of_inputs(node, inputs, length, parts, of=of)
         windows = await self._window_requests(node, least)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -26,7 +26,7 @@ from hiermem.core.summaries.inputs import (
     Labels,
     from_children,
     from_messages,
-    overlap_shown,
+    overlap_before,
 )
 from hiermem.core.summaries.plan import (
     LevelPlan,
@@ -341,7 +341,8 @@ async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
 
 async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     """Read the messages of a window, and the text before it where an overlap is configured."""
-    span, overlap, first = node.span, "", None
+    span = node.span
+    overlap: tuple[str, int | None] = ("", None)
     if run.config.overlap:
         before = await run.store.messages(
             run.session_id,
@@ -349,10 +350,9 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
             span.start + 1,
             thread=node.thread,
         )
-        overlap, first = overlap_shown(node, before, run.config.overlap)
+        overlap = overlap_before(node, before, run.config.overlap)
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
-    inputs = from_messages(node, messages, count=run.counter.count, overlap=overlap)
-    return replace(inputs, overlap_from=first)
+    return from_messages(span, messages, count=run.counter.count, overlap=overlap)
 
 
 async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
