@@ -22,7 +22,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core.calls.backoff import TEXT, Backoff
 from hiermem.core.summaries.assess import PROMPTS, Draft
@@ -120,12 +120,8 @@ def together(counts: Iterable[AttemptCount]) -> AttemptCount:
 
 def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:
     """Write a count, with the node that it is about, the messages below it, and the strategy."""
-    data: dict[str, Any] = {
-        "count": count.count,
+    data = asdict(count) | {
         "last": count.last.isoformat() if count.last else None,
-        "passed": count.passed,
-        "unanswered": count.unanswered,
-        "error": count.error,
         "node": node.id,
         "strategy": strategy,
         "span": [node.span.start, node.span.stop],

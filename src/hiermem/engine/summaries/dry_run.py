@@ -78,14 +78,13 @@ async def plan_update(
 
 async def _answering_time(run: UpdateRun) -> float | None:
     """Return the seconds in which the model answered lately, as journalled; None if unknown."""
-    name, known = run.llm.name, run.shared.answering_times
-    if run.llm.remote and name not in known:
-        known[name] = None
-        for record in await run.store.runs(limit=_RUNS):
-            if record.detail.get("model") == name and known[name] is None:
-                calls = await run.store.attempts(run_id=record.id, limit=_CALLS)
-                known[name] = answering_time(calls, model=name)
-    return known.get(name)
+    name = run.llm.name
+    for record in await run.store.runs(limit=_RUNS) if run.llm.remote else ():
+        if record.detail.get("model") == name:
+            calls = await run.store.attempts(run_id=record.id, limit=_CALLS)
+            if (seconds := answering_time(calls, model=name)) is not None:
+                return seconds
+    return None
 
 
 @dataclass(frozen=True, slots=True)

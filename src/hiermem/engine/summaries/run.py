@@ -62,8 +62,7 @@ class Shared:
     ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
     are charged to the budgets ``parents`` as well. Nodes in ``node_backoff`` are skipped. With
     ``waits_for_leases`` the run waits for nodes that another run holds. ``planned`` are the
-    requests that a common plan has counted, and ``answering_times`` the seconds for an answer that
-    it has looked up, by the model's name.
+    requests that a common plan has counted.
     """
 
     slots: SessionSlots | None = None
@@ -72,7 +71,6 @@ class Shared:
     node_backoff: NodeBackoff | None = None
     waits_for_leases: bool = True
     planned: set[str] = field(default_factory=set[str])
-    answering_times: dict[str, float | None] = field(default_factory=dict[str, float | None])
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def is_backed_off(self, node: Node) -> bool:

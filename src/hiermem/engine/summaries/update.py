@@ -24,7 +24,6 @@ from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
-from hiermem.errors import UsageError
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
@@ -65,22 +64,10 @@ async def update(
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
     Without a ``config`` it is made under the handle's, anything else under the session's own.
 
-    Raises NotFoundError for an unknown session, CounterMismatchError, UsageError for a negative cap
-    or a ``level`` with a full re-pack, and what the store raises; what was committed until then
-    stays.
+    The callers refuse what makes no sense, such as a negative cap or a ``level`` with a full
+    re-pack. Raises NotFoundError for an unknown session, CounterMismatchError, and what the store
+    raises; what was committed until then stays.
     """
-    if strategy not in ("incremental", "full"):
-        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
-    if strategy == "full" and level is not None:
-        raise UsageError(f"level is {level}; a full re-pack makes all levels")
-    for name, value, least in (
-        ("max_calls", max_calls, 0),
-        ("max_tokens", max_tokens, 0),
-        ("level", level, 1),
-        ("deadline", deadline, 0),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must not be below {least}")
     store, shared = handle.store, shared or Shared()
     record = record or await handle.record(session_id)
     config = config or await handle.config_for(record, repack=strategy == "full")
