@@ -196,7 +196,7 @@ def assess_extract(request: LLMRequest, standard: Standard, response: LLMRespons
         text=text,
         tokens=tokens,
         units=response.units,
-        problems=validate.check_extract(
+        problems=validate.check(
             response, request=request, tokens=tokens, input_tokens=standard.input_tokens
         ),
         fidelity=1.0 - len(missing) / len(required) if required else None,

@@ -135,7 +135,6 @@ class UpdateProgress:
 class LevelPlan:
     """The plan that all nodes of one level share: the prompt, the model, the strategy hash."""
 
-    level: int
     template: PromptTemplate
     style: str
     ratio: float
@@ -171,7 +170,6 @@ def level_plan(
         each = config.level(number)
         measures += [each.target_ratio, each.floor, each.cap]
     return LevelPlan(
-        level=level,
         template=template,
         style=settings.style,
         ratio=settings.target_ratio * _OF_ALLOTTED.get(settings.style, 1.0),
