@@ -60,11 +60,8 @@ async def test_no_minute_of_the_server_holds_more_than_was_stated(kind, faults):
                     update(
                         handle,
                         name,
-                        llm=model,
-                        fallback=ExtractiveLLM(),
+                        Shared(model, ExtractiveLLM(), sleep=nap, clock=quick),
                         policy=policy,
-                        sleep=nap,
-                        shared=Shared(clock=quick),
                     )
                     for name in "ab"
                 )

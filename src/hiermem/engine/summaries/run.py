@@ -57,14 +57,19 @@ _PROMPT_FRAME: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a run of one session shares with others.
+    """What a run of one session may share with others.
 
-    ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
-    are charged to the budgets ``parents`` as well. Nodes in ``node_backoff`` are skipped. With
-    ``waits_for_leases`` the run waits for nodes that another run holds. ``planned`` are the
-    requests that a common plan has counted.
+    ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
+    for itself what else it is not given: ``slots`` is its access to the common slots,
+    ``rate_limiter`` the common rate limiter. Its calls are charged to the budgets ``parents`` as
+    well. Nodes in ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes
+    that another run holds. ``planned`` are the requests that a common plan has counted.
     """
 
+    llm: LLM
+    fallback: LLM
+    prompts: Mapping[str, PromptTemplate | str] | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     slots: SessionSlots | None = None
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
@@ -108,10 +113,6 @@ class UpdateRun(Run[Node]):
         record: SessionRecord,
         config: HierarchyConfig,
         policy: UpdatePolicy,
-        llm: LLM,
-        fallback: LLM,
-        templates: Mapping[str, PromptTemplate | str] | None,
-        sleep: Callable[[float], Awaitable[None]],
         budget: Budget,
         shared: Shared,
     ) -> None:
@@ -122,24 +123,24 @@ class UpdateRun(Run[Node]):
             subject=record.id,
             lease=policy.lease,
             now=handle.store_now,
-            sleep=sleep,
+            sleep=shared.sleep,
             journal_budget=handle.journal_budget,
             compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
-            llm=llm,
+            llm=shared.llm,
             counter=handle.counter,
             budget=budget,
             rate_limiter=shared.rate_limiter
-            or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
+            or rate_limiter(shared.llm, policy, clock=shared.clock, sleep=shared.sleep),
             call_timeout=policy.call_timeout,
             retries=policy.retries,
             slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
             drain_time=policy.drain,
         )
         self.record, self.config, self.policy = record, config, policy
-        self.fallback, self.templates, self.shared = fallback, templates, shared
+        self.fallback, self.shared = shared.fallback, shared
         self.in_flight = handle.in_flight
         self.building: Build | None = None
-        self.margin = calibration_for(llm, self.counter).margin
+        self.margin = calibration_for(self.llm, self.counter).margin
         self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
             tree,
@@ -224,7 +225,7 @@ class UpdateRun(Run[Node]):
         if (level, name) not in self._plans:
             self._plans[level, name] = level_plan(
                 level,
-                prompts.load(level, self.config.level(level).style, self.templates),
+                prompts.load(level, self.config.level(level).style, self.shared.prompts),
                 config=self.config,
                 policy=self.policy,
                 model=name,

@@ -8,15 +8,13 @@ which node is next, what it needs and what a failure means.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries import status
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.summaries.dry_run import plan_update
@@ -24,7 +22,6 @@ from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
-from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
@@ -34,10 +31,8 @@ UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 async def update(
     handle: Handle,
     session_id: str,
+    shared: Shared,
     *,
-    llm: LLM,
-    fallback: LLM,
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
     config: HierarchyConfig | None = None,
     policy: UpdatePolicy | None = None,
     level: int | None = None,
@@ -47,18 +42,16 @@ async def update(
     deadline: float | None = None,
     dry_run: bool = False,
     strategy: UpdateStrategy = "incremental",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    shared: Shared | None = None,
     record: SessionRecord | None = None,
 ) -> UpdateReport | UpdatePlan:
     """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
-    ``fallback`` makes the stand-in where no answer of ``llm`` is fit. ``max_calls`` and
+    ``shared`` has the models, and what the run has in common with runs of other sessions.
+    ``max_calls`` and
     ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends the run before the
     call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
     With ``dry_run`` nothing is written or called, and the plan is returned. ``policy`` is the
-    handle's if it is None; ``sleep`` pauses. ``shared`` is what this run has in common with runs of
-    other sessions. ``record`` is the session's record, if the caller has just read it.
+    handle's if it is None. ``record`` is the session's record, if the caller has just read it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
@@ -68,7 +61,7 @@ async def update(
     re-pack. Raises NotFoundError for an unknown session, CounterMismatchError, and what the store
     raises; what was committed until then stays.
     """
-    store, shared = handle.store, shared or Shared()
+    store = handle.store
     record = record or await handle.record(session_id)
     config = config or await handle.config_for(record, repack=strategy == "full")
     budget = Budget(
@@ -84,10 +77,6 @@ async def update(
         record=record,
         config=config,
         policy=policy or handle.update_policy,
-        llm=llm,
-        fallback=fallback,
-        templates=prompts,
-        sleep=sleep,
         budget=budget,
         shared=shared,
     )

@@ -162,13 +162,11 @@ class UpdatePool:
             updating = update(
                 handle,
                 session_update.session_id,
-                llm=self.llm,
-                fallback=self.fallback,
-                prompts=self.prompts,
-                strategy=strategy,
-                record=session_update.record,
-                sleep=self.sleep,
-                shared=Shared(
+                Shared(
+                    self.llm,
+                    self.fallback,
+                    self.prompts,
+                    self.sleep,
                     slots=session_update.slots,
                     rate_limiter=self.rate_limiter,
                     parents=(session_update.budget,),
@@ -177,6 +175,8 @@ class UpdatePool:
                     planned=self.planned,
                     clock=self.clock,
                 ),
+                strategy=strategy,
+                record=session_update.record,
                 **settings,
             )
             if settings.get("dry_run"):

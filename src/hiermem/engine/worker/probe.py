@@ -160,12 +160,8 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
             record=record,
             config=config_from(record.config),
             policy=handle.update_policy,
-            llm=pool.llm,
-            fallback=pool.fallback,
-            templates=pool.prompts,
-            sleep=pool.sleep,
             budget=pool.budget,
-            shared=Shared(),
+            shared=Shared(pool.llm, pool.fallback, pool.prompts, pool.sleep),
         )
         for level, stop in (await tree.levels()).items():
             async for page in read_outdated(run, level, stop):
