@@ -10,7 +10,6 @@ kept where enough is left of the requested length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -199,12 +198,9 @@ def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
     if len(word) < _SHORTEST_CUT or not word.isalpha():
         return False
     lower = word.lower()
-    longer = list(_longer_words(lower, record))
+    # What the words of the record that begin with this word have after it.
+    longer = re.findall(rf"\b{re.escape(lower)}(\w{{3,}})", record, re.IGNORECASE)
     whole = re.search(rf"\b{re.escape(lower)}\b", f"{record}\n{text[: -len(word)]}", re.IGNORECASE)
-    return bool(longer) and not whole and not any(rest in _WORDS["endings"] for rest in longer)
-
-
-def _longer_words(word: str, record: str) -> Iterator[str]:
-    """Yield what the words of ``record`` that begin with ``word`` have after it."""
-    for match in re.finditer(rf"\b{re.escape(word)}(\w{{3,}})", record, re.IGNORECASE):
-        yield match.group(1).lower()
+    return (
+        bool(longer) and not whole and not any(rest.lower() in _WORDS["endings"] for rest in longer)
+    )

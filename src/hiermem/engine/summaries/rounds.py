@@ -162,36 +162,32 @@ class UpdateRounds:
 
     async def _next(self) -> Node | None:
         """Take the next node, reading pages of nodes as they are needed."""
+        run = self._run
         while True:
             node = self._agenda.next()
-            if node is not None and self._run.shared.is_backed_off(node):
+            if isinstance(node, tuple):
+                level, after = node
+                self._agenda.add(level, await run.tree.unfinished(level, after, PAGE))
+            elif node is None:
+                if self._loose_read or self._agenda.open:
+                    return None
+                self._loose_read = True
+                loose = await sync_provisional(run, self._level)
+                self._count_loose(loose)
+                self._agenda.add_loose(loose)
+            elif run.shared.is_backed_off(node):
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
-                continue
-            if node is not None and await is_left_alone(self._run, node):
+            elif await is_left_alone(run, node):
                 # Its stand-in serves on: it is no work of this run.
-                self._run.shared.record_outcome(node)
+                run.shared.record_outcome(node)
                 self._tried.add(node.id)
                 self._leave_out(node)
                 self._agenda.settle(node.id)
-                continue
-            if node is not None:
-                if standing(node, now=self._run.now(), owner=self._run.run_id) != "leased":
-                    return node
+            elif standing(node, now=run.now(), owner=run.run_id) == "leased":
                 self._leased[node.id] = node
-                continue
-            wanted = self._agenda.wants()
-            if wanted is not None:
-                level, after = wanted
-                page = await self._run.tree.unfinished(level, after, PAGE)
-                self._agenda.add(level, page)
-            elif not self._loose_read and not self._agenda.open:
-                self._loose_read = True
-                loose = await sync_provisional(self._run, self._level)
-                self._count_loose(loose)
-                self._agenda.add_loose(loose)
             else:
-                return None
+                return node
 
     async def _wait(self) -> None:
         """Wait for the next event, and commit what is finished when a commit is due."""
