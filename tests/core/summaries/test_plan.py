@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import after_answer, better
+from hiermem.core.summaries.assess import Draft, after_answer
 from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.prompt import Length
@@ -148,10 +148,14 @@ def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
 
 
 def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
-    assert better((0.4, 1), (0.5, 2))
-    assert not better((0.5, 1), (0.4, 0))
-    assert better((0.5, 1), (0.5, 1))
-    assert not better((0.5, 1), (0.5, 2))
+    def worth(fidelity, problems):
+        return Draft("", 0, (), (SOFT,) * problems, fidelity).worth
+
+    assert worth(0.5, 2) >= worth(0.4, 1)
+    assert not worth(0.4, 0) >= worth(0.5, 1)
+    assert worth(0.5, 1) >= worth(0.5, 1)
+    assert not worth(0.5, 2) >= worth(0.5, 1)
+    assert worth(None, 1) >= worth(0.9, 1)
 
 
 def level_plan(config, level=1, model="m", template=None):

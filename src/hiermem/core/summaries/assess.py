@@ -62,8 +62,11 @@ class Draft:
 
     @property
     def worth(self) -> tuple[float, int]:
-        """Return the key by which two fit drafts are compared."""
-        return _kept(self.fidelity), len(self.problems)
+        """Return the key by which two fit drafts are compared; of equal ones, the later is taken.
+
+        Where no anchor was required, none was lost.
+        """
+        return 1.0 if self.fidelity is None else self.fidelity, -len(self.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def judge(
 ) -> Verdict[Draft]:
     """Judge the answer to ``request``, the ``tried``-th; ``best`` is the best usable one before."""
     draft = assess(request, standard, response)
-    if draft.fit and (best is None or better(best.worth, draft.worth)):
+    if draft.fit and (best is None or draft.worth >= best.worth):
         best = draft
     step = after_answer(
         tried=tried,
@@ -132,11 +135,6 @@ def after_answer(
     if not hard and (is_deterministic or not any(problem.again for problem in problems)):
         return "accept"
     return "again" if tried < PROMPTS and not is_deterministic else "settle"
-
-
-def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
-    """Return whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
-    return (second[0], -second[1]) >= (first[0], -first[1])
 
 
 def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
@@ -293,10 +291,6 @@ def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
 
 def weigh_against(draft: Draft, texts: Sequence[str], *, limit: int) -> tuple[float, int]:
     """Return a draft's worth measured on ``texts``, to compare two ways of making a node."""
-    found = fidelity(inputs=texts, output=draft.text, limit=limit)
-    return _kept(found.value), sum(not problem.hard for problem in draft.problems)
-
-
-def _kept(fidelity: float | None) -> float:
-    """Return a fidelity for a comparison: where nothing was required, nothing was lost."""
-    return 1.0 if fidelity is None else fidelity
+    value = fidelity(inputs=texts, output=draft.text, limit=limit).value
+    soft = tuple(problem for problem in draft.problems if not problem.hard)
+    return replace(draft, fidelity=value, problems=soft).worth

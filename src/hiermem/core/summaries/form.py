@@ -3,7 +3,8 @@
 
 A refusal, an error message, data, code, a text that repeats itself, the conversation continued and
 a reply to the reader are known by their form, whatever they speak of. A summary may tell of all of
-these, so each counts only where it is the answer as a whole.
+these, so each counts only where it is the answer as a whole. What a problem of an answer is, of its
+form or of its content (``validate``), is stated here as well.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from hiermem.core.summaries.assess import (
     PROMPTS,
     Draft,
     anchor_limit,
-    better,
     weigh_against,
 )
 from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
@@ -300,7 +299,7 @@ def _better_from_windows(task: _Task, draft: Draft, ask: Ask) -> Making[Draft]:
     first, second = yield lambda: [
         weigh_against(each, texts, limit=limit) for each in (draft, other)
     ]
-    return other if better(first, second) else draft
+    return other if second >= first else draft
 
 
 def _go_without(

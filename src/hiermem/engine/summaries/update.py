@@ -84,20 +84,12 @@ async def update(
         if dry_run:
             return await plan_repack(store, record, config.to_json(), open_here, handle.counter)
         return await repack(store, record, config.to_json(), open_here, on_progress)
+    # What is sealed meanwhile is left to the next update. A re-pack may replace the tree meanwhile;
+    # what is still made for the old tree is then discarded.
     run = open_here(store.tree(session_id, record.tree))
-    return await _incremental(run, level, on_progress, dry_run=dry_run)
-
-
-async def _incremental(
-    run: UpdateRun, level: int | None, on_progress: Progress | None, *, dry_run: bool
-) -> UpdateReport | UpdatePlan:
-    """Make what the serving tree lacks; what is sealed meanwhile is left to the next update.
-
-    A re-pack may replace the tree meanwhile; what is still made for the old tree is then discarded.
-    """
     counts = {
         number: count
-        for number, count in enumerate(state_from(run.record.state).ordinals, start=1)
+        for number, count in enumerate(state_from(record.state).ordinals, start=1)
         if level is None or number <= level
     }
     if dry_run:
