@@ -63,7 +63,7 @@ def run_of(**settings):
             "counter": WORDS,
             "fallback": ExtractiveLLM(),
             "is_deterministic": False,
-            "now": lambda: NOW,
+            "time": lambda: NOW,
             "plan": level_plan,
             "labels": lambda inputs: Labels(("sea",), ("Ada",)),
         }

@@ -169,7 +169,7 @@ class Settings(Protocol):
         """Whether the model is the stand-in itself."""
         ...
 
-    def now(self) -> datetime:
+    def time(self) -> datetime:
         """Return the present time."""
         ...
 
@@ -212,7 +212,7 @@ class _Task:
 
 def make(node: Node, run: Settings) -> Making[Outcome]:
     """Make the text of ``node``, or return why there is none."""
-    now = run.now()
+    now = run.time()
     if status.standing(node, now=now, owner=run.run_id) == "leased":
         return Outcome("leased", node)
     inputs: Inputs | None = yield ReadInputs(node)
@@ -258,7 +258,7 @@ def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
     """Return how many prompts may be sent for ``node`` now; a text on request gets them all."""
     if node.forced or run.is_deterministic:
         return PROMPTS
-    return count.prompts_due(run.now(), max_attempts=run.policy.max_attempts)
+    return count.prompts_due(run.time(), max_attempts=run.policy.max_attempts)
 
 
 def _ask(
@@ -383,7 +383,7 @@ def _moved_here(task: _Task, found: Revision) -> Revision:
         found,
         node_id=node.id,
         number=node.revision + 1,
-        created_at=task.run.now(),
+        created_at=task.run.time(),
         provenance=rebase(found.provenance, found.text, shift=shift, among=node.span),
         trust=task.inputs.trust,
         reused=True,
@@ -414,7 +414,7 @@ def _revision(
         strategy=level_plan.strategy,
         style=level_plan.style,
         model=draft.model or level_plan.model,
-        created_at=task.run.now(),
+        created_at=task.run.time(),
         provenance=units.pack(draft.units) if draft.units else "",
         anchors=found,
         tags=labels.tags,

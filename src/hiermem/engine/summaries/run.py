@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -218,6 +218,10 @@ class UpdateRun(Run[Node]):
         mine = self.pending_texts.pop(wanted, None)
         if mine is not None:
             self.in_flight.drop(wanted, mine)
+
+    def time(self) -> datetime:
+        """Return the present time."""
+        return self.now()
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
