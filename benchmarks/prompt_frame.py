@@ -31,8 +31,8 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt as spaces
 from hiermem.core.spaces.rules import read_rules
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.prompt import Facts, Length, render, stricter
-from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load, load_named
@@ -122,7 +122,7 @@ def measured() -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     window, children = said(10), below(5)
     target = tokens(each.text for each in window) // 2
-    length = Length(target, max(target * 3 // 2, target + 80), 0.5)
+    length = Length(target, max(target * 3 // 2, target + 80))
     first = render(load(1, "detailed"), window, facts=facts(messages=10), length=length)
     of_window = [each.text for each in window]
     found["level 1, 10 messages"] = cost(first, of_window)

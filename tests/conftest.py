@@ -15,7 +15,7 @@ from hypothesis import settings
 from scripts import Scripts
 
 from hiermem.core.search import labels
-from hiermem.core.summaries import judge
+from hiermem.core.summaries import assess
 from hiermem.engine.calls import store_retry
 
 #: The most texts of which a reading is kept.
@@ -117,20 +117,21 @@ def one_reading_of_equal_texts():
 
     Both are pure, and a test that ends a run at each of its places has the same texts each time.
     """
-    assess, known = judge.assess, {}
+    assess_written, known = assess.assess_written, {}
 
-    def assessed(response, *, request, source, sections, **standard):
-        key = request, response, tuple(sections), tuple(standard.items())
+    def assessed(request, standard, response):
+        held_to = tuple(standard.sections), standard.input_tokens, standard.min_fidelity
+        key = request, response, held_to
         draft = known.get(key)
         if draft is None:
-            draft = assess(response, request=request, source=source, sections=sections, **standard)
+            draft = assess_written(request, standard, response)
             if len(known) >= MOST_KNOWN:
                 known.clear()
             known[key] = draft
         return draft
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "assess", assessed)
+        patch.setattr(assess, "assess_written", assessed)
         patch.setattr(labels, "of_inputs", functools.lru_cache(MOST_KNOWN)(labels.of_inputs))
         yield
 

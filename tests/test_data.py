@@ -7,6 +7,7 @@ import pytest
 from hiermem import data
 
 LISTS = (
+    "answer_words",
     "denial_words",
     "endings",
     "entity_words",

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import assess, source_of
+from hiermem.core.summaries.assess import (
+    Standard,
+    after_answer,
+    anchor_limit,
+    assess_written,
+    source_of,
+)
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import default_counter
 
@@ -45,15 +50,14 @@ def test_every_row_of_the_table_is_read():
 def test_a_row_of_the_table_says_what_happens(answer, outcome, why):
     """Broken if the guide promises another end for this answer than it has."""
     asked = request()
-    draft = assess(
-        LLMResponse(answer),
-        request=asked,
+    standard = Standard(
+        source_of(asked, limit=anchor_limit(asked.target_tokens)),
         input_tokens=sum(COUNTER.count(source.text) + 4 for source in asked.inputs),
         sections=("Overview", "Key points"),
         min_fidelity=0.5,
-        source=source_of(asked, limit=plan.anchor_limit(asked.target_tokens)),
     )
+    draft = assess_written(asked, standard, LLMResponse(answer))
     assert draft.fit == (outcome != "refused"), draft.problems
     assert (draft.text != answer) == (outcome == "repaired")
-    step = plan.after_answer(tried=1, problems=draft.problems, is_deterministic=False)
+    step = after_answer(tried=1, problems=draft.problems, is_deterministic=False)
     assert (step == "again") == (outcome == "refused" or "once more" in why), draft.problems

@@ -13,6 +13,7 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import replay_of
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -101,13 +102,18 @@ class SessionFixture:
     async def update(self, llm=None, session="s", *, handle=None, **settings):
         stand_in = ExtractiveLLM()
         own = {name: settings.pop(name, None) for name in ("tenant", "policy", "now")}
-        settings = {"fallback": stand_in, "config": self.config, "sleep": self.sleep} | settings
+        settings = {"config": self.config, "sleep": self.sleep} | settings
+        shared = {
+            name: settings.pop(name) for name in ("prompts", "sleep", "clock") if name in settings
+        }
         counter = settings.pop("counter", None)
         if counter is not None:  # counts as the session's counter does
             settings["record"] = await self.tenant.session(session)
         counter = counter or COUNTER
         handle = handle or self.handle_of(config=settings["config"], counter=counter, **own)
-        return await update(handle, session, llm=llm or stand_in, **settings)
+        return await update(
+            handle, session, Shared(llm or stand_in, stand_in, **shared), **settings
+        )
 
     async def nodes(self, session="s"):
         found, tree = [], self.tenant.tree(session)
@@ -136,7 +142,7 @@ class SessionFixture:
                 said = await self.tenant.messages(
                     session, node.span.start, node.span.stop, thread=node.thread
                 )
-                outputs = from_messages(node, said, count=COUNTER.count).outputs
+                outputs = from_messages(node.span, said, count=COUNTER.count).outputs
             made = input_hash(level=node.level, strategy=revision.strategy, outputs=outputs)
             if made != revision.input_hash:
                 found.append(id_)

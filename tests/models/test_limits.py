@@ -17,7 +17,7 @@ from hiermem import AsyncMemory, Message, UpdatePolicy
 from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls.rate_limit import RateLimiter
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
 
@@ -60,11 +60,8 @@ async def test_no_minute_of_the_server_holds_more_than_was_stated(kind, faults):
                     update(
                         handle,
                         name,
-                        llm=model,
-                        fallback=ExtractiveLLM(),
+                        Shared(model, ExtractiveLLM(), sleep=nap, clock=quick),
                         policy=policy,
-                        sleep=nap,
-                        shared=Shared(clock=quick),
                     )
                     for name in "ab"
                 )

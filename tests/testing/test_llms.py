@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.assess import assess, source_of
-from hiermem.core.summaries.plan import anchor_limit
+from hiermem.core.summaries.assess import Standard, anchor_limit, assess_written, source_of
 from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.core.summaries.repair import repair
 from hiermem.errors import ModelError, ModelOverflowError
@@ -43,20 +42,19 @@ def ask(level=1, seed=0, words=400, target=150, limit=None):
         template,
         inputs,
         facts=Facts(None, (), NOW, NOW, 10),
-        length=Length(target, limit, 0.5),
+        length=Length(target, limit),
     )
     return template, LLMRequest("summarise", messages, inputs, target, limit, COUNTER, level)
 
 
 def judge(template, request, response):
-    return assess(
-        response,
-        request=request,
+    standard = Standard(
+        source_of(request, limit=anchor_limit(request.target_tokens)),
         input_tokens=sum(COUNTER.count(s.text) + 4 for s in request.inputs),
         sections=template.required,
         min_fidelity=0.5,
-        source=source_of(request, limit=anchor_limit(request.target_tokens)),
     )
+    return assess_written(request, standard, response)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

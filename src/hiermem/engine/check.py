@@ -381,8 +381,8 @@ class _SessionCheck:
         if overlap:
             start = max(0, span.start - inputs.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
-        overlap_text = inputs.overlap_before(node, before, overlap)
-        return [inputs.from_messages(node, read, count=count, overlap=overlap_text)]
+        shown = inputs.overlap_before(node, before, overlap)
+        return [inputs.from_messages(span, read, count=count, overlap=shown)]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
         if self._stored is None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from hiermem.core.summaries import salience
-from hiermem.core.summaries.plan import anchor_limit
+from hiermem.core.summaries.assess import anchor_limit
 from hiermem.core.summaries.repair import ends_sentence
 from hiermem.core.text import anchors, units
 from hiermem.errors import (

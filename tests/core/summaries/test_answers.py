@@ -13,8 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import assess, source_of
+from hiermem.core.summaries.assess import (
+    PROMPTS,
+    Standard,
+    after_answer,
+    anchor_limit,
+    assess_written,
+    source_of,
+)
 from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.prompts import load
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage
@@ -56,7 +62,7 @@ def request(record: str, *, target: int | None = None) -> LLMRequest:
     facts = Facts(None, people, day, day, messages=len(said))
     return LLMRequest(
         task="summarise",
-        messages=render(TEMPLATE, sources, facts=facts, length=Length(length, limit, 0.5)),
+        messages=render(TEMPLATE, sources, facts=facts, length=Length(length, limit)),
         inputs=sources,
         target_tokens=length,
         max_tokens=limit,
@@ -73,17 +79,16 @@ def verdict(record: str, answer: str | LLMResponse, *, target: int | None = None
     response = LLMResponse(answer) if isinstance(answer, str) else answer
     asked = request(record, target=target)
     kinds: list[str] = []
-    for tried in range(1, plan.PROMPTS + 1):
-        draft = assess(
-            response,
-            request=asked,
-            input_tokens=input_tokens(asked.inputs),
-            sections=TEMPLATE.required,
-            min_fidelity=0.5,
-            source=source_of(asked, limit=plan.anchor_limit(asked.target_tokens)),
-        )
+    standard = Standard(
+        source_of(asked, limit=anchor_limit(asked.target_tokens)),
+        input_tokens=input_tokens(asked.inputs),
+        sections=TEMPLATE.required,
+        min_fidelity=0.5,
+    )
+    for tried in range(1, PROMPTS + 1):
+        draft = assess_written(asked, standard, response)
         kinds += [problem.kind for problem in draft.problems]
-        step = plan.after_answer(tried=tried, problems=draft.problems, is_deterministic=False)
+        step = after_answer(tried=tried, problems=draft.problems, is_deterministic=False)
         if step != "again":
             return Verdict(draft.fit, tried, draft.text, tuple(kinds))
     raise AssertionError("a model is asked twice at most")

@@ -115,7 +115,7 @@ def asked_with(*texts):
         SHIPPED,
         said,
         facts=Facts(None, ("Ann",), day, day, len(said)),
-        length=Length(100, 150, 0.5),
+        length=Length(100, 150),
     )
     return replace(request(), messages=messages, inputs=tuple(said))
 

@@ -34,7 +34,7 @@ def stored(index, text, **fields):
 
 
 def read(span, messages, **how):
-    return reading.from_messages(node(span=span), messages, count=count, **how)
+    return reading.from_messages(span, messages, count=count, **how)
 
 
 def test_what_is_erased_quarantined_blank_or_our_own_is_covered_and_not_read():
@@ -66,7 +66,7 @@ def test_inputs_without_their_texts_are_the_same_inputs(received):
     """Broken, a dry run plans other requests than the update makes."""
     span = Span(0, len(received))
     messages = [stored(index, **each) for index, each in enumerate(received)]
-    whole = reading.from_stretch(span, messages, count=count)
+    whole = reading.from_messages(span, messages, count=count)
     found = reading.without_texts(span, messages)
     if any(each["echoes"] and each["state"] == "live" for each in received) or not whole.sources:
         assert found is None
@@ -99,12 +99,12 @@ def test_trust_is_that_of_the_least_trusted_source():
 def test_the_overlap_is_the_end_of_what_precedes_and_no_input():
     before = [stored(0, "far away"), stored(1, "near by"), stored(2, "erased", state="erased")]
     window = node(span=Span(3, 5))
-    assert reading.overlap_before(window, before, 0) == ""
-    assert reading.overlap_before(window, before, 7) == "near by"
-    assert reading.overlap_before(window, before, 400) == "Ada: far away\nAda: near by"
+    assert reading.overlap_before(window, before, 0)[0] == ""
+    assert reading.overlap_before(window, before, 7)[0] == "near by"
+    assert reading.overlap_before(window, before, 400)[0] == "Ada: far away\nAda: near by"
     sliced = node(span=Span(1, 2, 5))
-    assert reading.overlap_before(sliced, before, 4) == "ear "
-    assert reading.overlap_before(sliced, before, 5) == "near "
+    assert reading.overlap_before(sliced, before, 4)[0] == "ear "
+    assert reading.overlap_before(sliced, before, 5)[0] == "near "
 
 
 @given(

@@ -17,10 +17,10 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.summaries import making, plan
 from hiermem.core.summaries.assess import Draft
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs, Labels
 from hiermem.core.summaries.making import Ask, LookUp, NoteAttempts, ReadInputs, UnfitError
 from hiermem.core.summaries.retries import AttemptCount
-from hiermem.core.summaries.validate import Problem
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load
@@ -65,7 +65,6 @@ def run_of(**settings):
             "is_deterministic": False,
             "time": lambda: NOW,
             "plan": level_plan,
-            "strategies": lambda level: (level_plan(level).strategy,),
             "labels": lambda inputs: Labels(("sea",), ("Ada",)),
         }
         | settings

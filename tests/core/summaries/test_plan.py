@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.core.summaries import plan
+from hiermem.core.summaries.assess import Draft, after_answer
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs
-from hiermem.core.summaries.validate import Problem
+from hiermem.core.summaries.prompt import Length
 from hiermem.prompts import load
 from hiermem.protocols import SourceText
 
@@ -80,7 +82,7 @@ def test_a_concise_text_is_asked_for_three_fifths_of_a_detailed_one():
 
 
 def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
-    length = plan.Lengths(100, 150)
+    length = Length(100, 150)
     for extras, reused in (({}, True), ({"target": 100}, True), ({"target": 90}, False)):
         assert plan.may_reuse(replace(revision(), tokens=80, extras=extras), length) is reused
 
@@ -112,7 +114,7 @@ def test_a_message_that_outgrew_the_limit_is_summarised_in_parts(words, room, pa
     sizes=st.lists(st.integers(2, 5000), min_size=2, max_size=9),
 )
 def test_parts_together_stay_within_the_whole(limit, sizes):
-    parts = plan.shares(plan.Lengths(max(1, limit * 2 // 3), limit), sizes)
+    parts = plan.shares(Length(max(1, limit * 2 // 3), limit), sizes)
     assert sum(part.limit for part in parts) <= max(limit, 2 * len(sizes))
     for part, size in zip(parts, sizes, strict=True):
         assert 1 <= part.target <= part.limit < size
@@ -133,9 +135,7 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
 def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(
     tried, problems, is_deterministic, step
 ):
-    assert (
-        plan.after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
-    )
+    assert after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
 
 
 def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
@@ -148,10 +148,14 @@ def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
 
 
 def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
-    assert plan.better((0.4, 1), (0.5, 2))
-    assert not plan.better((0.5, 1), (0.4, 0))
-    assert plan.better((0.5, 1), (0.5, 1))
-    assert not plan.better((0.5, 1), (0.5, 2))
+    def worth(fidelity, problems):
+        return Draft("", 0, (), (SOFT,) * problems, fidelity).worth
+
+    assert worth(0.5, 2) >= worth(0.4, 1)
+    assert not worth(0.4, 0) >= worth(0.5, 1)
+    assert worth(0.5, 1) >= worth(0.5, 1)
+    assert not worth(0.5, 2) >= worth(0.5, 1)
+    assert worth(None, 1) >= worth(0.9, 1)
 
 
 def level_plan(config, level=1, model="m", template=None):

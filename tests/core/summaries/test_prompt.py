@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.core.summaries.form import Problem, ProblemKind
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, plain, render, stricter
-from hiermem.core.summaries.validate import Problem, ProblemKind
 from hiermem.errors import ConfigError
 from hiermem.prompts import load, name_of
 from hiermem.protocols import SourceText
 
 NOW = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 FACTS = Facts("Ferry booking", ("Ada", "Jonas"), NOW, NOW, 10)
-LENGTH = Length(400, 600, 0.5)
+LENGTH = Length(400, 600)
 STYLES = [
     (1, "detailed"), (1, "concise"), (2, "thematic"), (2, "chronological"), (3, "executive"),
     (3, "technical"),
@@ -76,7 +76,7 @@ def test_the_constant_part_is_the_same_bytes_for_every_request():
     template = load(1, "detailed")
     first = render(template, [source("one")], facts=FACTS, length=LENGTH)
     other = Facts(None, (), NOW, NOW, 3)
-    second = render(template, [source("two")], facts=other, length=Length(9, 9, 0.1))
+    second = render(template, [source("two")], facts=other, length=Length(9, 9))
     assert first[0] == second[0]
     assert "Conversation: Ferry booking" in first[1].content
     assert "People: Ada, Jonas" in first[1].content
@@ -84,8 +84,8 @@ def test_the_constant_part_is_the_same_bytes_for_every_request():
 
 
 def test_ratio_only_states_no_number_of_tokens():
-    length = Length(400, 600, 0.1, ratio_only=True)
-    rendered = render(load(1, "detailed"), [source("x")], facts=FACTS, length=length)[1].content
+    template = load(1, "detailed")
+    rendered = render(template, [source("x")], facts=FACTS, length=LENGTH, ratio=0.1)[1].content
     assert "about 10% of the length of the record" in rendered
     assert "400" not in rendered
 
@@ -193,7 +193,7 @@ def test_the_language_is_named_where_it_is_clear(text, named):
 @given(st.integers(1, 5000), st.integers(0, 5000))
 def test_what_is_asked_for_grows_with_the_length_and_is_never_nothing(target, more):
     """Three to five themes in a summary of a hundred tokens cannot be had, nor no line at all."""
-    length = Length(target, target + more, 0.5)
+    length = Length(target, target + more)
     user = render(load(2, "thematic"), [source("x")], facts=FACTS, length=length)[1].content
     lines, most = map(int, re.search(r"(\d+) lines?, never more than (\d+)", user).groups())
     assert 1 <= lines <= most

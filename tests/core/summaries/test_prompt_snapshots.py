@@ -18,8 +18,8 @@ import pytest
 
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.prompt import Facts, Length, render, stricter
-from hiermem.core.summaries.validate import Problem
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load_named
 from hiermem.protocols import SourceText
@@ -51,7 +51,7 @@ BELOW = (
     SourceText(None, "user", "Summary", "2024-03-15", "## Overview\n- Pump 3 was slowed down."),
     SourceText(None, "user", "Summary", "2024-03-16", "## Overview\n- It runs at 1,150 rpm."),
 )
-LENGTH = Length(target=100, limit=150, ratio=0.5)
+LENGTH = Length(target=100, limit=150)
 BANK = BankText(
     rules="# Files\n- pumps.md: what runs, and how fast\n- people.md: who does what",
     files=(("pumps.md", "# Pumps\n\n## What runs\n\n- Pump 3 at 1,450 rpm.\n"),),
@@ -215,9 +215,7 @@ def test_two_requests_of_a_session_share_all_that_can_be_shared(name):
     if name == "extract.map":
         other = extraction.render(template, SAID[:1], facts=other_facts)
     else:
-        other = render(
-            template, SAID[:1], facts=other_facts, length=Length(target=7, limit=9, ratio=0.5)
-        )
+        other = render(template, SAID[:1], facts=other_facts, length=Length(target=7, limit=9))
     constant = written(one).index("Time: ") + len("Time: ")
     assert shared(one, other) >= constant
     varying = template.user.index("{{period}}")

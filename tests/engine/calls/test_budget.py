@@ -20,7 +20,6 @@ from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import RateLimiter, state_of
 from hiermem.engine.calls.slots import SlotPool
-from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelOverflowError, SpendLimitError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
@@ -207,9 +206,8 @@ async def test_two_runs_over_one_model_share_its_minute():
     fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, requests_per_minute=4))
     await fixture.say(messages(50), "a")
     await fixture.say(messages(50, start=500), "b")
-    shared = Shared(clock=clock)
     await asyncio.gather(
-        *(fixture.update(llm, name, shared=shared, sleep=clock.sleep) for name in "ab")
+        *(fixture.update(llm, name, clock=clock, sleep=clock.sleep) for name in "ab")
     )
     assert len(begun) == 12
     for at in begun:

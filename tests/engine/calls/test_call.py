@@ -12,7 +12,6 @@ from session_fixture import COUNTER, SessionFixture, messages
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
 from hiermem.engine.calls.rate_limit import calibration_for, state_of
-from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
@@ -48,18 +47,17 @@ async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_fini
     fixture, llm = SessionFixture(policy=POLICY), Weather()
     await fixture.say(messages(300))
     llm.up = False
-    shared = Shared(clock=fixture.seconds)
-    report = await fixture.update(llm, shared=shared)
+    report = await fixture.update(llm, clock=fixture.seconds)
     assert report.stopped == "circuit_open"
     assert report.retry_after == pytest.approx(30, abs=5)
     assert llm.missed <= 6 + 3
     assert (report.degraded, report.failed, report.unknown) == (0, 0, 0)
-    again = await fixture.update(llm, shared=shared)
+    again = await fixture.update(llm, clock=fixture.seconds)
     assert (again.stopped, again.calls) == ("circuit_open", 0), "nobody is asked before the pause"
     assert llm.missed <= 6 + 3
     llm.up = True
     await fixture.sleep(60)
-    last = await fixture.update(llm, shared=shared)
+    last = await fixture.update(llm, clock=fixture.seconds)
     assert (last.stopped, last.failed, last.degraded) == (None, 0, 0)
     assert all(node.status == "active" for node in await fixture.nodes())
 
@@ -131,7 +129,6 @@ async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
     """Every hand would else run into the same refusal, one after the other."""
     fixture, begun = SessionFixture(policy=POLICY), []
     await fixture.say(messages(100))
-    shared = Shared(clock=fixture.seconds)
 
     async def complete(request):
         begun.append(fixture.now.timestamp())
@@ -139,7 +136,7 @@ async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
             raise TransientModelError("429", charged=False, retry_after=20)
         return LLMResponse(write(request))
 
-    report = await fixture.update(FunctionLLM(complete), shared=shared)
+    report = await fixture.update(FunctionLLM(complete), clock=fixture.seconds)
     assert report.failed == report.degraded == 0
     assert not [at for at in begun if begun[0] < at < begun[0] + 20]
 
@@ -198,7 +195,7 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
 
     llm = FunctionLLM(complete, remote=remote, prices=Prices(1, 1))
     async with asyncio.timeout(60):
-        report = await fixture.update(llm, deadline=0.3, shared=Shared(clock=float))
+        report = await fixture.update(llm, deadline=0.3, clock=float)
     assert (report.stopped, report.failed, report.degraded) == ("deadline", 0, 0)
     assert report.unknown == (3 if remote else 0)
     nodes = await fixture.nodes()
@@ -247,8 +244,7 @@ async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_c
     async def complete(request):
         await stuck.wait()
 
-    shared = Shared(clock=float)
-    report = await fixture.update(FunctionLLM(complete), max_calls=1, deadline=0.3, shared=shared)
+    report = await fixture.update(FunctionLLM(complete), max_calls=1, deadline=0.3, clock=float)
     assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
     assert {(node.status, node.attempts) for node in await fixture.nodes()} == {("pending", 0)}
 
@@ -257,7 +253,6 @@ async def test_no_pause_reaches_beyond_the_deadline():
     """Neither between two tries, nor between two batches, nor for the provider's own wish."""
     fixture, slept = SessionFixture(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []
     await fixture.say(messages(300))
-    shared = Shared(clock=fixture.seconds)
     begin = fixture.now
 
     async def sleep(seconds):
@@ -268,7 +263,7 @@ async def test_no_pause_reaches_beyond_the_deadline():
         raise TransientModelError("429", charged=False, retry_after=9)
 
     llm = FunctionLLM(complete)
-    report = await fixture.update(llm, deadline=20, shared=shared, sleep=sleep)
+    report = await fixture.update(llm, deadline=20, clock=fixture.seconds, sleep=sleep)
     assert report.stopped in ("deadline", "circuit_open")
     assert (fixture.now - begin).total_seconds() <= 21
     assert max(slept) <= 20

@@ -29,7 +29,6 @@ from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
     SessionClosedError,
-    UsageError,
 )
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -175,9 +174,6 @@ async def test_recompress_of_nothing_marks_nothing():
     assert await recompress(fixture.handle, "s", 7) == ()
     assert (await fixture.tenant.session("s")).version == version
     assert len(await recompress(fixture.handle, "s", 1)) == 6
-    for level, span in ((0, None), (1, (5, 2)), (1, (-1, 2))):
-        with pytest.raises(UsageError):
-            await recompress(fixture.handle, "s", level, span)
 
 
 async def test_p7_a_good_text_stays_where_the_new_one_was_not_to_be_had():

@@ -31,7 +31,6 @@ from hiermem.errors import (
     PermanentModelError,
     StoreCorruptError,
     TransientModelError,
-    UsageError,
 )
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -176,10 +175,6 @@ async def test_only_a_whole_session_is_re_packed():
     with pytest.raises(NotFoundError):
         await full(fixture, SIXES)
     await fixture.say(messages(10))
-    with pytest.raises(UsageError, match="level"):
-        await full(fixture, SIXES, level=1)
-    with pytest.raises(UsageError, match="strategy"):
-        await fixture.update(strategy="half")
 
 
 async def test_a_closed_session_stays_closed_and_has_one_root():

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.extraction.prompt import dated, line
-from hiermem.core.summaries.inputs import Count, from_stretch
+from hiermem.core.summaries.inputs import Count, from_messages
 from hiermem.core.text import hashes
 from hiermem.core.text.measure import body, day, slice_points
 from hiermem.core.tree.turns import Arrival, Flag, Turns
@@ -180,7 +180,7 @@ def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterat
 
 def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
     """Return the text of a stretch of one message, with its hash; None if nothing is read."""
-    read = from_stretch(span, (stored,), count=len)
+    read = from_messages(span, (stored,), count=len)
     if not read.sources:
         return None, ""
     return read.sources[0], read.outputs[0]

@@ -84,14 +84,12 @@ def judge_joined(
     """Judge one summary in place of several, of ``input_tokens`` together."""
     extracted = is_extract(response, request=request)
     if not extracted:
-        response = repair(response, request=request)
+        response = repair(replace(response, units=()), request=request)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
     tokens = request.counter.count(response.text)
     if extracted:
-        found = validate.check_extract(
-            response, request=request, tokens=tokens, input_tokens=input_tokens
-        )
+        found = validate.check(response, request=request, tokens=tokens, input_tokens=input_tokens)
     else:
         source = source_of(request, limit=MOST_ANCHORS)
         found = validate.check(

@@ -18,10 +18,9 @@ from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries import prompt as summary_prompt
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Count
-from hiermem.core.summaries.marks import marked
-from hiermem.core.summaries.prompt import Facts, PromptTemplate
-from hiermem.core.summaries.validate import Problem
+from hiermem.core.summaries.prompt import Facts, PromptTemplate, marked
 from hiermem.core.text.measure import canonical_json
 from hiermem.core.text.units import split
 from hiermem.errors import ConfigError, InvalidAnswerError
@@ -258,7 +257,7 @@ def join_request(
         )
         for number, text in enumerate(summaries, start=1)
     )
-    length = summary_prompt.Length(target, max_tokens, 1 / max(1, len(inputs)))
+    length = summary_prompt.Length(target, max_tokens)
     return LLMRequest(
         task="summarise",
         messages=summary_prompt.render(template, inputs, facts=facts, length=length),

@@ -16,8 +16,7 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.inputs import Count
-from hiermem.core.summaries.marks import marked
-from hiermem.core.summaries.prompt import PromptTemplate, fill
+from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
 from hiermem.core.text.measure import canonical_json, day
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types.bank import BankText, Note

@@ -2,8 +2,8 @@
 
 ::
 
-    wants() -> a page to read -> add()
-    next()  -> a node to make -> settle() | put_off() | fail()
+    next() -> a page to read -> add()
+           -> a node to make -> settle() | put_off() | fail()
 
 A level's nodes are read only when all unfinished nodes of the levels below have been read. A child
 that is not known to be open is therefore settled, and no list of finished nodes is needed. Memory
@@ -61,22 +61,18 @@ class Agenda:
         """Return the levels of which there are pages to read."""
         return [number for number, level in self._levels.items() if not level.read]
 
-    def next(self) -> Node | None:
-        """Take the next node that is ready; None where a page must be read or no node is left."""
-        for level in self._levels.values():
+    def next(self) -> Node | tuple[int, int] | None:
+        """Take the next node that is ready; None where no node is left.
+
+        Where a page must be read first, its (level, after) is returned, to be added.
+        """
+        is_full = False
+        for number, level in self._levels.items():
             if level.ready:
                 return heapq.heappop(level.ready)[2]
             if not level.read and level.waiting < PAGE:
-                return None
-        return None
-
-    def wants(self) -> tuple[int, int] | None:
-        """Return the (level, after) of the page that ``next`` needs; None where it needs none."""
-        for number, level in self._levels.items():
-            if level.ready:
-                return None
-            if not level.read:
-                return (number, level.after) if level.waiting < PAGE else None
+                return None if is_full else (number, level.after)
+            is_full = is_full or not level.read
         return None
 
     def add(self, number: int, page: Sequence[Node], *, limit: int = PAGE) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from hiermem.core.summaries.marks import after_record
+from hiermem.core.summaries.prompt import after_record
 from hiermem.core.summaries.terms import plain_text, stands_in, terms
 from hiermem.protocols import ChatMessage, LLMRequest
 

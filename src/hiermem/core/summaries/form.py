@@ -3,7 +3,8 @@
 
 A refusal, an error message, data, code, a text that repeats itself, the conversation continued and
 a reply to the reader are known by their form, whatever they speak of. A summary may tell of all of
-these, so each counts only where it is the answer as a whole.
+these, so each counts only where it is the answer as a whole. What a problem of an answer is, of its
+form or of its content (``validate``), is stated here as well.
 """
 
 from __future__ import annotations
@@ -11,23 +12,52 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import add
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest
 
-FormKind: TypeAlias = Literal[
+ProblemKind: TypeAlias = Literal[
     "empty",
     "truncated",
     "refused",
     "error_text",
+    "too_long",
+    "not_smaller",
+    "echo",
+    "unrelated",
+    "missing_sections",
+    "missing_anchors",
+    "wrong_language",
     "not_prose",
     "repetitive",
     "continuation",
     "reply",
+    "invented",
+    "inverted",
+    "injected",
+    "unsupported",
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of an answer.
+
+    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
+    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
+    says what would be right and holds no text of the answer.
+    """
+
+    kind: ProblemKind
+    detail: str
+    hard: bool
+    again: bool = True
+
+
+_WORDS: Final = word_lists("answer_words")
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
 _SHORT: Final = 600
 
@@ -80,8 +110,6 @@ _ERROR_LINE: Final = re.compile(
     r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
     re.IGNORECASE,
 )
-#: A program's text for an empty value, and a person's placeholder.
-_CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
 #: An announcement of a summary.
 ANNOUNCED: Final = re.compile(
     r"[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
@@ -101,14 +129,7 @@ _JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # The whole answer
 
 
-class Fault(NamedTuple):
-    """What an answer is instead of a summary, in words that hold no text of it."""
-
-    kind: FormKind
-    detail: str
-
-
-def message_fault(answer: str) -> Fault | None:
+def message_fault(answer: str) -> Problem | None:
     """Return the fault of a stripped answer that is a refusal, an error message or an empty form.
 
     Any answer is held to this, also one that was extracted.
@@ -116,29 +137,35 @@ def message_fault(answer: str) -> Fault | None:
     head = answer[:_SHORT]
     whole = len(answer) <= _SHORT
     if whole and _REFUSAL.match(head):
-        return Fault("refused", "the answer is a refusal, not a summary")
+        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
     if _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
-        return Fault("error_text", "the answer is an error message, not a summary")
-    if answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
-        return Fault("empty", "the answer is a word for nothing")
+        return Problem("error_text", "the answer is an error message, not a summary", hard=True)
+    if answer.casefold().strip("\"'`*.!:()[]<> ") in _WORDS["placeholders"]:
+        return Problem("empty", "the answer is a word for nothing", hard=True)
     if whole and ANNOUNCED.match(head):
-        return Fault("empty", "the answer announces a summary and gives none")
+        return Problem("empty", "the answer announces a summary and gives none", hard=True)
     return None
 
 
-def prose_fault(answer: str, *, request: LLMRequest) -> Fault | None:
+def prose_fault(answer: str, *, request: LLMRequest) -> Problem | None:
     """Return the fault of a stripped answer that was written, where it is no prose of a summary."""
     if request.schema is not None:
         return None
     if _is_cut_json(answer):
-        return Fault("truncated", "the answer is JSON that is cut off")
+        return Problem("truncated", "the answer is JSON that is cut off", hard=True)
     if _is_data(answer) or _is_code(answer):
-        return Fault("not_prose", "the answer is data or code; prose and list lines were asked for")
+        return Problem(
+            "not_prose",
+            "the answer is data or code; prose and list lines were asked for",
+            hard=True,
+        )
     record = _folded(" ".join(source.text for source in request.inputs))
     if _repeats(answer, record):
-        return Fault("repetitive", "the answer says the same again and again")
+        return Problem("repetitive", "the answer says the same again and again", hard=True)
     if _continues(answer, record, request=request):
-        return Fault("continuation", "the answer continues the record instead of summarising it")
+        return Problem(
+            "continuation", "the answer continues the record instead of summarising it", hard=True
+        )
     return _reply_fault(answer)
 
 
@@ -211,7 +238,6 @@ _TELLING: Final = 3
 _SEQUENCE: Final = 4
 _FEWEST_SEQUENCES: Final = 36
 _LEAST_DISTINCT: Final = 0.35
-_PLAIN_WORDS: Final = words("the a an and or of to in on at for with is are was were be by as it")
 
 
 def _terms(text: str) -> list[str]:
@@ -229,7 +255,8 @@ def _repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
     found = [_terms(each) for each in said]
-    terms = [tuple(word for word in own if word not in _PLAIN_WORDS) for own in found]
+    plain = _WORDS["plain"]
+    terms = [tuple(word for word in own if word not in plain) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
     for each, own in zip(said, terms, strict=True):
@@ -281,10 +308,6 @@ _ROLES: Final = "user|assistant|tool|system"
 #: A line of the record as prompts render it.
 _RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
 _DAY_LINE: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
-_NAMES: Final = (
-    "user", "assistant", "human", "ai", "bot", "chatbot", "nutzer", "benutzer", "assistent",
-    "utilisateur", "usuario", "asistente", "用户", "助手", "пользователь", "ассистент",
-)  # fmt: skip
 _FEWEST_TURNS: Final = 3
 #: Words of somebody who speaks or is spoken to.
 _TALK: Final = re.compile(
@@ -323,7 +346,7 @@ def _labels(request: LLMRequest) -> str:
     """Return a pattern of the names that a turn may begin with."""
     named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
     names = [name for name in sorted(named) if name][:_SPEAKERS]
-    return "|".join(map(re.escape, (*names, *_NAMES)))
+    return "|".join(map(re.escape, (*names, *sorted(_WORDS["speakers"]))))
 
 
 def _talks(turn: str) -> bool:
@@ -429,7 +452,7 @@ _REPORTED_TO_YOU: Final = re.compile(
 _REPLIES: Final = 0.6
 
 
-def _reply_fault(answer: str) -> Fault | None:
+def _reply_fault(answer: str) -> Problem | None:
     """Return the fault of a short answer that declines, offers, asks or advises as a whole."""
     if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
         return None
@@ -437,9 +460,9 @@ def _reply_fault(answer: str) -> Fault | None:
     refused = sum(map(_declines, said))
     remarks = sum(_declines(each) or is_remark(each) for each in said)
     if refused and remarks == len(said):
-        return Fault("refused", "the answer is a refusal, not a summary")
+        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
     if remarks == len(said) or (remarks >= 2 and remarks >= _REPLIES * len(said)):
-        return Fault("reply", "the answer speaks to the reader instead of summarising")
+        return Problem("reply", "the answer speaks to the reader instead of summarising", hard=True)
     return None
 
 

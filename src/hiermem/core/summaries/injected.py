@@ -12,70 +12,47 @@ from collections.abc import Iterable
 from typing import Final
 
 from hiermem.core.summaries.form import statements
-from hiermem.core.text.lexicon import words
 from hiermem.core.text.stemming import stem
 
 # The patterns read text in lower case, which is several times as fast as ignoring the case.
 
-#: What orders a summariser, in English, German, French, Spanish, Russian and Chinese: patterns, and
-#: texts of which every match has one. Most records have none of these, and the search for a text
-#: takes a fraction of the time.
-_ORDERS: Final = tuple(
-    (re.compile(pattern), words(found) if isinstance(found, str) else found)
-    for pattern, found in (
-        (
-            r"\b(?:ignore|disregard|forget) (?:\w+ ){0,4}(?:instructions?|prompts?|rules|above)\b",
-            "ignore disregard forget",
-        ),
-        (
-            (
-                r"\b(?:in(?:to)? (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"
-                r"|(?:when|if|while) (?:you )?summari[sz]\w|summary (?:must|should|has to|shall)\b)"
-            ),
-            "summar",
-        ),
-        (
-            r"\b(?:write|state|note|record|include) (?:in \w+ \w+ )?that\b",
-            [
-                f"{verb} {follows}"
-                for verb in ("write", "state", "note", "record", "include")
-                for follows in ("that", "in ")
-            ],
-        ),
-        (
-            (
-                r"\b(?:(?:ignorier|vergiss|missachte)(?:e|en|t)?"
-                r" (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)"
-                r"|in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b)"
-            ),
-            "ignorier vergiss missachte zusammenfassung schreib",
-        ),
-        (
-            (
-                r"\b(?:(?:ignor|oubli)(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"
-                r"|dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b)"
-            ),
-            "ignore oublie résumé écri",
-        ),
-        (
-            (
-                r"\b(?:(?:ignora|ignore|olvida) (?:\w+ ){0,4}instrucciones"
-                r"|en (?:cada|tu|su|el|todo) resumen|escrib[ea] que\b)"
-            ),
-            ["instrucciones", "resumen", "escribe que", "escriba que"],
-        ),
-        (
-            r"\b(?:игнорируй|в (?:каждом|своём|твоём) (?:резюме|пересказе))",
-            "игнорируй резюме пересказе",
-        ),
-        (
-            (
-                r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
-                r"|(?:写|声明|注明)(?:道|明)?[：:]"
-            ),
-            "忽略 无视 摘要 总结 写 声明 注明",
-        ),
-    )
+#: What orders a summariser, in English, German, French, Spanish, Russian and Chinese: patterns, by
+#: texts of which every match has one (an underscore stands for a blank). Most records have none of
+#: these, and the search for a text takes a fraction of the time.
+_ORDERS: Final = {
+    "ignore disregard forget": (
+        r"\b(?:ignore|disregard|forget) (?:\w+ ){0,4}(?:instructions?|prompts?|rules|above)\b"
+    ),
+    "summar": (
+        r"\b(?:in(?:to)? (?:every|each|any|your|the|all) (?:\w+ )?summar(?:y|ies)\b"
+        r"|(?:when|if|while) (?:you )?summari[sz]\w|summary (?:must|should|has to|shall)\b)"
+    ),
+    "write_that state_that note_that record_that include_that"
+    " write_in_ state_in_ note_in_ record_in_ include_in_": (
+        r"\b(?:write|state|note|record|include) (?:in \w+ \w+ )?that\b"
+    ),
+    "ignorier vergiss missachte zusammenfassung schreib": (
+        r"\b(?:(?:ignorier|vergiss|missachte)(?:e|en|t)?"
+        r" (?:\w+ ){0,4}(?:anweisung|vorgabe|regel)"
+        r"|in (?:jeder|deiner|ihrer|der) zusammenfassung|schreiben? (?:sie )?,? ?dass\b)"
+    ),
+    "ignore oublie résumé écri": (
+        r"\b(?:(?:ignor|oubli)(?:e|er|ez) (?:\w+ ){0,4}(?:instructions?|consignes?)"
+        r"|dans (?:chaque|ton|votre|le|tout) résumé|écri(?:s|vez|re) que\b)"
+    ),
+    "instrucciones resumen escribe_que escriba_que": (
+        r"\b(?:(?:ignora|ignore|olvida) (?:\w+ ){0,4}instrucciones"
+        r"|en (?:cada|tu|su|el|todo) resumen|escrib[ea] que\b)"
+    ),
+    "игнорируй резюме пересказе": r"\b(?:игнорируй|в (?:каждом|своём|твоём) (?:резюме|пересказе))",
+    "忽略 无视 摘要 总结 写 声明 注明": (
+        r"(?:忽略|无视)[^。\n]{0,12}(?:指令|指示|说明)|在[^。\n]{0,8}(?:摘要|总结)[里中]"
+        r"|(?:写|声明|注明)(?:道|明)?[：:]"
+    ),
+}
+_SEARCHED: Final = tuple(
+    (re.compile(pattern), tuple(part.replace("_", " ") for part in parts.split()))
+    for parts, pattern in _ORDERS.items()
 )
 #: What tells of an order instead of obeying it.
 _REPORTS: Final = re.compile(
@@ -111,8 +88,8 @@ def obeys(texts: Iterable[str], output: str) -> bool:
 def _orders(text: str) -> bool:
     text = text.lower()
     return any(
-        any(part in text for part in found) and pattern.search(text) is not None
-        for pattern, found in _ORDERS
+        any(part in text for part in parts) and pattern.search(text) is not None
+        for pattern, parts in _SEARCHED
     )
 
 

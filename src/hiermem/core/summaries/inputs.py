@@ -86,16 +86,16 @@ class Labels:
 
 
 def from_messages(
-    node: Node, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
+    span: Span,
+    messages: Iterable[StoredMessage],
+    *,
+    count: Count,
+    overlap: tuple[str, int | None] = ("", None),
 ) -> Inputs:
-    """Return the inputs of a level-1 node from the messages of its stretch, in order."""
-    return from_stretch(node.span, messages, count=count, overlap=overlap)
+    """Return the inputs of the messages of ``span``, in order; ``overlap`` is ``overlap_before``.
 
-
-def from_stretch(
-    span: Span, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
-) -> Inputs:
-    """Return the inputs of the messages of ``span``, in order."""
+    A level-1 node is made from those of its span.
+    """
     sources: list[SourceText] = []
     outputs: list[str] = []
     tokens = 0
@@ -119,14 +119,21 @@ def from_stretch(
                 trust=trust_of(stored),
             )
         )
-    trust = lowest(source.trust for source in sources)
-    return Inputs(tuple(sources), tuple(outputs), (), tokens, trust, overlap)
+    return Inputs(
+        tuple(sources),
+        tuple(outputs),
+        (),
+        tokens,
+        lowest(source.trust for source in sources),
+        overlap=overlap[0],
+        overlap_from=overlap[1],
+    )
 
 
 def without_texts(span: Span, messages: Iterable[StoredMessage]) -> Inputs | None:
     """Return the inputs of the messages of ``span`` without their texts: hashes and tokens.
 
-    They are those of ``from_stretch``, found in a fraction of the time. Returns None where they
+    They are those of ``from_messages``, found in a fraction of the time. Returns None where they
     depend on the texts, because a message is held only in part or contains renderings, and where no
     message has a text.
     """
@@ -201,19 +208,15 @@ def kept_units(revision: Revision) -> tuple[Unit, ...]:
     return tuple(found)
 
 
-def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> str:
-    """Return the last ``size`` characters before a window in its thread.
+def overlap_before(
+    node: Node, before: Sequence[StoredMessage], size: int
+) -> tuple[str, int | None]:
+    """Return the last ``size`` characters before a window in its thread, and the first message.
 
     ``before`` are the thread's messages up to and including the one in which the window begins, in
-    order. A summariser reads them to understand the beginning; nothing covers them twice.
-    """
-    return overlap_shown(node, before, size)[0]
-
-
-def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tuple[str, int | None]:
-    """Return the overlap, and the first message that it shows, or would show if it were not empty.
-
-    The message is None where no overlap is requested.
+    order. A summariser reads them to understand the beginning; nothing covers them twice. The first
+    message is that which the characters show, or would show if they were not empty; None where no
+    overlap is requested.
     """
     text: str = ""
     first: int | None = None

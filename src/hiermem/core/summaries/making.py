@@ -14,7 +14,7 @@ is read may change while a model answers; ``status.rebase`` decides that at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -24,10 +24,17 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core import needs
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.summaries import plan, status
-from hiermem.core.summaries.assess import MOST_ANCHORS, Draft, weigh_against
+from hiermem.core.summaries.assess import (
+    MOST_ANCHORS,
+    PROMPTS,
+    Draft,
+    anchor_limit,
+    weigh_against,
+)
 from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
-from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
-from hiermem.core.summaries.retries import PROMPTS, AttemptCount
+from hiermem.core.summaries.plan import Failure, LevelPlan
+from hiermem.core.summaries.prompt import Length
+from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.errors import SpendLimitError, StoreError
@@ -117,7 +124,7 @@ class Ask:
     """
 
     inputs: Inputs
-    length: Lengths
+    length: Length
     prompts: int = 0
 
 
@@ -170,10 +177,6 @@ class Settings(Protocol):
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
         ...
 
-    def strategies(self, level: int) -> Sequence[str]:
-        """Return the strategies that count as current for nodes of ``level``."""
-        ...
-
     def labels(self, inputs: Inputs) -> Labels:
         """Return the labels of a text of these inputs."""
         ...
@@ -217,7 +220,7 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
         return Outcome("moved", node)
     found = yield from needs.revisions([(node.id, node.revision)] if node.revision else [])
     serving = found[0] if found else None
-    follow = run.strategies(node.level) if run.policy.follow_strategy else ()
+    follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.stale else []
     stale = any(child.stale for child in below)
@@ -259,7 +262,7 @@ def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
 
 
 def _ask(
-    task: _Task, wanted: str, length: Lengths, prompts: int, count: AttemptCount
+    task: _Task, wanted: str, length: Length, prompts: int, count: AttemptCount
 ) -> Making[Outcome]:
     """Ask the model for the text; where no answer is fit, count the attempts."""
     ask = Ask(task.inputs, length, prompts)
@@ -292,15 +295,15 @@ def _better_from_windows(task: _Task, draft: Draft, ask: Ask) -> Making[Draft]:
         # The draft is fit and paid for; a better one is not available now.
         return draft
     texts = [source.text for source in windows.sources]
-    limit = plan.anchor_limit(ask.length.target)
+    limit = anchor_limit(ask.length.target)
     first, second = yield lambda: [
         weigh_against(each, texts, limit=limit) for each in (draft, other)
     ]
-    return other if plan.better(first, second) else draft
+    return other if second >= first else draft
 
 
 def _go_without(
-    task: _Task, length: Lengths, unfit: UnfitError, count: AttemptCount
+    task: _Task, length: Length, unfit: UnfitError, count: AttemptCount
 ) -> Making[Outcome]:
     """Leave the node failed, keep its stand-in, or make one, after so many attempts at its text.
 
@@ -393,7 +396,7 @@ def _revision(
     draft: Draft,
     labels: Labels,
     level_plan: LevelPlan,
-    length: Lengths | None = None,
+    length: Length | None = None,
     *,
     degraded: bool = False,
 ) -> Revision:

@@ -7,38 +7,31 @@ request and no other. Whether inputs are summarised in parts is decided in ``pla
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from hiermem.core.summaries.assess import Draft
-from hiermem.core.summaries.plan import Lengths
-from hiermem.core.summaries.validate import Problem
+from hiermem.core.summaries.form import Problem
+from hiermem.core.summaries.making import Ask
 from hiermem.core.text.hashes import input_hash
-from hiermem.protocols import SourceText
+from hiermem.types import Node
 
 #: The kind of the records that hold parts; their scope is the session.
 PART: Final = "part"
 _LISTS: Final = ("missing", "unsupported", "anchors", "invented")
 
 
-def key_of(
-    node_id: str,
-    sources: Sequence[SourceText],
-    length: Lengths,
-    *,
-    level: int,
-    strategy: str,
-    overlap: str,
-) -> str:
-    """Return the key of the answer to one part of the inputs of ``node_id``."""
+def key_of(node: Node, part: Ask, strategy: str) -> str:
+    """Return the key of the answer to one part of the inputs of ``node``."""
     said = [
         json.dumps([s.index, s.role, s.speaker, s.date, s.text, s.trust], ensure_ascii=True)
-        for s in sources
+        for s in part.inputs.sources
     ]
-    lengths = f"{length.target} {length.limit}"
-    asked = input_hash(level=level, strategy=strategy, outputs=[lengths, *said], overlap=overlap)
-    return f"{node_id}/{asked}"
+    outputs = [f"{part.length.target} {part.length.limit}", *said]
+    asked = input_hash(
+        level=node.level, strategy=strategy, outputs=outputs, overlap=part.inputs.overlap
+    )
+    return f"{node.id}/{asked}"
 
 
 def is_of(key: str, node_id: str) -> bool:

@@ -13,10 +13,9 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.sliding_window import RateLimits, least_seconds
+from hiermem.core.summaries.assess import PROMPTS
 from hiermem.core.summaries.inputs import Count, Inputs, partition
-from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.summaries.retries import PROMPTS
-from hiermem.core.summaries.validate import Problem
+from hiermem.core.summaries.prompt import Length, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
@@ -136,7 +135,6 @@ class UpdateProgress:
 class LevelPlan:
     """The plan that all nodes of one level share: the prompt, the model, the strategy hash."""
 
-    level: int
     template: PromptTemplate
     style: str
     ratio: float
@@ -144,13 +142,10 @@ class LevelPlan:
     min_fidelity: float
     model: str
 
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The target length of a text and its hard limit, in tokens."""
-
-    target: int
-    limit: int
+    @property
+    def strategies(self) -> tuple[str, str]:
+        """The strategies of texts that count as current: this one, and the copy word for word."""
+        return self.strategy, VERBATIM
 
 
 def level_plan(
@@ -175,7 +170,6 @@ def level_plan(
         each = config.level(number)
         measures += [each.target_ratio, each.floor, each.cap]
     return LevelPlan(
-        level=level,
         template=template,
         style=settings.style,
         ratio=settings.target_ratio * _OF_ALLOTTED.get(settings.style, 1.0),
@@ -226,7 +220,7 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
     return made_hash(level, serving.strategy, inputs) == serving.input_hash
 
 
-def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
+def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Length:
     """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
     The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
@@ -236,7 +230,7 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
     target = max(1, min(asked_tokens(node, config), most))
     limit = max(math.ceil(hard_ratio * target), target + _HEADINGS_ROOM)
-    return Lengths(target, max(1, min(limit, most)))
+    return Length(target, max(1, min(limit, most)))
 
 
 def asked_tokens(node: Node, config: HierarchyConfig) -> int:
@@ -263,7 +257,7 @@ def _allotted(node: Node, config: HierarchyConfig) -> int:
     return max(1, node.input_tokens * allotted // max(1, node.input_size))
 
 
-def may_reuse(revision: Revision, length: Lengths) -> bool:
+def may_reuse(revision: Revision, length: Length) -> bool:
     """Return whether a text made elsewhere from the same inputs fits here as well.
 
     Where the length it was made for is known, that length must be the same; if it differs, the
@@ -300,14 +294,6 @@ def may_have_long_message(tokens: int, config: HierarchyConfig) -> bool:
     return config.unit == "chars" or tokens > config.hard_limit
 
 
-def anchor_limit(target: int) -> int:
-    """Return how many anchors a text of ``target`` tokens must keep: one for every twenty tokens.
-
-    A sentence that explains a figure has about twenty tokens.
-    """
-    return max(4, min(64, target // 20))
-
-
 def room_for_inputs(
     window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
@@ -331,43 +317,24 @@ def room_for_inputs(
     return math.floor(left * share)
 
 
-def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
+def shares(length: Length, sizes: Sequence[int]) -> list[Length]:
     """Share a length among parts in proportion to their sizes, at least one token each.
 
     One token per part is reserved for the line ends between the parts.
     """
     whole = max(1, sum(sizes))
     limit = max(len(sizes), length.limit - len(sizes))
-    found: list[Lengths] = []
+    found: list[Length] = []
     for size in sizes:
         most = max(1, min(limit * size // whole, size - 1))
-        found.append(Lengths(max(1, min(length.target * size // whole, most)), most))
+        found.append(Length(max(1, min(length.target * size // whole, most)), most))
     return found
 
 
 # ---------------------------------------------------------------------------------------------
-# The use of an answer
+# After a failure
 
 Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
-
-
-def after_answer(
-    *, tried: int, problems: Sequence[Problem], is_deterministic: bool
-) -> Literal["accept", "again", "settle"]:
-    """Decide on an answer: take it, ask once more, or take the best answer so far.
-
-    A problem that is not worth a second call costs none. An ``is_deterministic`` model is not asked
-    again: its words are all the record's own, and its answer would be the same.
-    """
-    hard = any(problem.hard for problem in problems)
-    if not hard and (is_deterministic or not any(problem.again for problem in problems)):
-        return "accept"
-    return "again" if tried < PROMPTS and not is_deterministic else "settle"
-
-
-def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
-    """Return whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
-    return (second[0], -second[1]) >= (first[0], -first[1])
 
 
 def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bool:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from hiermem.core.summaries.marks import marked
-from hiermem.core.summaries.validate import Problem, ProblemKind
+from hiermem.core.summaries.form import Problem, ProblemKind
 from hiermem.core.text import language
 from hiermem.core.text.units import prose
 from hiermem.errors import ConfigError
@@ -60,6 +59,8 @@ _CHARACTERS: Final = {"Chinese": 1.3, "Japanese": 1.3}
 #: Code points of the inputs that are read to name their language.
 _SAMPLE: Final = 6_000
 _ROLE_WORD: Final = re.compile(r"user|assistant|system|tool|[(\uff08:]", re.IGNORECASE)
+#: The bytes of a record that are hashed at once.
+_PIECE: Final = 2_000
 #: How many lost facts a second request names; more would crowd out the record itself.
 _MOST_NAMED: Final = 24
 #: What is said of each problem to the model that made it.
@@ -171,12 +172,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The length of an answer: ``target`` and hard ``limit`` in tokens, and their ratio."""
+    """The target length of a text and its hard limit, in tokens."""
 
     target: int
     limit: int
-    ratio: float
-    ratio_only: bool = False
 
 
 def render(
@@ -185,13 +184,17 @@ def render(
     *,
     facts: Facts,
     length: Length,
+    ratio: float | None = None,
     overlap: str = "",
 ) -> tuple[ChatMessage, ...]:
-    """Fill ``template``: a system message that never varies, and a user message with the data."""
+    """Fill ``template``: a system message that never varies, and a user message with the data.
+
+    Where a ``ratio`` is given, the prompt states that share of the record in place of ``length``.
+    """
     spoken = language_of(inputs)
     values = fact_values(facts) | {
         "language": spoken,
-        "length": _length(length, spoken),
+        "length": _length(length, spoken, ratio),
         "themes": _themes(length),
         "overlap": marked("earlier", overlap) if overlap else "",
         "record": marked("record", plain(inputs)),
@@ -297,6 +300,33 @@ def said(source: SourceText) -> str:
     return f"{name}: {text}" if plainly else f"{name} ({source.role}): {text}"
 
 
+def before_record(content: str) -> str:
+    """Return what a rendered prompt says before its record."""
+    return content.partition("<<record ")[0]
+
+
+def after_record(content: str) -> str:
+    """Return what a rendered prompt says after its record; "" where there is none."""
+    _, mark, rest = content.rpartition("<<end of record ")
+    return rest.partition(">>")[2] if mark else ""
+
+
+def marked(kind: str, text: str, *, name: str = "") -> str:
+    """Put ``text`` between marks that it cannot hold itself.
+
+    A ``name`` stands in quotes behind the hash, so that neither is taken for a part of the other.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256()
+    # hashlib releases the interpreter's lock for longer pieces, and reacquiring it from busy
+    # threads takes longer than the hashing.
+    for at in range(0, len(data), _PIECE):
+        digest.update(data[at : at + _PIECE])
+    mark = digest.hexdigest()[:12]
+    named = f" name={json.dumps(name, ensure_ascii=False)}" if name else ""
+    return f"<<{kind} {mark}{named}>>\n{text}\n<<end of {kind} {mark}>>"
+
+
 def language_of(inputs: Sequence[SourceText]) -> str:
     """Return the name of the language of the inputs, "" where it is not clear."""
     if not inputs:
@@ -339,14 +369,14 @@ def _count(facts: Facts) -> str:
     return f"{facts.summaries} summaries that cover {messages}"
 
 
-def _length(length: Length, spoken: str) -> str:
-    if length.ratio_only:
-        return f"about {length.ratio:.0%} of the length of the record"
+def _length(length: Length, spoken: str, ratio: float | None) -> str:
+    if ratio is not None:
+        return f"about {ratio:.0%} of the length of the record"
     lines = max(1, round(length.target / _LINE))
     most = max(lines, length.limit // _LINE)
     size = f"{length.limit} tokens"
-    if ratio := _CHARACTERS.get(spoken):
-        size = f"{int(length.limit * ratio)} characters"
+    if characters := _CHARACTERS.get(spoken):
+        size = f"{int(length.limit * characters)} characters"
     return f"about {_some(lines, 'line')}, never more than {most} ({size})"
 
 

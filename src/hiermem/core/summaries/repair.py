@@ -10,14 +10,13 @@ kept where enough is left of the requested length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from hiermem.core.summaries.copied import own_lines
 from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
 from hiermem.core.text import language
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse
 
 #: The share of the requested length that a cut answer must still have.
@@ -44,35 +43,9 @@ _OPEN: Final = ",，、;；(（[{-–—/&"
 #: A line of more words than this, or of more characters of a script without spaces, is a sentence.
 _LONG_LINE: Final = 12
 _LONG_UNSPACED: Final = 30
-#: Words that no sentence of the language ends with.
-_DANGLING: Final = {
-    "en": words(
-        "a an the and or but nor of to than which whose because very its their our your my into"
-        " onto between among during whether if although unless while"
-    ),
-    "de": words(
-        "der dem des ein eine einen einem einer eines und oder aber von zum zur für weil dass wenn"
-        " sehr ihre ihren seine seinen beim vom als ob"
-    ),
-    "fr": words(
-        "le la les un une des du de et ou mais donc qui dont au aux pour avec dans sur très ses"
-        " leur leurs cette ces parce si"
-    ),
-    "es": words(
-        "el la los las un una unos unas de del y o pero que a al con para por en su sus muy porque"
-        " si cuando"
-    ),
-    "cyrillic": words("и или но в на с к по для что чтобы если из от до очень не"),
-}
+#: The word lists; "no end" of a language are words that no sentence of it ends with.
+_WORDS: Final = word_lists("answer_words")
 _HAN_DANGLING: Final = "的和与及或而并把被将对从向给让但因在"
-#: Endings of words; what is left of a word after another such form is no cut.
-_ENDINGS: Final = words(
-    """
-    s es ed er ers or ors ing ings ly al ally able ment ments ness ion ions ation ations tion ity
-    ies ist ists ism ful less e n en em es te ten t st et ung ungen lich keit heit schaft ière ique
-    ment ements ée és ées ción ciones mente dad dades ado ada ados adas ar er ir
-    """
-)
 _SHORTEST_CUT: Final = 4
 #: The words at the end of a line by which it is recognised.
 _TAIL: Final = 3
@@ -220,17 +193,14 @@ def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
     word = found[-1]
     record = "\n".join(source.text for source in request.inputs)
     spoken = language.guess(text) or language.guess(record) or "en"
-    if len(found) > 2 and word in _DANGLING.get(spoken, ()):
+    if len(found) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
         return True
     if len(word) < _SHORTEST_CUT or not word.isalpha():
         return False
     lower = word.lower()
-    longer = list(_longer_words(lower, record))
+    # What the words of the record that begin with this word have after it.
+    longer = re.findall(rf"\b{re.escape(lower)}(\w{{3,}})", record, re.IGNORECASE)
     whole = re.search(rf"\b{re.escape(lower)}\b", f"{record}\n{text[: -len(word)]}", re.IGNORECASE)
-    return bool(longer) and not whole and not any(rest in _ENDINGS for rest in longer)
-
-
-def _longer_words(word: str, record: str) -> Iterator[str]:
-    """Yield what the words of ``record`` that begin with ``word`` have after it."""
-    for match in re.finditer(rf"\b{re.escape(word)}(\w{{3,}})", record, re.IGNORECASE):
-        yield match.group(1).lower()
+    return (
+        bool(longer) and not whole and not any(rest.lower() in _WORDS["endings"] for rest in longer)
+    )

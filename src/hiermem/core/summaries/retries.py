@@ -22,16 +22,14 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core.calls.backoff import TEXT, Backoff
-from hiermem.core.summaries.assess import Draft
+from hiermem.core.summaries.assess import PROMPTS, Draft
 from hiermem.types import Node
 
 #: The kind of the records that hold a count; their scope is the session, their key the input hash.
 RETRY: Final = "retry"
-#: Prompts for one text before the stand-in: the ordinary one and the stricter one.
-PROMPTS: Final = 2
 #: How many hours, and how many updates, after the last attempt the text is asked for once more.
 _HOURS: Final = (1, 4, 16, 64)
 _UPDATES: Final = (1, 2, 4, 8)
@@ -122,12 +120,8 @@ def together(counts: Iterable[AttemptCount]) -> AttemptCount:
 
 def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:
     """Write a count, with the node that it is about, the messages below it, and the strategy."""
-    data: dict[str, Any] = {
-        "count": count.count,
+    data = asdict(count) | {
         "last": count.last.isoformat() if count.last else None,
-        "passed": count.passed,
-        "unanswered": count.unanswered,
-        "error": count.error,
         "node": node.id,
         "strategy": strategy,
         "span": [node.span.start, node.span.stop],

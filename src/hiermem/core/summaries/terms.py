@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from hiermem.core.text.lexicon import words
 from hiermem.core.text.stemming import root
+from hiermem.data import word_lists
 
 #: The most terms of an answer that are looked up.
 MOST_TERMS: Final = 400
@@ -21,24 +21,7 @@ _COMPACT: Final = "\u0530"
 #: Letters of a word that are compared: endings differ between a conversation and its summary.
 _TERM_HEAD: Final = 5
 #: Words of any conversation, and words of any remark about a summary.
-_CONTENTLESS: Final = words(
-    """
-    the and for that this with from have been were will would could should there their they them
-    then than what when where which while your about into only also just some more most very such
-    does done doing make made many much here these those each other over under after before
-    because being like not but you are was his her its our out all any can had has who how why now
-    new one two get got did let say said says
-    summary summaries summarise summarised summarize summarized summarization conversation
-    conversations message messages request requests response information context content provided
-    provide enough sorry unable cannot please assistant user users system tool text transcript
-    record overview following sure certainly error null none
-    aber alle auch dann dass diese dieser dieses doch eine einen einer eines haben hatte hier ihre
-    kann kein keine leider mehr nicht noch oder ohne schon sein sich sind über und wenn werden wird
-    wurde
-    avec cette dans elle leur mais nous pour sont tout tous vous plus comme como con esta este está
-    para pero por que porque del los las una todo muy más sobre
-    """
-)
+_CONTENTLESS: Final = word_lists("answer_words")["contentless"]
 
 
 def terms(text: str, *, most: int = MOST_TERMS) -> Iterator[str]:

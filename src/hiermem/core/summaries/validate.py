@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from hiermem.core.summaries import form
 from hiermem.core.summaries.copied import is_mostly_copied
+from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.injected import obeys
 from hiermem.core.summaries.terms import plain_text, stands_in, terms
 from hiermem.core.text import language
@@ -24,28 +24,6 @@ from hiermem.core.text.anchors import Fidelity
 from hiermem.core.text.denial import inverted
 from hiermem.core.text.units import prose
 from hiermem.protocols import LLMRequest, LLMResponse
-
-ProblemKind: TypeAlias = Literal[
-    "empty",
-    "truncated",
-    "refused",
-    "error_text",
-    "too_long",
-    "not_smaller",
-    "echo",
-    "unrelated",
-    "missing_sections",
-    "missing_anchors",
-    "wrong_language",
-    "not_prose",
-    "repetitive",
-    "continuation",
-    "reply",
-    "invented",
-    "inverted",
-    "injected",
-    "unsupported",
-]
 
 #: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
@@ -82,49 +60,38 @@ _SCRIPT_SAMPLE: Final = 4000
 _OPENING: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem of an answer.
-
-    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
-    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
-    says what would be right and holds no text of the answer.
-    """
-
-    kind: ProblemKind
-    detail: str
-    hard: bool
-    again: bool = True
-
-
 def check(
     response: LLMResponse,
     *,
     request: LLMRequest,
     tokens: int,
-    record: Sequence[str],
     input_tokens: int,
+    record: Sequence[str] = (),
     sections: Sequence[str] = (),
     fidelity: Fidelity | None = None,
     min_fidelity: float = 0.0,
 ) -> tuple[Problem, ...]:
     """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``record`` is the
-    prose of each input. ``input_tokens`` counts the summarised inputs, without the prompt.
-    ``sections`` are the requested headings.
+    ``response`` has been repaired (``repair``) and is ``tokens`` tokens long. ``input_tokens``
+    counts the summarised inputs, without the prompt. Of an answer with units, which was extracted
+    from its inputs, the form and the size are checked, and the rest of a written one alone:
+    ``record`` is the prose of each input, ``sections`` are the requested headings.
     """
-    text = response.text
-    if not text.strip():
-        return (*_finish(response), Problem("empty", "the answer is blank", hard=True))
-    if _says_nothing(text):
+    text, written = response.text, not response.units
+    if not _says_anything(text):
         says = "the answer says nothing beyond its headings"
         return (*_finish(response), Problem("empty", says, hard=True))
-    return (
+    always = (
         *_finish(response),
-        *_form(text, request=request, written=True),
+        *_form(text, request=request, written=written),
         *_size(tokens, request=request, input_tokens=input_tokens),
-        *_copy(response, request=request),
+    )
+    if not written:
+        return always
+    return (
+        *always,
+        *_copy(text, request=request),
         *_relation(text, request=request, input_tokens=input_tokens),
         *_language(text, record),
         *_truth(text, record, request=request),
@@ -133,23 +100,10 @@ def check(
     )
 
 
-def check_extract(
-    response: LLMResponse, *, request: LLMRequest, tokens: int, input_tokens: int
-) -> tuple[Problem, ...]:
-    """Return the problems of an answer of ``tokens`` tokens that was extracted from its inputs."""
-    if _says_nothing(response.text):
-        return (*_finish(response), Problem("empty", "nothing was extracted", hard=True))
-    return (
-        *_finish(response),
-        *_form(response.text, request=request, written=False),
-        *_size(tokens, request=request, input_tokens=input_tokens),
-    )
-
-
-def _says_nothing(text: str) -> bool:
-    """Return whether an answer has no word beyond its headings ("...", "## Overview")."""
+def _says_anything(text: str) -> bool:
+    """Return whether an answer has a word beyond its headings, unlike "..." and "## Overview"."""
     said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return not any(char.isalnum() for line in said for char in line)
+    return any(char.isalnum() for line in said for char in line)
 
 
 def _finish(response: LLMResponse) -> Iterator[Problem]:
@@ -169,7 +123,7 @@ def _form(text: str, *, request: LLMRequest, written: bool) -> Iterator[Problem]
     if found is None and written:
         found = form.prose_fault(answer, request=request)
     if found is not None:
-        yield Problem(found.kind, found.detail, hard=True)
+        yield found
 
 
 def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:
@@ -240,25 +194,20 @@ def _size(tokens: int, *, request: LLMRequest, input_tokens: int) -> Iterator[Pr
         )
 
 
-def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the answer is one stretch of its inputs or of the prompt.
-
-    An extracted answer is made of such stretches, and its units declare that.
-    """
-    if response.units:
-        return
-    if is_mostly_copied(response.text, request=request):
+def _copy(text: str, *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where the answer is one stretch of its inputs or of the prompt."""
+    if is_mostly_copied(text, request=request):
         yield Problem("echo", "the answer repeats the prompt", hard=True)
         return
-    words = response.text.split()
+    words = text.split()
     answer = " ".join(words)
     if len(answer) < _ECHO:
         return
     stated = [" ".join(source.text for source in request.inputs)]
     stated += [message.content for message in request.messages]
     if any(
-        all(word in text for word in words[:_OPENING_WORDS]) and answer in " ".join(text.split())
-        for text in stated
+        all(word in each for word in words[:_OPENING_WORDS]) and answer in " ".join(each.split())
+        for each in stated
     ):
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
@@ -329,31 +278,27 @@ def _content(
     fidelity: Fidelity | None,
     min_fidelity: float,
 ) -> Iterator[Problem]:
-    """Yield the missing parts: sections that were requested, anchors of the inputs."""
+    """Yield a problem where requested sections are missing, or too many anchors of the inputs."""
     headings = [line.strip(_DECORATION).casefold() for line in text.splitlines()]
     missing = [
         name for name in sections if not any(line.startswith(name.casefold()) for line in headings)
     ]
-    lost = list(_lost(tokens, fidelity=fidelity, min_fidelity=min_fidelity))
+    lost: Problem | None = None
+    if fidelity is not None and fidelity.value is not None and fidelity.value < min_fidelity:
+        required = len(fidelity.required)
+        kept = required - len(fidelity.missing)
+        enough = required >= _FLOOR_ANCHORS and tokens >= _FLOOR_TOKENS
+        lost = Problem(
+            "missing_anchors",
+            f"{kept} of {required} anchors kept",
+            hard=enough and fidelity.value < min(_FLOOR, min_fidelity),
+            # An answer that has one anchor for every twenty tokens is short rather than empty.
+            again=required - kept >= _FEWEST_LOST and kept * _ANCHOR_TOKENS < tokens,
+        )
     if missing:
-        again = any(each.again for each in lost) or (
+        again = (lost is not None and lost.again) or (
             len(missing) == len(sections) and tokens >= _HEADED
         )
         yield Problem("missing_sections", "missing: " + ", ".join(missing), hard=False, again=again)
-    yield from lost
-
-
-def _lost(tokens: int, *, fidelity: Fidelity | None, min_fidelity: float) -> Iterator[Problem]:
-    """Yield a problem where too few of the required anchors are kept."""
-    if fidelity is None or fidelity.value is None or fidelity.value >= min_fidelity:
-        return
-    required = len(fidelity.required)
-    kept = required - len(fidelity.missing)
-    enough = required >= _FLOOR_ANCHORS and tokens >= _FLOOR_TOKENS
-    yield Problem(
-        "missing_anchors",
-        f"{kept} of {required} anchors kept",
-        hard=enough and fidelity.value < min(_FLOOR, min_fidelity),
-        # An answer that has one anchor for every twenty tokens is short rather than empty.
-        again=required - kept >= _FEWEST_LOST and kept * _ANCHOR_TOKENS < tokens,
-    )
+    if lost is not None:
+        yield lost

@@ -29,7 +29,7 @@ from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text.hashes import input_hash
 from hiermem.engine.summaries.parts import count_stored, split
 from hiermem.engine.summaries.request_size import RequestSizes
-from hiermem.engine.summaries.retries import LeftAlone, count_attempts
+from hiermem.engine.summaries.retries import count_attempts, is_left_alone
 from hiermem.engine.summaries.run import (
     UpdateRun,
     read_inputs,
@@ -78,14 +78,13 @@ async def plan_update(
 
 async def _answering_time(run: UpdateRun) -> float | None:
     """Return the seconds in which the model answered lately, as journalled; None if unknown."""
-    name, known = run.llm.name, run.shared.answering_times
-    if run.llm.remote and name not in known:
-        known[name] = None
-        for record in await run.store.runs(limit=_RUNS):
-            if record.detail.get("model") == name and known[name] is None:
-                calls = await run.store.attempts(run_id=record.id, limit=_CALLS)
-                known[name] = answering_time(calls, model=name)
-    return known.get(name)
+    name = run.llm.name
+    for record in await run.store.runs(limit=_RUNS) if run.llm.remote else ():
+        if record.detail.get("model") == name:
+            calls = await run.store.attempts(run_id=record.id, limit=_CALLS)
+            if (seconds := answering_time(calls, model=name)) is not None:
+                return seconds
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ class _UpdatePlanner:
         self._inputs: dict[str, Inputs] = {}
         self._unread: dict[str, Sequence[StoredMessage]] = {}
         self._found: dict[str, Revision | None] = {}
-        self._left_alone = LeftAlone(run)
         self._sizes = RequestSizes(run)
         self.tally = plan.Tally(
             policy=run.policy,
@@ -142,7 +140,7 @@ class _UpdatePlanner:
         for node, messages in await read_windows_at_once(run, windows):
             inputs = self._read_without_texts(node, messages)
             if inputs is None:
-                inputs = from_messages(node, messages, count=run.counter.count)
+                inputs = from_messages(node.span, messages, count=run.counter.count)
             else:
                 self._unread[node.id] = messages
             self._inputs[node.id] = inputs
@@ -172,7 +170,7 @@ class _UpdatePlanner:
         """Plan one node: drive its decision until a model would be asked."""
         run = self._run
         foreseen = any(child in self._texts for child in node.children)
-        if not foreseen and await self._left_alone.holds(node):
+        if not foreseen and await is_left_alone(run, node):
             return
         inputs, below = await self._read_inputs(node, foreseen=foreseen)
         serving: Revision | None = None
@@ -295,13 +293,14 @@ class _UpdatePlanner:
             if sized:
                 tokens_in = await self._sizes.of_children(node, tokens_in, length, parts)
         else:
-            requests = await split(run, node, inputs, length)
-            parts = worst = len(requests) - await count_stored(run, requests)
+            requests = await split(run, node, ask)
+            stored = await count_stored(run, [key for key, _ in requests])
+            parts = worst = len(requests) - stored
             most = length.limit
             if sized:
                 messages = self._unread.get(node.id)
                 if messages is not None and self._sizes.is_rendered(node):
-                    inputs = from_messages(node, messages, count=run.counter.count)
+                    inputs = from_messages(node.span, messages, count=run.counter.count)
                 of = len(requests)
                 tokens_in = await self._sizes.of_inputs(node, inputs, length, parts, of=of)
         windows = await self._window_requests(node, least)

@@ -17,9 +17,17 @@ from typing import Any
 from hiermem.core.calls.failures import shown
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Accepted, Rejected, Verdict
-from hiermem.core.summaries import making, plan
-from hiermem.core.summaries.assess import Draft, join, source_of
-from hiermem.core.summaries.judge import Standard, assess_answer, judge
+from hiermem.core.summaries import making
+from hiermem.core.summaries.assess import (
+    PROMPTS,
+    Draft,
+    Standard,
+    anchor_limit,
+    assess,
+    join,
+    judge,
+    source_of,
+)
 from hiermem.core.summaries.making import (
     Ask,
     LookUp,
@@ -29,16 +37,11 @@ from hiermem.core.summaries.making import (
     Request,
     UnfitError,
 )
-from hiermem.core.summaries.retries import (
-    PROMPTS,
-    AttemptCount,
-    count_without,
-    writes_headings,
-)
+from hiermem.core.summaries.retries import AttemptCount, count_without, writes_headings
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.run import CallState
-from hiermem.engine.summaries.parts import Part, split, store_part, stored_part
+from hiermem.engine.summaries.parts import split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
@@ -181,15 +184,15 @@ class _NodeTask:
         run, id_ = self._run, self._node.id
         self._state.input_tokens = ask.inputs.tokens
         drafts: list[Draft] = []
-        for part in await split(run, self._node, ask.inputs, ask.length):
-            draft = await stored_part(run, id_, part.key)
+        for key, part in await split(run, self._node, ask):
+            draft = await stored_part(run, id_, key)
             if draft is None:
                 draft = await self._draft(ask, part)
-                await store_part(run, id_, part.key, draft)
+                await store_part(run, id_, key, draft)
             drafts.append(draft)
         return join(drafts, count=run.counter.count)
 
-    async def _draft(self, ask: Ask, part: Part) -> Draft:
+    async def _draft(self, ask: Ask, part: Ask) -> Draft:
         """Ask once, and once more with the problems named where that is due; return the better one.
 
         Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
@@ -222,36 +225,34 @@ class _NodeTask:
         if not isinstance(verdict, Rejected) and not run.is_deterministic:
             draft = verdict.value if isinstance(verdict, Accepted) else verdict.usable
             if draft is not None:
-                required = standard.plan.template.required
-                run.without_headings = count_without(run.without_headings, draft, required)
+                run.without_headings = count_without(run.without_headings, draft, standard.sections)
         return verdict
 
     async def _extract(self, ask: Ask) -> Draft:
         """Extract the stand-in from the inputs, which may not be fit either."""
-        part = Part("", ask.inputs.sources, ask.inputs.tokens, ask.length)
-        request, standard = self._request(ask, part)
+        request, standard = self._request(ask, ask)
         response = await self._run.fallback.complete(request)
-        return await asyncio.to_thread(assess_answer, request, standard, response)
+        return await asyncio.to_thread(assess, request, standard, response)
 
-    def _request(self, ask: Ask, part: Part) -> tuple[LLMRequest, Standard]:
-        """Return the request for a part of the inputs, and what the answers to it are held to.
+    def _request(self, ask: Ask, part: Ask) -> tuple[LLMRequest, Standard]:
+        """Return the request for a part of what is asked, and what the answers to it are held to.
 
         The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
         """
-        run, node, inputs = self._run, self._node, ask.inputs
+        run, node, inputs = self._run, self._node, part.inputs
         level_plan, length = run.plan(node.level), part.length
         messages: tuple[ChatMessage, ...] = ()
         counter: TokenCounter = run.extract_counter
         if ask.prompts and not run.is_deterministic:
             counter = run.counter
-            summaries = 0 if node.level == 1 else len(inputs.sources)
+            summaries = 0 if node.level == 1 else len(ask.inputs.sources)
             messages = run.prompt(
-                node, part.sources, length, summaries=summaries, overlap=inputs.overlap
+                node, inputs.sources, length, summaries=summaries, overlap=inputs.overlap
             )
         request = LLMRequest(
             task="summarise",
             messages=messages,
-            inputs=tuple(part.sources),
+            inputs=inputs.sources,
             target_tokens=length.target,
             max_tokens=length.limit,
             counter=counter,
@@ -260,10 +261,11 @@ class _NodeTask:
             temperature=run.config.temperature,
         )
         standard = Standard(
-            level_plan,
-            source_of(request, limit=plan.anchor_limit(length.target)),
-            part.tokens,
-            known=inputs.anchors if request.inputs == inputs.sources else None,
+            source_of(request, limit=anchor_limit(length.target)),
+            inputs.tokens,
+            level_plan.template.required,
+            level_plan.min_fidelity,
+            known=inputs.anchors,
             is_deterministic=run.is_deterministic,
         )
         return request, standard

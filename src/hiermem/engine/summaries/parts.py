@@ -7,35 +7,26 @@ removes the parts with it, and none is written back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from hiermem.core.summaries import plan
 from hiermem.core.summaries.assess import Draft
-from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.making import Ask
 from hiermem.core.summaries.parts import PART, from_json, is_of, key_of, to_json
-from hiermem.core.summaries.plan import Lengths
 from hiermem.engine.calls.token_count import LONG, tokens_of
 from hiermem.engine.summaries.run import UpdateRun
-from hiermem.protocols import SourceText
 from hiermem.types import Node
 from hiermem.types.transaction import RecordWrite
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Inputs that are summarised in one request. ``key`` is "" where they are all of the node."""
+async def split(run: UpdateRun, node: Node, ask: Ask) -> list[tuple[str, Ask]]:
+    """Split what is asked into requests: one, or several where the inputs are too large for one.
 
-    key: str
-    sources: Sequence[SourceText]
-    tokens: int
-    length: Lengths
-
-
-async def split(run: UpdateRun, node: Node, inputs: Inputs, length: Lengths) -> list[Part]:
-    """Split inputs into requests: one, or several where they are too large for one."""
-    count = run.counter.count
+    Each comes with the key of its answer, which is "" for all inputs at once.
+    """
+    inputs, length, count = ask.inputs, ask.length, run.counter.count
     room = run.room(node.level, inputs=inputs.tokens, answer=length.limit)
     in_parts = partial(
         plan.in_parts, inputs, level=node.level, config=run.config, room=room, count=count
@@ -43,19 +34,16 @@ async def split(run: UpdateRun, node: Node, inputs: Inputs, length: Lengths) -> 
     characters = sum(len(source.text) for source in inputs.sources)
     parts = in_parts() if characters <= LONG else await asyncio.to_thread(in_parts)
     if len(parts) == 1:
-        return [Part("", inputs.sources, inputs.tokens, length)]
+        return [("", ask)]
     sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
-    key = partial(
-        key_of,
-        node.id,
-        level=node.level,
-        strategy=run.plan(node.level).strategy,
-        overlap=inputs.overlap,
-    )
-    return [
-        Part(key(part, share), part, size, share)
-        for part, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True)
-    ]
+    strategy = run.plan(node.level).strategy
+    found: list[tuple[str, Ask]] = []
+    for sources, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True):
+        # What is on record of the whole inputs does not hold for a part of them.
+        own = replace(inputs, sources=sources, tokens=size, anchors=None)
+        part = replace(ask, inputs=own, length=share)
+        found.append((key_of(node, part, strategy), part))
+    return found
 
 
 async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
@@ -69,10 +57,9 @@ async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
     return from_json(found[0].body)
 
 
-async def count_stored(run: UpdateRun, parts: Sequence[Part]) -> int:
+async def count_stored(run: UpdateRun, keys: Iterable[str]) -> int:
     """Return how many of a node's parts need no call any more."""
-    keys = [part.key for part in parts if part.key]
-    found = [await run.store.records(PART, scope=run.session_id, key=key) for key in keys]
+    found = [await run.store.records(PART, scope=run.session_id, key=key) for key in keys if key]
     return sum(map(bool, found))
 
 

@@ -17,7 +17,6 @@ from hiermem.core.log.size_changes import Weigher
 from hiermem.core.summaries import recompress as recompressing
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
-from hiermem.errors import UsageError
 
 #: How often a backlog is folded beside the store before it is folded inside a transaction.
 _TRIES: Final = 3
@@ -32,12 +31,8 @@ async def recompress(
     marked: all where it is None, none where it is empty. The next update makes the new texts, and
     those above where they differ; the present texts serve until then.
 
-    Raises NotFoundError, and UsageError for an impossible level or span.
+    Raises NotFoundError.
     """
-    if level < 1:
-        raise UsageError(f"level is {level}; levels begin at 1")
-    if span is not None and not 0 <= span[0] <= span[1]:
-        raise UsageError(f"span is {span}; it must be (start, stop) with 0 <= start <= stop")
     await handle.record(session_id)
     now = handle.clock()
     return await handle.store.transact(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,12 +24,13 @@ from hiermem.core.log.size_changes import Weigher
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.core.summaries.status import waits
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.errors import NotFoundError
 from hiermem.protocols import TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node, Revision, SessionRecord
@@ -57,94 +58,83 @@ async def repack(
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
     run = open_run(store.tree(record.id, build.tree))
-    return await _Repack(build, run, on_progress).rounds.work()
+    rounds = UpdateRounds(run, None, on_progress, repack=True)
+    return await rounds.work(_rounds(run, build, rounds))
 
 
-class _Repack:
-    """One run of a re-pack: rounds of catching up and making, and the swap."""
+async def _rounds(
+    run: UpdateRun, build: Build, rounds: UpdateRounds
+) -> AsyncIterator[Mapping[int, int]]:
+    """Yield the nodes of each round: what is sealed by now, finally what is open; then swap.
 
-    def __init__(self, build: Build, run: UpdateRun, on_progress: Progress | None) -> None:
-        self._build, self._run = build, run
-        self.rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
-        self.rounds.with_provisional = False
-        self._before: tuple[Build, int] | None = None
+    A round that left a node unmade although nothing changed meanwhile is the last.
+    """
+    before: tuple[Build, int] | None = None
+    await rounds.begin()
+    while (caught_up := await _catch_up(run, build)) is not None:
+        record, build = caught_up
+        counts, now = _counts(build), (build, rounds.done)
+        if await _unmade(run, counts):
+            if now == before or (before is not None and rounds.halted):
+                return
+            before, rounds.with_provisional = now, False
+            yield counts
+        elif build != run.building and not rounds.halted:
+            run.building, rounds.with_provisional = build, True
+            yield {}
+        elif await _swap(run, build, record):
+            rounds.swapped = True
+            return
 
-    async def _next(self) -> Mapping[int, int] | None:
-        """Return the next round: what is sealed by now, finally what is open; None after the swap.
 
-        A round that left a node unmade although nothing changed meanwhile is the last.
-        """
-        rounds = self.rounds
-        if rounds.swapped:
+async def _catch_up(run: UpdateRun, build: Build) -> tuple[SessionRecord, Build] | None:
+    """Fold the log into the build; None where the build is gone or the time is up."""
+    store, id_ = run.store, run.session_id
+    events: list[LogEvent] = []
+    known = 0
+    while run.budget.stop_reason() is None:
+        record = await store.session(id_)
+        now = Build.from_json(record.build) if record else None
+        if record is None or now is None or now.id != build.id:
             return None
-        await rounds.begin()
-        while (record := await self._catch_up()) is not None:
-            counts, now = _counts(self._build), (self._build, rounds.done)
-            if await self._unmade(counts):
-                if now == self._before or (self._before is not None and rounds.halted):
-                    return None
-                self._before, rounds.with_provisional = now, False
-                return counts
-            if self._build != self._run.building and not rounds.halted:
-                self._run.building, rounds.with_provisional = self._build, True
-                return {}
-            if await self._swap(record):
-                rounds.swapped = True
-                return None
-        return None
-
-    async def _catch_up(self) -> SessionRecord | None:
-        """Fold the log into the build; None where the build is gone or the time is up."""
-        run, store, id_ = self._run, self._run.store, self._run.session_id
-        events: list[LogEvent] = []
-        known = 0
-        while run.budget.stop_reason() is None:
-            record = await store.session(id_)
-            now = Build.from_json(record.build) if record else None
-            if record is None or now is None or now.id != self._build.id:
-                return None
-            self._build = now
-            if now.at >= known and not repack_steps.due(now, events, now.at):
-                # Events that are not read yet come after all messages that were there before.
-                events, known = await store.events(id_), record.messages
-            stop = max(now.at, min(known, now.at + repack_steps.PAGE))
-            due = repack_steps.due(now, events, stop)
-            if stop == now.at and not due:
-                return record
-            messages = await store.messages(id_, now.at, stop)
-            page = await asyncio.to_thread(
-                repack_steps.measured, messages, run.config, Weigher(run.counter)
-            )
-            await store.transact(
-                partial(repack_steps.advance, id_, now, page, due, epoch=record.epoch)
-            )
-        return None
-
-    async def _unmade(self, counts: Mapping[int, int]) -> bool:
-        """Return whether a node of the build still needs a text; a stand-in counts as one."""
-        run = self._run
-        for level in counts:
-            after = -1
-            while page := await run.tree.unfinished(level, after, PAGE):
-                if any(node.status != "active" or node.dirty for node in page):
-                    return True
-                after = page[-1].ordinal
-        return False
-
-    async def _swap(self, record: SessionRecord) -> bool:
-        """Let the new tree serve, unless the log has grown since ``record`` was read."""
-        run, store, build = self._run, self._run.store, self._build
-        sizes: dict[int, int] = {}
-        for start, stop in build.marks:
-            for first in range(start, stop, PAGE):
-                page = await store.messages(record.id, first, min(stop, first + PAGE))
-                sizes |= await asyncio.to_thread(
-                    repack_steps.sizes_of, page, run.config, Weigher(run.counter)
-                )
-        now = run.now()
-        return await store.transact(
-            lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=now)
+        if now.at >= known and not repack_steps.due(now, events, now.at):
+            # Events that are not read yet come after all messages that were there before.
+            events, known = await store.events(id_), record.messages
+        stop = max(now.at, min(known, now.at + repack_steps.PAGE))
+        due = repack_steps.due(now, events, stop)
+        if stop == now.at and not due:
+            return record, now
+        messages = await store.messages(id_, now.at, stop)
+        page = await asyncio.to_thread(
+            repack_steps.measured, messages, run.config, Weigher(run.counter)
         )
+        await store.transact(partial(repack_steps.advance, id_, now, page, due, epoch=record.epoch))
+    return None
+
+
+async def _unmade(run: UpdateRun, counts: Mapping[int, int]) -> bool:
+    """Return whether a node of the build still needs a text; a stand-in counts as one."""
+    for level, stop in counts.items():
+        async for page in read_pages(partial(run.tree.unfinished, level), stop):
+            if any(map(waits, page)):
+                return True
+    return False
+
+
+async def _swap(run: UpdateRun, build: Build, record: SessionRecord) -> bool:
+    """Let the new tree serve, unless the log has grown since ``record`` was read."""
+    store = run.store
+    sizes: dict[int, int] = {}
+    for start, stop in build.marks:
+        for first in range(start, stop, PAGE):
+            page = await store.messages(record.id, first, min(stop, first + PAGE))
+            sizes |= await asyncio.to_thread(
+                repack_steps.sizes_of, page, run.config, Weigher(run.counter)
+            )
+    now = run.now()
+    return await store.transact(
+        lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=now)
+    )
 
 
 async def plan_repack(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hiermem.core.summaries.inputs import SUMMARY, Inputs
-from hiermem.core.summaries.plan import Lengths
+from hiermem.core.summaries.prompt import Length
 from hiermem.core.text.measure import day
 from hiermem.engine.calls.call import PER_MESSAGE
 from hiermem.engine.calls.token_count import tokens_of
@@ -38,14 +38,14 @@ class RequestSizes:
         self._seen: dict[int, tuple[int, int]] = {}
 
     async def of_inputs(
-        self, node: Node, inputs: Inputs, length: Lengths, requests: int, *, of: int
+        self, node: Node, inputs: Inputs, length: Length, requests: int, *, of: int
     ) -> int:
         """Return the tokens of ``requests`` requests, ``of`` which all together hold ``inputs``."""
         frame = await self._frame(node, length)
         record = await self._record(node, inputs, length, frame)
         return requests * frame + record * requests // of
 
-    async def of_children(self, node: Node, tokens: int, length: Lengths, requests: int) -> int:
+    async def of_children(self, node: Node, tokens: int, length: Length, requests: int) -> int:
         """Return the tokens of requests for children whose texts will have ``tokens`` together."""
         frame = await self._frame(node, length)
         days = (node.last_at.date() - node.first_at.date()).days
@@ -62,7 +62,7 @@ class RequestSizes:
         _, counted = self._seen.get(node.level, (0, 0))
         return self._characters <= _COUNTED or not counted or not node.ordinal % _SAMPLED
 
-    async def _record(self, node: Node, inputs: Inputs, length: Lengths, frame: int) -> int:
+    async def _record(self, node: Node, inputs: Inputs, length: Length, frame: int) -> int:
         """Return the tokens of a record as rendered, or an estimate after those counted so far."""
         rendered, counted = self._seen.get(node.level, (0, 0))
         if not self.is_rendered(node):
@@ -73,14 +73,14 @@ class RequestSizes:
         self._seen[node.level] = rendered + record, counted + inputs.tokens
         return record
 
-    async def _frame(self, node: Node, length: Lengths) -> int:
+    async def _frame(self, node: Node, length: Length) -> int:
         """Return the tokens of a request of this level without its record."""
         if node.level not in self._frames:
             self._frames[node.level] = await self._whole(node, (), length)
         return self._frames[node.level]
 
     async def _whole(
-        self, node: Node, sources: Sequence[SourceText], length: Lengths, *, overlap: str = ""
+        self, node: Node, sources: Sequence[SourceText], length: Length, *, overlap: str = ""
     ) -> int:
         """Return the tokens of a whole request; what no request varies is counted once."""
         count = self._run.counter.count

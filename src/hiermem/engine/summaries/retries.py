@@ -18,7 +18,7 @@ from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.summaries.run import UpdateRun, read_inputs
 from hiermem.types import Node
-from hiermem.types.transaction import Record, RecordWrite
+from hiermem.types.transaction import RecordWrite
 
 #: More counts than a session has.
 _ALL: Final = 1_000_000
@@ -84,62 +84,54 @@ async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> A
     return AttemptCount()
 
 
-class LeftAlone:
-    """The nodes with a stand-in for which the model is not asked in this run.
+async def is_left_alone(run: UpdateRun, node: Node) -> bool:
+    """Return whether the stand-in of ``node`` serves on, because asking again is not due.
 
     The session's own counts are read once. Only where none of them is about a node are its inputs
     read.
     """
+    if run.is_deterministic or node.status != "active" or not node.degraded:
+        return False
+    if node.dirty or node.forced:
+        return False
+    wanted = await _present_hash(run, node)
+    if wanted is None:
+        return False
+    count = await count_attempts(run, wanted)
+    if prompts_due(node, count, run) or await run.store.reusable(wanted) is not None:
+        return False
+    run.passed[wanted] = (count, node)
+    return True
 
-    def __init__(self, run: UpdateRun) -> None:
-        self._run = run
-        self._own: dict[str, list[Record]] | None = None
-        self._passed: dict[str, tuple[AttemptCount, Node]] = {}
 
-    async def holds(self, node: Node) -> bool:
-        """Return whether the stand-in of ``node`` serves on, because asking again is not due."""
-        run = self._run
-        if run.is_deterministic or node.status != "active" or not node.degraded:
-            return False
-        if node.dirty or node.forced:
-            return False
-        wanted = await self._wanted(node)
-        if wanted is None:
-            return False
-        count = await count_attempts(run, wanted)
-        if prompts_due(node, count, run) or await run.store.reusable(wanted) is not None:
-            return False
-        self._passed[wanted] = (count, node)
-        return True
+async def note_left_alone(run: UpdateRun) -> None:
+    """Store that this update left the model alone, as far as it matters."""
+    most = run.policy.max_attempts
+    own = {each.key for found in (run.own_counts or {}).values() for each in found}
+    counts = [
+        (wanted, after, node)
+        for wanted, (count, node) in run.passed.items()
+        if (after := count.passed_over(max_attempts=most)) != count or wanted not in own
+    ]
+    if counts:
+        await _write(run, counts)
 
-    async def note(self) -> None:
-        """Store that this update left the model alone, as far as it matters."""
-        most = self._run.policy.max_attempts
-        own = {each.key for found in (self._own or {}).values() for each in found}
-        counts = [
-            (wanted, after, node)
-            for wanted, (count, node) in self._passed.items()
-            if (after := count.passed_over(max_attempts=most)) != count or wanted not in own
-        ]
-        if counts:
-            await _write(self._run, counts)
 
-    async def _wanted(self, node: Node) -> str | None:
-        """Return the present input hash of a node whose inputs did not change."""
-        run = self._run
-        if self._own is None:
-            self._own = {}
-            for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
-                self._own.setdefault(retries.node_of(each.body), []).append(each)
-            # A session that was restored from a dump knows of refusals that the tenant does not.
-            history = await read_history(run)
-            run.history = replace(history, refuses=history.refuses or bool(self._own))
-        strategy = run.plan(node.level).strategy
-        for each in self._own.get(node.id, ()):
-            if retries.is_about(each.body, node, strategy=strategy):
-                return each.key
-        inputs = await read_inputs(run, node)
-        return None if inputs is None else plan.node_hash(node, inputs, strategy)
+async def _present_hash(run: UpdateRun, node: Node) -> str | None:
+    """Return the present input hash of a node whose inputs did not change."""
+    if run.own_counts is None:
+        run.own_counts = {}
+        for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
+            run.own_counts.setdefault(retries.node_of(each.body), []).append(each)
+        # A session that was restored from a dump knows of refusals that the tenant does not.
+        history = await read_history(run)
+        run.history = replace(history, refuses=history.refuses or bool(run.own_counts))
+    strategy = run.plan(node.level).strategy
+    for each in run.own_counts.get(node.id, ()):
+        if retries.is_about(each.body, node, strategy=strategy):
+            return each.key
+    inputs = await read_inputs(run, node)
+    return None if inputs is None else plan.node_hash(node, inputs, strategy)
 
 
 async def _has_answered_since(run: UpdateRun, call_id: str) -> bool:

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
 from hiermem.core.summaries.making import Outcome
@@ -22,13 +22,11 @@ from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
-from hiermem.engine.summaries.retries import LeftAlone, store_history
+from hiermem.engine.summaries.retries import is_left_alone, note_left_alone, store_history
 from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
-#: Returns the number of sealed nodes by level that the next round works on; None ends the run.
-NextRound: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
 
 #: Extracts that are committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
@@ -47,7 +45,6 @@ _log = logging.getLogger("hiermem.update")
 class UpdateRounds:
     """The rounds of one update run, with the nodes in progress and the outcomes.
 
-    ``next_round`` returns the nodes of each round; an ordinary update has one round.
     ``with_provisional`` tells whether open windows and groups get provisional texts. ``repack``
     marks the run as a full one in the journal.
     """
@@ -55,16 +52,15 @@ class UpdateRounds:
     def __init__(
         self,
         run: UpdateRun,
-        next_round: NextRound,
         level: int | None,
         on_progress: Progress | None,
         *,
         repack: bool = False,
     ) -> None:
-        self.with_provisional = True
+        self.with_provisional = not repack
         self.swapped = False
         self._run, self._level, self._on_progress = run, level, on_progress
-        self._next_round, self._repack = next_round, repack
+        self._repack = repack
         self._backlog: Mapping[str, Any] = {}
         self._tried: set[str] = set()
         self._agenda = Agenda({})
@@ -81,7 +77,6 @@ class UpdateRounds:
         self._uncounted: set[str] = set()
         self._loose: Mapping[int, int] = {}
         self._loose_read = False
-        self._left_alone = LeftAlone(run)
 
     @property
     def done(self) -> int:
@@ -99,15 +94,19 @@ class UpdateRounds:
             self._backlog = await measure_backlog(self._run)
             await self._run.begin()
 
-    async def work(self) -> UpdateReport:
-        """Work until nothing is left that this run can make."""
+    async def work(self, rounds: AsyncIterable[Mapping[int, int]]) -> UpdateReport:
+        """Work until nothing is left that this run can make.
+
+        Each of the ``rounds`` is the number of sealed nodes by level that it works on; an ordinary
+        update has one.
+        """
         run = self._run
         run.detail, run.keep_finished = self._detail, self._keep_finished
         try:
             async with run:
-                while (counts := await self._next_round()) is not None:
+                async for counts in rounds:
                     await self._run_round(counts)
-                await self._left_alone.note()
+                await note_left_alone(run)
                 await store_history(run)
                 report = self._report()
                 if report.failed or report.degraded or report.stopped is not None:
@@ -163,36 +162,32 @@ class UpdateRounds:
 
     async def _next(self) -> Node | None:
         """Take the next node, reading pages of nodes as they are needed."""
+        run = self._run
         while True:
             node = self._agenda.next()
-            if node is not None and self._run.shared.is_backed_off(node):
+            if isinstance(node, tuple):
+                level, after = node
+                self._agenda.add(level, await run.tree.unfinished(level, after, PAGE))
+            elif node is None:
+                if self._loose_read or self._agenda.open:
+                    return None
+                self._loose_read = True
+                loose = await sync_provisional(run, self._level)
+                self._count_loose(loose)
+                self._agenda.add_loose(loose)
+            elif run.shared.is_backed_off(node):
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
-                continue
-            if node is not None and await self._left_alone.holds(node):
+            elif await is_left_alone(run, node):
                 # Its stand-in serves on: it is no work of this run.
-                self._run.shared.record_outcome(node)
+                run.shared.record_outcome(node)
                 self._tried.add(node.id)
                 self._leave_out(node)
                 self._agenda.settle(node.id)
-                continue
-            if node is not None:
-                if standing(node, now=self._run.now(), owner=self._run.run_id) != "leased":
-                    return node
+            elif standing(node, now=run.now(), owner=run.run_id) == "leased":
                 self._leased[node.id] = node
-                continue
-            wanted = self._agenda.wants()
-            if wanted is not None:
-                level, after = wanted
-                page = await self._run.tree.unfinished(level, after, PAGE)
-                self._agenda.add(level, page)
-            elif not self._loose_read and not self._agenda.open:
-                self._loose_read = True
-                loose = await sync_provisional(self._run, self._level)
-                self._count_loose(loose)
-                self._agenda.add_loose(loose)
             else:
-                return None
+                return node
 
     async def _wait(self) -> None:
         """Wait for the next event, and commit what is finished when a commit is due."""
@@ -361,7 +356,7 @@ class UpdateRounds:
 
     async def _is_work(self, node: Node) -> bool:
         """Return whether the run will work on a node; remember those that it will leave alone."""
-        if waits(node) or not await self._left_alone.holds(node):
+        if waits(node) or not await is_left_alone(self._run, node):
             return True
         self._uncounted.add(node.id)
         return False
@@ -440,20 +435,18 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     A summary that is stale by choice does not wait, nor does one with a clean stand-in.
     """
     counts = state_from(run.record.state).ordinals
-    levels = await asyncio.gather(*(_waiting(run, level + 1) for level in range(len(counts))))
+    levels = await asyncio.gather(*(_waiting(run, *level) for level in enumerate(counts, start=1)))
     queue, dirty = (sum(numbers) for numbers in zip((0, 0), *levels, strict=True))
     return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
 
 
-async def _waiting(run: UpdateRun, level: int) -> tuple[int, int]:
+async def _waiting(run: UpdateRun, level: int, stop: int) -> tuple[int, int]:
     """Count the summaries of a level that wait to be made, and the dirty ones among them."""
-    after, counted, dirty, read = -1, 0, 0, 0
-    while read < _MOST_WAITING:
-        due = await run.tree.unfinished(level, after, PAGE)
-        read += len(due)
-        counted += sum(map(waits, due))
-        dirty += sum(node.dirty for node in due)
-        if len(due) < PAGE:
+    counted = dirty = read = 0
+    async for page in read_pages(partial(run.tree.unfinished, level), stop):
+        counted += sum(map(waits, page))
+        dirty += sum(node.dirty for node in page)
+        read += len(page)
+        if read >= _MOST_WAITING:
             break
-        after = due[-1].ordinal
     return counted, dirty

@@ -7,8 +7,9 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -25,28 +26,26 @@ from hiermem.core.summaries.inputs import (
     Labels,
     from_children,
     from_messages,
-    overlap_shown,
+    overlap_before,
 )
 from hiermem.core.summaries.plan import (
-    Lengths,
     LevelPlan,
     level_plan,
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
-from hiermem.core.summaries.retries import ModelHistory
-from hiermem.core.text.hashes import VERBATIM
+from hiermem.core.summaries.retries import AttemptCount, ModelHistory, NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.in_flight import InFlight, PendingText
-from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
+from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
-from hiermem.engine.calls.slots import SlotPool
+from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.commit import NodeCommits
-from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.tokens import RunCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import Record
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
@@ -56,56 +55,109 @@ _AT_ONCE: Final = 4096
 _PROMPT_FRAME: Final = 120
 
 
-@dataclass(kw_only=True, eq=False)
-class UpdateRun(Run[Node]):
-    """The dependencies and the state of one update run.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a run of one session may share with others.
 
-    ``tree`` is the tree whose nodes are made. ``pending_texts`` holds, by input hash, the texts
-    that this run is making; runs of the same handle await them, by ``in_flight``. ``split_nodes``
-    are the nodes of which parts are stored for the next run, until they have a text. ``building``
-    is the re-pack that the run makes texts for, None where it is about the serving tree. ``margin``
-    is how many of the model's tokens one of ours may be, as known when the run began: so the run
-    splits inputs in one way from beginning to end. The stand-in counts with ``extract_counter``,
-    since each text that it writes grows, and each level has sentences of the level below.
-    ``history`` is what is stored of the model, None before the run has looked;
-    ``without_headings`` counts its newest answers in a row without headings.
+    ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
+    for itself what else it is not given: ``slots`` is its access to the common slots,
+    ``rate_limiter`` the common rate limiter. Its calls are charged to the budgets ``parents`` as
+    well. Nodes in ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes
+    that another run holds. ``planned`` are the requests that a common plan has counted.
     """
 
-    record: SessionRecord
-    config: HierarchyConfig
-    policy: UpdatePolicy
+    llm: LLM
     fallback: LLM
-    templates: Mapping[str, PromptTemplate | str] | None
-    shared: Shared
-    in_flight: InFlight
-    building: Build | None = None
-    commits: NodeCommits = field(init=False)
-    margin: float = field(init=False)
-    extract_counter: RunCounter = field(init=False)
-    pending_texts: dict[str, PendingText] = field(
-        init=False, default_factory=dict[str, "PendingText"]
-    )
-    split_nodes: set[str] = field(init=False, default_factory=set[str])
-    history: ModelHistory | None = field(init=False, default=None)
-    without_headings: int = field(init=False, default=0)
-    _line: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _room: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _unstored: set[str] = field(init=False, default_factory=set[str])
-    _plans: dict[tuple[int, str], LevelPlan] = field(
-        init=False, default_factory=dict[tuple[int, str], LevelPlan]
-    )
+    prompts: Mapping[str, PromptTemplate | str] | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    slots: SessionSlots | None = None
+    rate_limiter: RateLimiter | None = None
+    parents: tuple[Budget, ...] = ()
+    node_backoff: NodeBackoff | None = None
+    waits_for_leases: bool = True
+    planned: set[str] = field(default_factory=set[str])
+    clock: Callable[[], float] = field(default=time.monotonic)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def is_backed_off(self, node: Node) -> bool:
+        """Return whether ``node`` must not be retried yet."""
+        backoff = self.node_backoff
+        return backoff is not None and backoff.is_backed_off(node, self.clock())
+
+    def record_outcome(self, node: Node) -> None:
+        """Record the outcome of ``node``."""
+        if self.node_backoff is not None:
+            self.node_backoff.record_outcome(node, self.clock())
+
+
+class UpdateRun(Run[Node]):
+    """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
+
+    ``pending_texts`` holds, by input hash, the texts that this run is making; runs of the same
+    handle await them, by ``in_flight``. ``split_nodes`` are the nodes of which parts are stored for
+    the next run, until they have a text. ``building`` is the re-pack that the run makes texts for,
+    None where it is about the serving tree. ``margin`` is how many of the model's tokens one of
+    ours may be, as known when the run began: so the run splits inputs in one way from beginning to
+    end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
+    each level has sentences of the level below. ``history`` is what is stored of the model, None
+    before the run has looked; ``without_headings`` counts its newest answers in a row without
+    headings. ``own_counts`` are the session's stored counts of attempts by the ids of their nodes,
+    None before the run has looked, and ``passed`` the counts of the texts for which the run left
+    the model alone, with their nodes, by input hash.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        tree: TreeStore,
+        *,
+        record: SessionRecord,
+        config: HierarchyConfig,
+        policy: UpdatePolicy,
+        budget: Budget,
+        shared: Shared,
+    ) -> None:
+        super().__init__(
+            store=handle.store,
+            tree=tree,
+            kind="update",
+            subject=record.id,
+            lease=policy.lease,
+            now=handle.store_now,
+            sleep=shared.sleep,
+            journal_budget=handle.journal_budget,
+            compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+            llm=shared.llm,
+            counter=handle.counter,
+            budget=budget,
+            rate_limiter=shared.rate_limiter
+            or rate_limiter(shared.llm, policy, clock=shared.clock, sleep=shared.sleep),
+            call_timeout=policy.call_timeout,
+            retries=policy.retries,
+            slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
+            drain_time=policy.drain,
+        )
+        self.record, self.config, self.policy = record, config, policy
+        self.fallback, self.shared = shared.fallback, shared
+        self.in_flight = handle.in_flight
+        self.building: Build | None = None
         self.margin = calibration_for(self.llm, self.counter).margin
         self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
-            self.tree,
+            tree,
             run_id=self.run_id,
             lease=timedelta(seconds=self.lease),
             now=self.now,
             journal=self.journal,
         )
+        self.pending_texts: dict[str, PendingText] = {}
+        self.split_nodes: set[str] = set()
+        self.history: ModelHistory | None = None
+        self.without_headings = 0
+        self.own_counts: dict[str, list[Record]] | None = None
+        self.passed: dict[str, tuple[AttemptCount, Node]] = {}
+        self._line, self._room = asyncio.Lock(), asyncio.Event()
+        self._unstored: set[str] = set()
+        self._plans: dict[tuple[int, str], LevelPlan] = {}
 
     @property
     def session_id(self) -> str:
@@ -177,17 +229,13 @@ class UpdateRun(Run[Node]):
         if (level, name) not in self._plans:
             self._plans[level, name] = level_plan(
                 level,
-                prompts.load(level, self.config.level(level).style, self.templates),
+                prompts.load(level, self.config.level(level).style, self.shared.prompts),
                 config=self.config,
                 policy=self.policy,
                 model=name,
                 counter=self.counter.name,
             )
         return self._plans[level, name]
-
-    def strategies(self, level: int) -> tuple[str, ...]:
-        """Return the strategies that count as current for nodes of ``level``."""
-        return self.plan(level).strategy, VERBATIM
 
     def labels(self, inputs: Inputs) -> Labels:
         """Return the labels of a text of these inputs."""
@@ -210,7 +258,7 @@ class UpdateRun(Run[Node]):
         self,
         node: Node,
         sources: Sequence[SourceText],
-        length: Lengths,
+        length: Length,
         *,
         summaries: int,
         overlap: str,
@@ -229,55 +277,10 @@ class UpdateRun(Run[Node]):
             level_plan.template,
             sources,
             facts=facts,
-            length=Length(
-                length.target, length.limit, level_plan.ratio, ratio_only=self.config.ratio_only
-            ),
+            length=length,
+            ratio=level_plan.ratio if self.config.ratio_only else None,
             overlap=overlap,
         )
-
-
-def open_run(
-    handle: Handle,
-    tree: TreeStore,
-    *,
-    record: SessionRecord,
-    config: HierarchyConfig,
-    policy: UpdatePolicy,
-    llm: LLM,
-    fallback: LLM,
-    templates: Mapping[str, PromptTemplate | str] | None,
-    sleep: Callable[[float], Awaitable[None]],
-    budget: Budget,
-    shared: Shared,
-) -> UpdateRun:
-    """Prepare a run that makes the nodes of ``tree``; nothing is read or written."""
-    return UpdateRun(
-        store=handle.store,
-        tree=tree,
-        kind="update",
-        subject=record.id,
-        lease=policy.lease,
-        now=handle.store_now,
-        sleep=sleep,
-        journal_budget=handle.journal_budget,
-        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
-        llm=llm,
-        counter=handle.counter,
-        budget=budget,
-        rate_limiter=shared.rate_limiter
-        or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
-        call_timeout=policy.call_timeout,
-        retries=policy.retries,
-        slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
-        drain_time=policy.drain,
-        record=record,
-        config=config,
-        policy=policy,
-        fallback=fallback,
-        templates=templates,
-        shared=shared,
-        in_flight=handle.in_flight,
-    )
 
 
 async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
@@ -341,7 +344,8 @@ async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
 
 async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     """Read the messages of a window, and the text before it where an overlap is configured."""
-    span, overlap, first = node.span, "", None
+    span = node.span
+    overlap: tuple[str, int | None] = ("", None)
     if run.config.overlap:
         before = await run.store.messages(
             run.session_id,
@@ -349,10 +353,9 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
             span.start + 1,
             thread=node.thread,
         )
-        overlap, first = overlap_shown(node, before, run.config.overlap)
+        overlap = overlap_before(node, before, run.config.overlap)
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
-    inputs = from_messages(node, messages, count=run.counter.count, overlap=overlap)
-    return replace(inputs, overlap_from=first)
+    return from_messages(span, messages, count=run.counter.count, overlap=overlap)
 
 
 async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
@@ -363,7 +366,7 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
     """
     if not run.policy.follow_strategy:
         return
-    read = partial(run.tree.outdated, level, run.strategies(level))
+    read = partial(run.tree.outdated, level, run.plan(level).strategies)
     async for page in read_pages(read, stop):
         yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
 

@@ -8,25 +8,20 @@ which node is next, what it needs and what a failure means.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries import status
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import UpdateRun, open_run, read_outdated
-from hiermem.engine.summaries.shared import Shared
-from hiermem.errors import UsageError
-from hiermem.protocols import LLM
+from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
 from hiermem.types import SessionRecord
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
@@ -36,10 +31,8 @@ UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 async def update(
     handle: Handle,
     session_id: str,
+    shared: Shared,
     *,
-    llm: LLM,
-    fallback: LLM,
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
     config: HierarchyConfig | None = None,
     policy: UpdatePolicy | None = None,
     level: int | None = None,
@@ -49,40 +42,26 @@ async def update(
     deadline: float | None = None,
     dry_run: bool = False,
     strategy: UpdateStrategy = "incremental",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    shared: Shared | None = None,
     record: SessionRecord | None = None,
 ) -> UpdateReport | UpdatePlan:
     """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
-    ``fallback`` makes the stand-in where no answer of ``llm`` is fit. ``max_calls`` and
+    ``shared`` has the models, and what the run has in common with runs of other sessions.
+    ``max_calls`` and
     ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends the run before the
     call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
     With ``dry_run`` nothing is written or called, and the plan is returned. ``policy`` is the
-    handle's if it is None; ``sleep`` pauses. ``shared`` is what this run has in common with runs of
-    other sessions. ``record`` is the session's record, if the caller has just read it.
+    handle's if it is None. ``record`` is the session's record, if the caller has just read it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
     Without a ``config`` it is made under the handle's, anything else under the session's own.
 
-    Raises NotFoundError for an unknown session, CounterMismatchError, UsageError for a negative cap
-    or a ``level`` with a full re-pack, and what the store raises; what was committed until then
-    stays.
+    The callers refuse what makes no sense, such as a negative cap or a ``level`` with a full
+    re-pack. Raises NotFoundError for an unknown session, CounterMismatchError, and what the store
+    raises; what was committed until then stays.
     """
-    if strategy not in ("incremental", "full"):
-        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
-    if strategy == "full" and level is not None:
-        raise UsageError(f"level is {level}; a full re-pack makes all levels")
-    for name, value, least in (
-        ("max_calls", max_calls, 0),
-        ("max_tokens", max_tokens, 0),
-        ("level", level, 1),
-        ("deadline", deadline, 0),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must not be below {least}")
-    store, shared = handle.store, shared or Shared()
+    store = handle.store
     record = record or await handle.record(session_id)
     config = config or await handle.config_for(record, repack=strategy == "full")
     budget = Budget(
@@ -93,15 +72,11 @@ async def update(
         parents=(*shared.parents, *handle.journal_budget.parents_of(session_id)),
     )
     open_here = partial(
-        open_run,
+        UpdateRun,
         handle,
         record=record,
         config=config,
         policy=policy or handle.update_policy,
-        llm=llm,
-        fallback=fallback,
-        templates=prompts,
-        sleep=sleep,
         budget=budget,
         shared=shared,
     )
@@ -109,44 +84,27 @@ async def update(
         if dry_run:
             return await plan_repack(store, record, config.to_json(), open_here, handle.counter)
         return await repack(store, record, config.to_json(), open_here, on_progress)
+    # What is sealed meanwhile is left to the next update. A re-pack may replace the tree meanwhile;
+    # what is still made for the old tree is then discarded.
     run = open_here(store.tree(session_id, record.tree))
-    return await _incremental(run, level, on_progress, dry_run=dry_run)
-
-
-async def _incremental(
-    run: UpdateRun, level: int | None, on_progress: Progress | None, *, dry_run: bool
-) -> UpdateReport | UpdatePlan:
-    """Make what the serving tree lacks; what is sealed meanwhile is left to the next update.
-
-    A re-pack may replace the tree meanwhile; what is still made for the old tree is then discarded.
-    """
     counts = {
         number: count
-        for number, count in enumerate(state_from(run.record.state).ordinals, start=1)
+        for number, count in enumerate(state_from(record.state).ordinals, start=1)
         if level is None or number <= level
     }
     if dry_run:
         return await plan_update(run, counts, await provisional_nodes(run, level))
-    rounds: list[Mapping[int, int]] = [counts]
 
-    async def once() -> Mapping[int, int] | None:
-        if rounds:
-            await _mark_outdated(run, counts)
-        return rounds.pop() if rounds else None
+    async def once() -> AsyncIterator[Mapping[int, int]]:
+        # Only where the policy follows the strategy: another prompt, model or ratio does not make
+        # a text untrue.
+        for number, stop in sorted(counts.items()):
+            async for page in read_outdated(run, number, stop):
+                if page:
+                    now = run.now()
+                    await run.tree.write_nodes(
+                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
+                    )
+        yield counts
 
-    return await UpdateRounds(run, once, level, on_progress).work()
-
-
-async def _mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
-    """Mark outdated texts dirty, in the first ``counts`` nodes of each level.
-
-    This is done only where the policy asks for it (``UpdatePolicy.follow_strategy``): another
-    prompt, model or ratio does not make a text untrue.
-    """
-    for level, stop in sorted(counts.items()):
-        async for page in read_outdated(run, level, stop):
-            if page:
-                writes = [
-                    status.write(node, status.mark_dirty(node, now=run.now())) for node in page
-                ]
-                await run.tree.write_nodes(writes)
+    return await UpdateRounds(run, level, on_progress).work(once())

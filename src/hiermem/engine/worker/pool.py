@@ -26,7 +26,7 @@ from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
@@ -164,13 +164,11 @@ class UpdatePool:
             updating = update(
                 handle,
                 session_update.session_id,
-                llm=self.llm,
-                fallback=self.fallback,
-                prompts=self.prompts,
-                strategy=strategy,
-                record=session_update.record,
-                sleep=self.sleep,
-                shared=Shared(
+                Shared(
+                    self.llm,
+                    self.fallback,
+                    self.prompts,
+                    self.sleep,
                     slots=session_update.slots,
                     rate_limiter=self.rate_limiter,
                     parents=(session_update.budget,),
@@ -179,6 +177,8 @@ class UpdatePool:
                     planned=self.planned,
                     clock=self.clock,
                 ),
+                strategy=strategy,
+                record=session_update.record,
                 **settings,
             )
             if settings.get("dry_run"):

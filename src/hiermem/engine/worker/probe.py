@@ -15,8 +15,7 @@ from hiermem.core.summaries.status import standing
 from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.summaries.run import open_run, read_outdated
-from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import ClockMovedError, HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TreeStore
@@ -155,18 +154,14 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
         return False
     try:
         tree = handle.store.tree(record.id)
-        run = open_run(
+        run = UpdateRun(
             handle,
             tree,
             record=record,
             config=config_from(record.config),
             policy=handle.update_policy,
-            llm=pool.llm,
-            fallback=pool.fallback,
-            templates=pool.prompts,
-            sleep=pool.sleep,
             budget=pool.budget,
-            shared=Shared(),
+            shared=Shared(pool.llm, pool.fallback, pool.prompts, pool.sleep),
         )
         for level, stop in (await tree.levels()).items():
             async for page in read_outdated(run, level, stop):
