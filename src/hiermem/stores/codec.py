@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the offset is added with the zone
 
 # One letter per column: i integer, s text, f real (or integer), b bytes; a capital allows NULL.
-# The data of a JSON part, which is no column, is d.
 _KINDS: dict[str, tuple[type, ...]] = {
     "i": (int,),
     "s": (str,),
@@ -29,31 +29,23 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "b": (bytes,),
     "I": (int, type(None)),
     "S": (str, type(None)),
-    "d": (dict,),
 }
 
 
 OPTIONAL_TEXT = _KINDS["S"]
 
 
-def shape(letters: str) -> Callable[[Sequence[Any]], None]:
-    """Return the check of a row's types; ``letters`` has one letter per column.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The allowed types of each column; ``seen`` are the rows of types that were found to fit."""
 
-    The check raises TypeError or ValueError for a row of other types.
-    """
-    columns = tuple(_KINDS[letter] for letter in letters)
-    seen: set[tuple[type, ...]] = set()
+    columns: tuple[tuple[type, ...], ...]
+    seen: set[tuple[type, ...]] = field(default_factory=set)
 
-    def check(row: Sequence[Any]) -> None:
-        types = tuple(map(type, row))
-        if types in seen:
-            return
-        for found, kinds in zip(types, columns, strict=True):
-            if found not in kinds:
-                raise TypeError
-        seen.add(types)
 
-    return check
+def shape(letters: str) -> Shape:
+    """Return the allowed types of each column; ``letters`` has one letter per column."""
+    return Shape(tuple(_KINDS[letter] for letter in letters))
 
 
 def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], what: str) -> list[T]:
@@ -131,6 +123,17 @@ def read_zoned_time(micros: int, zone: int | None) -> datetime:
     )
 
 
+def check(row: Sequence[Any], shape: Shape) -> None:
+    """Raise TypeError or ValueError if ``row`` does not have the types of ``shape``."""
+    types = tuple(map(type, row))
+    if types in shape.seen:
+        return
+    for found, kinds in zip(types, shape.columns, strict=True):
+        if found not in kinds:
+            raise TypeError
+    shape.seen.add(types)
+
+
 def texts(packed: str) -> tuple[str, ...]:
     """Return the texts of a JSON list; raise if it holds anything but texts."""
     if packed == "[]":
@@ -185,7 +188,7 @@ class Format(Generic[T]):
         self.table, self.columns, self.letters = table, columns, letters
         self.owner, self.named, self.order = owner, named, order
         self.types = "".join(_CONVERTED.get(letter, letter)[0] for letter in letters)
-        self._check = shape(self.types)
+        self._shape = shape(self.types)
         self._make = make
         self._get: Callable[[T], Sequence[Any]] = get or attrgetter(*columns.split(", "))
         converted = [
@@ -203,7 +206,7 @@ class Format(Generic[T]):
 
     def read(self, row: Sequence[Any]) -> T:
         """Return the value of the columns. Raises for a row that ``row`` could not have made."""
-        self._check(row)
+        check(row, self._shape)
         values = list(row)
         for place, read in self._reading:
             values[place] = read(values[place])
@@ -211,8 +214,8 @@ class Format(Generic[T]):
 
     def read_of_tree(self, row: Sequence[Any]) -> tuple[int, T]:
         """Return the number of a tree, which comes first, and the value of the columns."""
-        _check_tree(row[:1])
+        check(row[:1], _TREE)
         return row[0], self.read(row[1:])
 
 
-_check_tree = shape("i")
+_TREE = shape("i")

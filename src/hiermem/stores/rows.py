@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 from hiermem import types
 from hiermem.stores import codec
-from hiermem.stores.codec import Format, shape
+from hiermem.stores.codec import Format, Shape, check, shape
 from hiermem.types import transaction as tx
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
@@ -70,7 +70,7 @@ SESSIONS: Final = Format(
     "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
 )
 SESSION: Final = f"s.session, s.id, {prefixed('s', FIXED.columns)}, {prefixed('h', HEADS.columns)}"
-_check_named: Final = shape("is")
+_NAMED: Final = shape("is")
 _all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
 
 
@@ -149,29 +149,28 @@ def _part(part: types.Part) -> list[Any]:
             return ["json", data]
 
 
-_PARTS: dict[str, tuple[Callable[..., types.Part], Callable[[Sequence[Any]], None]]] = {
+_PARTS: dict[str, tuple[Callable[..., types.Part], Shape]] = {
     "text": (types.TextPart, shape("s")),
     "image": (types.ImagePart, shape("sS")),
     "file": (types.FilePart, shape("sSS")),
-    "json": (types.JsonPart, shape("d")),
+    "json": (types.JsonPart, Shape(((dict,),))),
 }
-_check_call: Final = shape("ssss")
 
 
 def _read_part(packed: Sequence[Any]) -> types.Part:
-    make, check = _PARTS[packed[0]]
-    check(packed[1:])
+    make, shape = _PARTS[packed[0]]
+    check(packed[1:], shape)
     return make(*packed[1:])
 
 
 def _read_call(packed: Sequence[Any]) -> types.ToolCall:
-    _check_call(packed)
+    check(packed, shape("ssss"))
     return types.ToolCall(*packed)
 
 
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
     """Return (index, whether the message has echoes) from the columns message and rest."""
-    _check_named(row)
+    check(row, _NAMED)
     return row[0] & _INDEX_MASK, bool(codec.mapping(row[1]).get("echoes"))
 
 
@@ -355,9 +354,9 @@ BY_NAME: Final = ((VIEWS.table, VIEWS.named), *JOURNAL, (RECORDS.table, RECORDS.
 
 # -- totals, and blocks with their places
 
-_check_spent: Final = shape("iiiiiiF")
+_SPENT: Final = shape("iiiiiiF")
 TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", tx.NodeTally, lambda _: ())
-_check_placed: Final = shape("ii")
+_PLACED: Final = shape("ii")
 
 
 def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any, Any]]:
@@ -374,13 +373,13 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
 
 def read_spent(row: Sequence[Any]) -> tx.Spent:
     """Return the totals of attempts, in the order of the fields."""
-    _check_spent(row)
+    check(row, _SPENT)
     return tx.Spent(*row)
 
 
 def read_placed(row: Sequence[Any]) -> tx.PlacedBlock:
     """Return a block from its segment, its place there, BLOCKS, and SESSIONS."""
-    _check_placed(row[:2])
+    check(row[:2], _PLACED)
     return tx.PlacedBlock(SESSIONS.read(row[6:])[1], BLOCKS.read(row[2:6]), row[0], row[1])
 
 

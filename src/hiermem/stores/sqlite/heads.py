@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from hiermem.stores import rows
-from hiermem.stores.codec import decode, shape
+from hiermem.stores.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 
@@ -48,7 +48,7 @@ _PLACE: Final = (
     "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ? AND s.id = ?"
 )
-_check_place: Final = shape("ii")
+_PLACED: Final = shape("ii")
 
 
 def insert(table: str, owners: str, columns: str) -> str:
@@ -104,7 +104,7 @@ def place(part: Tree) -> tuple[int, int] | None:
 
 
 def _read_place(row: Sequence[Any]) -> tuple[int, int]:
-    _check_place(row)
+    check(row, _PLACED)
     return row[0], row[1]
 
 
