@@ -21,7 +21,7 @@ from hiermem.stores.contract import answer_to, named_after, run_decision, system
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
-from hiermem.stores.memory.data import SessionData, TenantData, TreeData
+from hiermem.stores.memory.data import TenantData, TreeData
 from hiermem.stores.memory.dump import items, restored
 from hiermem.types import transaction as tx
 
@@ -205,7 +205,7 @@ class MemoryTenant:
 
     async def dump(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
-        if session_id != NO_SESSION and self._session(session_id) is None:
+        if session_id != NO_SESSION and session_id not in self._kept().sessions:
             raise missing(session_id)
         return self._pages(session_id)
 
@@ -290,9 +290,6 @@ class MemoryTenant:
     def _kept(self) -> TenantData:
         return self.open()[1]
 
-    def _session(self, session_id: str) -> SessionData | None:
-        return self._kept().sessions.get(session_id)
-
 
 class MemoryTree:
     """One tree of a session in a MemoryStore; see ``hiermem.protocols.TreeStore``."""
@@ -326,6 +323,3 @@ class MemoryTree:
             recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
             kept.attempts.update((attempt.id, attempt) for attempt in recorded)
             return applied
-
-    def _session(self) -> SessionData | None:
-        return self._tenant.open()[1].sessions.get(self._session_id)

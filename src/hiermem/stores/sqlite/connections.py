@@ -31,31 +31,25 @@ class Connection(sqlite3.Connection):
     path: Path | None = None
 
 
-class _Registry:
-    """The connections of this process; a forked process begins with an empty registry."""
-
-    def __init__(self, carried: frozenset[tuple[int, int]]) -> None:
-        self.guard = threading.Lock()
-        self.connections: WeakSet[Connection] = WeakSet()
-        #: The files of which an inherited connection is open, by device and inode.
-        self.carried = carried
-
-
-_registry = _Registry(frozenset())
+#: The connections of this process, and the lock that guards them; a forked process begins anew.
+_guard = threading.Lock()
+_connections: WeakSet[Connection] = WeakSet()
+#: The files of which an inherited connection is open, by device and inode.
+_carried: frozenset[tuple[int, int]] = frozenset()
 
 
 def register(connection: Connection, path: Path) -> None:
     """Note an open connection to the file at ``path``."""
     connection.path = path
-    with _registry.guard:
-        _registry.connections.add(connection)
+    with _guard:
+        _connections.add(connection)
 
 
 def read_head(path: Path, size: int) -> bytes | None:
     """Return the first bytes of the file; None where this process has a connection to it."""
-    with _registry.guard:
+    with _guard:
         identity = _identity(path)
-        for one in list(_registry.connections):
+        for one in list(_connections):
             if identity is not None and _identity(one.path) == identity and _is_open(one):
                 return None
         with path.open("rb") as file:
@@ -67,13 +61,13 @@ def create(path: Path) -> None:
 
     It will hold what people said, and the secret that signs what the store renders.
     """
-    with _registry.guard, suppress(FileExistsError):  # another process was faster
+    with _guard, suppress(FileExistsError):  # another process was faster
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def check(path: Path) -> None:
     """Raise ForkedProcessError where an inherited connection to the file at ``path`` is open."""
-    if _registry.carried and _identity(path) in _registry.carried:
+    if _carried and _identity(path) in _carried:
         raise ForkedProcessError(
             f"the store at {path} was being read or written at the moment of os.fork(), and this "
             "process cannot open it safely; fork before the store is opened, or start the process "
@@ -99,23 +93,22 @@ def _is_open(connection: Connection) -> bool:
 
 def hold() -> None:
     """Keep the set of open connections whole, until ``release`` or, in a child, ``inherit``."""
-    _registry.guard.acquire()
+    _guard.acquire()
 
 
 def release() -> None:
     """End what ``hold`` began."""
-    _registry.guard.release()
+    _guard.release()
 
 
 def inherit() -> None:
-    """Begin with an empty registry in a forked process; note files with a connection still open."""
-    global _registry  # noqa: PLW0603 - a process has one
-    left = [one.path for one in _registry.connections if _is_open(one) and one.path is not None]
+    """Begin anew in a forked process; note the files with a connection still open."""
+    global _guard, _connections, _carried
+    left = [one.path for one in _connections if _is_open(one) and one.path is not None]
     found = {identity for path in left if (identity := _identity(path)) is not None}
     # The inherited connections stay referenced: closing one would act on the parent's files.
-    _inherited.append(_registry)
-    _inherited.append(list(_registry.connections))
-    _registry = _Registry(_registry.carried | found)
+    _inherited.extend((_guard, _connections, list(_connections)))
+    _guard, _connections, _carried = threading.Lock(), WeakSet(), _carried | found
 
 
 #: Objects of earlier processes, kept for ever.
