@@ -41,8 +41,6 @@ async def update_one(
     return await run_update_one(
         resources.opened(),
         check_name(session, what="session id"),
-        llm=resources.llm,
-        fallback=resources.fallback,
-        prompts=resources.prompts,
+        resources.shared,
         deadline=deadline,
     )

@@ -389,9 +389,7 @@ class AsyncMemory:
         resources = self._resources
         return await run_update_all(
             resources.opened(),
-            llm=resources.llm,
-            fallback=resources.fallback,
-            prompts=resources.prompts,
+            resources.shared,
             strategy=strategy,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -431,9 +429,7 @@ class AsyncMemory:
             self._check_whole("has a worker for all tenants")
         worker = background_worker(
             resources.opened(),
-            llm=resources.llm,
-            fallback=resources.fallback,
-            prompts=resources.prompts,
+            resources.shared,
             handles=None if resources.parent is not None else resources.handles,
             due=resources.handles if all_tenants else None,
             max_calls=max_calls,

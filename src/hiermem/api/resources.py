@@ -13,6 +13,7 @@ from hiermem.config import BankPolicy
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess
@@ -75,6 +76,11 @@ class Resources:
         if self.closed:
             raise MemoryClosedError("this memory was closed; open it again")
         return self.handle
+
+    @property
+    def shared(self) -> Shared:
+        """The models and prompts of an update."""
+        return Shared(self.llm, self.fallback, self.prompts)
 
     def embed_behind(self, session_id: str) -> None:
         """Embed what a session lacks in the background, where the memory has an embedder.

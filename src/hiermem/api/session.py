@@ -50,7 +50,6 @@ from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.search.ahead import share_index, with_index
 from hiermem.engine.summaries import recompress as remake
-from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
@@ -297,7 +296,7 @@ class AsyncSession:
         updating = run_update(
             handle,
             self.id,
-            Shared(resources.llm, resources.fallback, resources.prompts),
+            resources.shared,
             level=level,
             **settings,
         )

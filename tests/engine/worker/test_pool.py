@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from session_fixture import COUNTER
@@ -11,6 +10,7 @@ from session_fixture import COUNTER
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -23,7 +23,7 @@ class Queue:
         policy = UpdatePolicy(concurrency=2)
         llm = ExtractiveLLM()
         self.handle = Handle(MemoryStore().tenant("t"), COUNTER, HierarchyConfig.by_tokens())
-        self.pool = UpdatePool(policy, llm, llm, None, Budget(), time.monotonic)
+        self.pool = UpdatePool(policy, Shared(llm, llm), Budget())
         self.waiting = [f"s{n}" for n in range(count)]
         self.fails, self.ended, self.go_on = fails, [], asyncio.Event()
 

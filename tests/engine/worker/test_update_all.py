@@ -17,6 +17,7 @@ from hiermem.core.summaries.status import waiting
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append, happen
 from hiermem.engine.log.fork import fork
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.update_all import update_all
 from hiermem.errors import PermanentModelError, StoreBusyError
 from hiermem.models.offline.model import ExtractiveLLM
@@ -51,8 +52,7 @@ class Archive:
 
     async def update_all(self, llm=None, *, config=None, **settings):
         handle = self.opened(config) if config else self.handle
-        llm = llm or ScriptedLLM()
-        return await update_all(handle, llm=llm, fallback=ExtractiveLLM(), **settings)
+        return await update_all(handle, Shared(llm or ScriptedLLM(), ExtractiveLLM()), **settings)
 
     async def texts(self):
         found = {}

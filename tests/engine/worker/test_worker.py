@@ -15,6 +15,7 @@ from session_fixture import COUNTER, START, SessionFixture, messages
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.worker import background_worker
 from hiermem.errors import StoreBusyError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
@@ -52,9 +53,9 @@ class Office:
     def worker(self, llm=None, **settings):
         settings = {"poll": 0.05} | settings
         handle = settings.pop("handle", self.handle)
-        return background_worker(
-            handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings
-        )
+        times = {name: settings.pop(name) for name in ("clock", "sleep") if name in settings}
+        shared = Shared(llm or ScriptedLLM(), ExtractiveLLM(), **times)
+        return background_worker(handle, shared, **settings)
 
     async def nodes(self, session):
         found = []

@@ -7,6 +7,7 @@ prompt are dropped.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from hiermem.core.calls.bounded_json import ParsedAnswer, parse

@@ -13,22 +13,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.core.summaries.due import due_after_turn, pause_after
 from hiermem.core.summaries.plan import UpdateReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle, Handles
 from hiermem.engine.log.append import tick_if_idle
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker import probe
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import GROWTH, SessionScheduler
 from hiermem.errors import NotFoundError, StoreError
-from hiermem.protocols import LLM, Store
+from hiermem.protocols import Store
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
@@ -175,10 +174,8 @@ async def settle(
 async def update_one(
     handle: Handle,
     session_id: str,
+    shared: Shared,
     *,
-    llm: LLM,
-    fallback: LLM,
-    prompts: Mapping[str, PromptTemplate | str] | None,
     deadline: float,
 ) -> UpdateReport:
     """Make what a session lacks within ``deadline`` seconds, and settle its entry.
@@ -190,10 +187,8 @@ async def update_one(
     # By then the nodes of a run that died are free too.
     lease = deadline + handle.update_policy.lease
     claimed = await handle.store.take_due(session_id, lease=lease)
-    budget = Budget(deadline=deadline, clock=time.monotonic)
-    pool = UpdatePool(
-        handle.update_policy, llm, fallback, prompts, budget, time.monotonic, waits_for_leases=False
-    )
+    budget = Budget(deadline=deadline, clock=shared.clock)
+    pool = UpdatePool(handle.update_policy, replace(shared, waits_for_leases=False), budget)
     try:
         await tick_if_idle(handle, session_id)
         report: UpdateReport = await pool.work(pool.begin(handle, session_id))

@@ -12,23 +12,21 @@ result, the worker's scheduler decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.plan import UpdateReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, add_report
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
+from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
-from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
 #: What names a session among those of several tenants: its tenant and its id.
@@ -72,28 +70,22 @@ Turn: TypeAlias = Callable[[SessionUpdate], Coroutine[Any, Any, None]]
 class UpdatePool:
     """What updates of several sessions share, whichever tenant of a memory they belong to.
 
-    ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
-    nodes that another process holds. ``updates`` are those that have a place. ``planned`` are the
-    requests that the dry runs have counted, each once. ``total`` adds up the updates' reports.
+    ``budget`` holds all of them together to their caps. ``updates`` are those that have a place,
+    and ``total`` adds up the updates' reports.
     """
 
     policy: UpdatePolicy
-    llm: LLM
-    fallback: LLM
-    prompts: Mapping[str, PromptTemplate | str] | None
+    shared: Shared
     budget: Budget
-    clock: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    waits_for_leases: bool = True
     slots: SlotPool = field(init=False)
-    rate_limiter: RateLimiter = field(init=False)
     updates: dict[SessionKey, SessionUpdate] = field(init=False)
-    planned: set[str] = field(default_factory=set[str])
     total: BatchReport = field(default_factory=BatchReport)
 
     def __post_init__(self) -> None:
+        llm, clock, sleep = self.shared.llm, self.shared.clock, self.shared.sleep
         self.slots, self.updates = SlotPool(self.policy.concurrency), {}
-        self.rate_limiter = rate_limiter(self.llm, self.policy, clock=self.clock, sleep=self.sleep)
+        limiter = rate_limiter(llm, self.policy, clock=clock, sleep=sleep)
+        self.shared = replace(self.shared, rate_limiter=limiter)
 
     @property
     def places(self) -> int:
@@ -144,7 +136,7 @@ class UpdatePool:
     ) -> SessionUpdate:
         """Prepare the update of one session."""
         slots = self.slots.for_session((handle.store.tenant, session_id))
-        budget = Budget(clock=self.clock, parents=(self.budget,))
+        budget = Budget(clock=self.shared.clock, parents=(self.budget,))
         return SessionUpdate(handle, session_id, slots, budget, node_backoff)
 
     async def work(
@@ -164,18 +156,11 @@ class UpdatePool:
             updating = update(
                 handle,
                 session_update.session_id,
-                Shared(
-                    self.llm,
-                    self.fallback,
-                    self.prompts,
-                    self.sleep,
+                replace(
+                    self.shared,
                     slots=session_update.slots,
-                    rate_limiter=self.rate_limiter,
                     parents=(session_update.budget,),
                     node_backoff=session_update.node_backoff,
-                    waits_for_leases=self.waits_for_leases,
-                    planned=self.planned,
-                    clock=self.clock,
                 ),
                 strategy=strategy,
                 record=session_update.record,

@@ -15,7 +15,7 @@ from hiermem.core.summaries.status import standing
 from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
+from hiermem.engine.summaries.run import UpdateRun, read_outdated
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import ClockMovedError, HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TreeStore
@@ -161,7 +161,7 @@ async def has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord) 
             config=config_from(record.config),
             policy=handle.update_policy,
             budget=pool.budget,
-            shared=Shared(pool.llm, pool.fallback, pool.prompts, pool.sleep),
+            shared=pool.shared,
         )
         for level, stop in (await tree.levels()).items():
             async for page in read_outdated(run, level, stop):

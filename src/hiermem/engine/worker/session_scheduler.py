@@ -84,7 +84,7 @@ class SessionScheduler:
         *,
         name: str = "",
     ) -> None:
-        self._pool, self._handles, self._clock = pool, handles, pool.clock
+        self._pool, self._handles, self._clock = pool, handles, pool.shared.clock
         self.on_found: Callable[[], object] = lambda: None
         self.queue = SessionQueue[SessionKey](name)
         self.backoff = Backoff[SessionKey]()

@@ -8,11 +8,9 @@ that an earlier batch had finished.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -20,12 +18,12 @@ from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries import reports
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.status import waiting
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, every_session
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import has_provisional, is_of_session, sessions_with_work
@@ -50,18 +48,14 @@ _COUNTED: Final = (
 
 async def update_all(
     handle: Handle,
+    shared: Shared,
     *,
-    llm: LLM,
-    fallback: LLM,
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
     strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> reports.BatchReport | UpdatePlan:
     """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
 
@@ -73,22 +67,17 @@ async def update_all(
 
     An error of a single session is in the report; raises what the store raises otherwise.
     """
-    pool = UpdatePool(
-        handle.update_policy,
-        llm,
-        fallback,
-        prompts,
-        Budget(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock),
-        clock,
-        sleep=sleep,
+    budget = Budget(
+        max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
     )
+    pool = UpdatePool(handle.update_policy, shared, budget)
     if strategy == "full" or handle.update_policy.follow_strategy:
         sessions = [record.id async for record in every_session(handle.store)]
     else:
         sessions = await sessions_with_work(handle)
     if dry_run:
         return await _plan(pool, handle, sessions, strategy)
-    begin, purpose = 0, _purpose(handle, llm, strategy)
+    begin, purpose = 0, _purpose(handle, shared.llm, strategy)
     if strategy == "full":
         runs = await handle.store.runs(subject=reports.BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = reports.resume(runs, purpose=purpose, sessions=sessions)
@@ -265,7 +254,7 @@ class BatchScheduler(SessionScheduler):
         ended = {"whole": total.stopped is None} if outcome in ("ok", "partial") else {}
         return {
             **ended,
-            "model": self._pool.llm.name,
+            "model": self._pool.shared.llm.name,
             "strategy": self._strategy,
             "through": self._sessions[through - 1] if through else None,
             **{name: getattr(total, name) for name in _COUNTED},

@@ -17,26 +17,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from hiermem.core import arguments
 from hiermem.core.calls.backoff import IDLE, back_off
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import WorkerState, WorkerStatus
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles
+from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.due import DueScheduler
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.session_scheduler import SessionScheduler
 from hiermem.errors import UsageError
-from hiermem.protocols import LLM
 
 _log = logging.getLogger("hiermem.worker")
 #: At most this share of the time is spent looking for work.
@@ -66,9 +65,9 @@ class AsyncWorker:
         poll: float = 1.0,
         opened: Callable[[], object] | None = None,
     ) -> None:
-        self._pool, self._scheduler, self._clock = pool, scheduler, pool.clock
+        self._pool, self._scheduler, self._clock = pool, scheduler, pool.shared.clock
         self._budget, self._poll, self._opened = budget, max(poll, _LOOK), opened
-        self._quantum = _QUANTUM[0 if pool.llm.remote else 1]
+        self._quantum = _QUANTUM[0 if pool.shared.llm.remote else 1]
         scheduler.on_found = self._fill
         self._state: WorkerState = "new"
         self._wake, self._changed = asyncio.Event(), asyncio.Event()
@@ -286,18 +285,14 @@ class AsyncWorker:
 
 def background_worker(
     handle: Handle,
+    shared: Shared,
     *,
-    llm: LLM,
-    fallback: LLM,
-    prompts: Mapping[str, PromptTemplate | str] | None = None,
     handles: Mapping[str, Handle] | None = None,
     due: Handles | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
     poll: float = 1.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     name: str | None = None,
     opened: Callable[[], object] | None = None,
 ) -> AsyncWorker:
@@ -309,12 +304,9 @@ def background_worker(
     works for them by the list of what is due there.
     """
     budget = partial(
-        Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=clock
+        Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
     )
-    policy = handle.update_policy
-    pool = UpdatePool(
-        policy, llm, fallback, prompts, budget(), clock, sleep=sleep, waits_for_leases=False
-    )
+    pool = UpdatePool(handle.update_policy, replace(shared, waits_for_leases=False), budget())
     name = name or uuid.uuid4().hex
     if due is None:
         known = {handle.store.tenant: handle} if handles is None else handles
