@@ -89,11 +89,11 @@ async def test_the_limits_hold_for_calls_of_any_size_and_speed():
         async def one(number):
             asked = request(max_tokens=60 + 20 * (number % 5))
             permit = await rate_limiter.acquire(300, subject=number, stopped=lambda: None)
-            permit.begin()
+            rate_limiter.begin(permit)
             provider.latency = 0.01 * (number % 4)
             response = await model.complete(asked)
             used = response.usage.input_tokens + response.usage.output_tokens
-            permit.end(tokens=used, answered=True)
+            rate_limiter.end(permit, tokens=used, answered=True)
 
         await asyncio.gather(*(one(number) for number in range(18)))
         await model.disconnect()

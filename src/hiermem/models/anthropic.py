@@ -121,7 +121,7 @@ class AnthropicChat(RemoteChat):
             model=self._model,
             max_tokens=self._limit(request),
             messages=messages_of([each for each in reported if each.role != "system"]),
-            timeout=self._seconds(request),
+            timeout=self._timeout * request.patience,
             # As an extra body, fields that this version of the SDK does not know pass through.
             extra_body=fields,
         )

@@ -87,7 +87,7 @@ class LiteLLMChat(RemoteChat):
         answer = await package.acompletion(
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),
-            timeout=self._seconds(request),
+            timeout=self._timeout * request.patience,
             num_retries=0,
             max_retries=0,
             stream=self._stream,

@@ -225,5 +225,6 @@ def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
 def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, message, field):
     """Leaving out a field whose value is wrong would hide the mistake, and change the answers."""
     fields = ("temperature", "max_tokens")
-    assert refused_field(400, fields, param=param, message=message) == field
-    assert refused_field(500, fields, param=param, message=message) is None
+    refusal, fault = (of_answer(at, param=param, message=message) for at in (400, 500))
+    assert refused_field(refusal, fields) == field
+    assert refused_field(fault, fields) is None

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.calls.backoff import back_off
+from hiermem.core.calls.sliding_window import Permit
 
 #: Where a provider asks for a longer pause than this, in seconds, the circuit opens for that time,
 #: as far as the pause is believed. A shorter pause is waited out.
@@ -33,8 +34,9 @@ _LONGEST_PAUSE: Final = 600.0
 _SUBJECTS: Final = 2
 
 State: TypeAlias = Literal["closed", "open", "probing"]
-#: The request may go; it has to wait a moment; its subject failed a moment ago; no request may go.
-DecisionKind: TypeAlias = Literal["go", "wait", "tried", "open"]
+#: What the circuit breaker says to a request, and for how many seconds that holds: it may go; it
+#: has to wait a moment; its subject failed a moment ago; no request may go.
+Decision: TypeAlias = tuple[Literal["go", "wait", "tried", "open"], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +45,6 @@ class BreakerPolicy:
 
     failures: int | None = 8
     pause: float = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the circuit breaker says to a request, and for how many seconds that holds."""
-
-    kind: DecisionKind
-    seconds: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class AdmittedRequest:
-    """One request that was admitted. ``subject`` is what it is for.
-
-    ``generation`` counts the state changes of the circuit; a result of an earlier generation is
-    stale.
-    """
-
-    subject: Hashable
-    generation: int
-    probe: bool = False
 
 
 @dataclass(slots=True)
@@ -81,7 +62,7 @@ class CircuitBreaker:
     _open_until: float = 0.0
     _paused_until: float = 0.0
     _generation: int = 0
-    _probe: AdmittedRequest | None = None
+    _probe: Permit | None = None
     _failed_probes: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def decide(self, subject: Hashable, now: float) -> Decision:
@@ -91,33 +72,32 @@ class CircuitBreaker:
         ago, another may go. "open": nothing may go for so many seconds.
         """
         if self.state == "open" and now < self._open_until:
-            return Decision("open", self._open_until - now)
+            return "open", self._open_until - now
         if now < self._paused_until:
-            return Decision("wait", self._paused_until - now)
+            return "wait", self._paused_until - now
         if self.state == "closed":
-            return Decision("go")
+            return "go", 0.0
         if self._probe is not None:
-            return Decision("wait", float("inf"))
+            return "wait", float("inf")
         retry_at = self._failed_probes.get(subject)
         if retry_at is not None and now < retry_at:
-            return Decision("tried", retry_at - now)
-        return Decision("go")
+            return "tried", retry_at - now
+        return "go", 0.0
 
-    def admit(self, subject: Hashable) -> AdmittedRequest:
-        """Admit a request for which ``decide`` said "go"."""
+    def admit(self, request: Permit) -> None:
+        """Admit a request for whose subject ``decide`` said "go"."""
         if self.state == "open":
             self.state = "probing"
-        request = AdmittedRequest(subject, self._generation, probe=self.state == "probing")
+        request.generation, request.probe = self._generation, self.state == "probing"
         if request.probe:
             self._probe = request
-        return request
 
-    def drop(self, request: AdmittedRequest) -> None:
+    def drop(self, request: Permit) -> None:
         """Note that a request taught nothing: it was not sent, or was given up."""
         if self._probe is request:
             self._probe = None
 
-    def succeed(self, request: AdmittedRequest) -> None:
+    def succeed(self, request: Permit) -> None:
         """Note that the provider answered any request: it is available."""
         self.drop(request)
         self.state = "closed"
@@ -128,7 +108,7 @@ class CircuitBreaker:
 
     def fail(
         self,
-        request: AdmittedRequest,
+        request: Permit,
         now: float,
         *,
         breaker: BreakerPolicy,

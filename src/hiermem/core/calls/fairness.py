@@ -17,21 +17,12 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """A place in the queue: a node of ``level`` of ``session``, at ``ordinal`` in that level."""
-
-    session: Hashable
-    level: int
-    ordinal: int
-    number: int
-
-
 class FairQueue:
-    """The queue for a free slot, across sessions."""
+    """The queue for a free slot, across sessions. A place in it is named by its number."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiter] = {}
+        #: The session, the level and the ordinal of each that waits, by the number of its place.
+        self._waiting: dict[int, tuple[Hashable, int, int]] = {}
         self._served: dict[Hashable, int] = {}
         self._joined = 0
         self._served_count = 0
@@ -39,20 +30,18 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, session: Hashable, level: int, ordinal: int) -> Waiter:
-        """Get in line."""
+    def join(self, session: Hashable, level: int, ordinal: int) -> int:
+        """Get in line, for a node at ``ordinal`` in a ``level`` of ``session``."""
         self._joined += 1
-        waiter = Waiter(session, level, ordinal, self._joined)
-        self._waiting[waiter.number] = waiter
-        return waiter
+        self._waiting[self._joined] = session, level, ordinal
+        return self._joined
 
-    def next(self) -> Waiter | None:
+    def next(self) -> int | None:
         """Take out the next in line; None where nobody waits."""
         if not self._waiting:
             return None
-        first = min(self._waiting.values(), key=self._rank)
-        del self._waiting[first.number]
-        self.serve(first.session)
+        first = min(self._waiting, key=self._rank)
+        self.serve(self._waiting.pop(first)[0])
         return first
 
     def serve(self, session: Hashable) -> None:
@@ -60,18 +49,18 @@ class FairQueue:
         self._served_count += 1
         self._served[session] = self._served_count
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, number: int) -> None:
         """Leave the queue."""
-        self._waiting.pop(waiter.number, None)
+        self._waiting.pop(number, None)
 
     def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""
-        if not any(waiter.session == session for waiter in self._waiting.values()):
+        if not any(waiting == session for waiting, _, _ in self._waiting.values()):
             self._served.pop(session, None)
 
-    def _rank(self, waiter: Waiter) -> tuple[int, int, int, int]:
-        turn = self._served.get(waiter.session, 0)
-        return waiter.level, turn, waiter.ordinal, waiter.number
+    def _rank(self, number: int) -> tuple[int, int, int, int]:
+        session, level, ordinal = self._waiting[number]
+        return level, self._served.get(session, 0), ordinal, number
 
 
 @dataclass(slots=True)

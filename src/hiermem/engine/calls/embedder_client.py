@@ -17,12 +17,12 @@ from typing import Any, Final, Literal
 from hiermem import errors
 from hiermem.config import SearchPolicy
 from hiermem.core.calls.circuit_breaker import BreakerPolicy
-from hiermem.core.calls.sliding_window import RateLimits
+from hiermem.core.calls.sliding_window import Permit, RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
 from hiermem.engine.calls.ask import retrying
-from hiermem.engine.calls.rate_limit import Permit, RateLimiter, sleep_unless
+from hiermem.engine.calls.rate_limit import RateLimiter, sleep_unless
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.protocols import Embedder
 
@@ -146,7 +146,7 @@ class EmbedderClient:
         """Wait until the rate limits let a request go; None where ``stopped`` first."""
         permit = await self._rate_limiter.acquire(tokens, subject=hash(texts[0]), stopped=stopped)
         if permit is not None and stopped():
-            permit.release()
+            self._rate_limiter.release(permit)
             return None
         return permit
 
@@ -154,18 +154,18 @@ class EmbedderClient:
         self, permit: Permit, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
     ) -> Array:
         """Send an admitted request and report to the rate limits how it ended."""
-        permit.begin()
+        self._rate_limiter.begin(permit)
         answered = False
         try:
             found = await self._send(texts, kind)
             answered = True
         except errors.TransientModelError as error:
-            permit.fail(error.retry_after)
+            self._rate_limiter.fail(permit, error.retry_after)
             raise
         else:
             return found
         finally:
-            permit.end(tokens=tokens, answered=answered)
+            self._rate_limiter.end(permit, tokens=tokens, answered=answered)
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 
-from hiermem.core.calls.fairness import FairQueue, Waiter
+from hiermem.core.calls.fairness import FairQueue
 from hiermem.types import Node
 
 
@@ -37,14 +37,13 @@ class SlotPool:
             self._free -= 1
             self._queue.serve(session)
             return
-        waiter = self._queue.join(session, level, ordinal)
-        future = asyncio.get_running_loop().create_future()
-        self._futures[waiter.number] = future
+        number = self._queue.join(session, level, ordinal)
+        future = self._futures[number] = asyncio.get_running_loop().create_future()
         try:
             await future
         except asyncio.CancelledError:
-            if self._futures.pop(waiter.number, None) is not None:
-                self._queue.leave(waiter)
+            if self._futures.pop(number, None) is not None:
+                self._queue.leave(number)
             elif not future.cancelled():
                 # It was given a slot at the very moment it was cancelled.
                 self.release()
@@ -54,10 +53,10 @@ class SlotPool:
         """Return a slot, to the next in line."""
         self._free += 1
         while self._free:
-            waiter: Waiter | None = self._queue.next()
-            if waiter is None:
+            number = self._queue.next()
+            if number is None:
                 return
-            future = self._futures.pop(waiter.number)
+            future = self._futures.pop(number)
             if future.cancelled():
                 continue
             self._free -= 1
