@@ -14,7 +14,6 @@ from provider import Provider
 from sampling import params
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.summaries.shared import Shared
@@ -82,9 +81,7 @@ async def test_the_limits_hold_for_calls_of_any_size_and_speed():
     limits = RateLimits(requests=5, tokens=1_500, in_flight=3, window=0.5)
     with Provider() as provider:
         model = make("openai", provider)
-        rate_limiter = RateLimiter(
-            model, limits, breaker=BreakerPolicy(), clock=time.monotonic, sleep=asyncio.sleep
-        )
+        rate_limiter = RateLimiter(model, limits, clock=time.monotonic, sleep=asyncio.sleep)
 
         async def one(number):
             asked = request(max_tokens=60 + 20 * (number % 5))

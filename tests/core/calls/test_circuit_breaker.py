@@ -8,22 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, BreakerPolicy, CircuitBreaker
+from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, CircuitBreaker
 from hiermem.core.calls.sliding_window import Permit, RateLimits
 
-BREAKER = BreakerPolicy(failures=4, pause=10.0)
+LIMITS = RateLimits(circuit_failures=4, circuit_pause=10.0)
 
 
-def admit(circuit, subject):
-    request = Permit(1, RateLimits(), subject)
+def admit(circuit, subject, limits=LIMITS):
+    request = Permit(1, limits, subject)
     circuit.admit(request)
     return request
 
 
-def fail(circuit, subject, now, *, asked=None, breaker=BREAKER):
+def fail(circuit, subject, now, *, asked=None, limits=LIMITS):
     assert circuit.decide(subject, now)[0] == "go"
-    request = admit(circuit, subject)
-    circuit.fail(request, now, breaker=breaker, asked=asked)
+    circuit.fail(admit(circuit, subject, limits), now, asked=asked)
 
 
 def opened(at=0.0):
@@ -102,7 +101,7 @@ def test_a_late_failure_is_no_probe_and_a_late_answer_closes():
     late, later = admit(circuit, "late"), admit(circuit, "later")
     for subject in "abab":
         fail(circuit, subject, 0.0)
-    circuit.fail(late, 5.0, breaker=BREAKER)
+    circuit.fail(late, 5.0)
     assert circuit.decide("c", 5.0)[1] == pytest.approx(5.0)
     circuit.succeed(later)
     assert circuit.decide("c", 5.0)[0] == "go"
@@ -143,7 +142,7 @@ def test_a_long_pause_opens_it_at_once_for_as_long():
 def test_one_that_never_opens_does_not():
     circuit = CircuitBreaker()
     for n in range(100):
-        fail(circuit, n, 0.0, breaker=BreakerPolicy(failures=None))
+        fail(circuit, n, 0.0, limits=RateLimits(circuit_failures=None))
     assert circuit.state == "closed"
 
 
@@ -188,7 +187,7 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poiso
                 made.add(request.subject)
                 circuit.succeed(request)
             else:
-                circuit.fail(request, now, breaker=BREAKER)
+                circuit.fail(request, now)
                 todo.remove(request.subject)
                 todo.append(request.subject)
                 missed.append((now, request.subject))
@@ -198,5 +197,7 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poiso
             met = [subject for when, subject in missed if start <= when < end]
             if len(set(met)) < 2:
                 continue  # the last thing alone cannot show whether the provider is down
-            probes = 2 * math.ceil(math.log2(2 + (end - start) / BREAKER.pause) + 1)
-            assert len(met) <= BREAKER.failures + 3 * slots + probes, "it was hammered while down"
+            probes = 2 * math.ceil(math.log2(2 + (end - start) / LIMITS.circuit_pause) + 1)
+            assert len(met) <= LIMITS.circuit_failures + 3 * slots + probes, (
+                "it was hammered while down"
+            )

@@ -14,7 +14,6 @@ from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
@@ -98,9 +97,7 @@ async def test_a_budget_that_is_closed_or_out_of_time_ends_those_inside():
 
 
 def limiter(clock, limits, model=None):
-    return RateLimiter(
-        model or ScriptedLLM(), limits, breaker=BreakerPolicy(), clock=clock, sleep=clock.sleep
-    )
+    return RateLimiter(model or ScriptedLLM(), limits, clock=clock, sleep=clock.sleep)
 
 
 def never():

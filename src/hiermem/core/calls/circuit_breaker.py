@@ -39,14 +39,6 @@ State: TypeAlias = Literal["closed", "open", "probing"]
 Decision: TypeAlias = tuple[Literal["go", "wait", "tried", "open"], float]
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    """A circuit opens after ``failures`` in a row (None never), at first for ``pause`` seconds."""
-
-    failures: int | None = 8
-    pause: float = 15.0
-
-
 @dataclass(slots=True)
 class CircuitBreaker:
     """What is known of one provider's health.
@@ -106,14 +98,7 @@ class CircuitBreaker:
         self._subjects.clear()
         self._failed_probes.clear()
 
-    def fail(
-        self,
-        request: Permit,
-        now: float,
-        *,
-        breaker: BreakerPolicy,
-        asked: float | None = None,
-    ) -> None:
+    def fail(self, request: Permit, now: float, *, asked: float | None = None) -> None:
         """Note a failure that may pass.
 
         ``asked`` is the pause that the provider asked for, in seconds. At most one hour of it
@@ -126,22 +111,23 @@ class CircuitBreaker:
         if request.generation != self._generation:
             # The request was sent before the last state change; its result adds nothing.
             return
-        if asked is not None and asked > LONGEST_HOLD and breaker.failures is not None:
-            self._open(now, breaker, least=asked)
+        most, pause = request.limits.circuit_failures, request.limits.circuit_pause
+        if asked is not None and asked > LONGEST_HOLD and most is not None:
+            self._open(now, pause, least=asked)
         elif self.state == "probing":
-            self._failed_probes[request.subject] = now + breaker.pause
+            self._failed_probes[request.subject] = now + pause
             if len(self._failed_probes) >= _SUBJECTS:
-                self._open(now, breaker)
+                self._open(now, pause)
         else:
             self._failures += 1
             self._subjects.add(request.subject)
-            enough = breaker.failures is not None and self._failures >= breaker.failures
+            enough = most is not None and self._failures >= most
             if enough and len(self._subjects) >= _SUBJECTS:
-                self._open(now, breaker)
+                self._open(now, pause)
 
-    def _open(self, now: float, breaker: BreakerPolicy, *, least: float = 0.0) -> None:
+    def _open(self, now: float, first_pause: float, *, least: float = 0.0) -> None:
         self._times_opened += 1
-        pause = back_off(self._times_opened, (breaker.pause, _LONGEST_PAUSE))
+        pause = back_off(self._times_opened, (first_pause, _LONGEST_PAUSE))
         self.state, self._open_until = "open", now + max(pause, least)
         self._generation += 1
         self._failures = 0

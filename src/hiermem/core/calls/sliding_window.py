@@ -24,13 +24,16 @@ class RateLimits:
     """The most requests and tokens (in and out together) in any minute; None is no limit.
 
     ``in_flight`` is the number of requests that may be unanswered at once. ``window`` is the length
-    of a minute, in seconds.
+    of a minute, in seconds. After ``circuit_failures`` in a row (None never) the circuit opens, at
+    first for ``circuit_pause`` seconds.
     """
 
     requests: int | None = None
     tokens: int | None = None
     in_flight: int | None = None
     window: float = MINUTE
+    circuit_failures: int | None = 8
+    circuit_pause: float = 15.0
 
     @property
     def by_time(self) -> bool:

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 from hiermem import errors
 from hiermem.config import SearchPolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import Permit, RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
@@ -53,9 +52,7 @@ class EmbedderClient:
         self._embedder, self._policy = embedder, policy
         self._clock, self._sleep = clock, sleep
         self._limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
-        self._rate_limiter = RateLimiter(
-            embedder, self._limits, breaker=BreakerPolicy(), clock=clock, sleep=sleep
-        )
+        self._rate_limiter = RateLimiter(embedder, self._limits, clock=clock, sleep=sleep)
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy, CircuitBreaker
+from hiermem.core.calls.circuit_breaker import CircuitBreaker
 from hiermem.core.calls.sliding_window import Permit, RateLimits, SlidingWindow
 from hiermem.core.calls.timeouts import Slowdown
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
@@ -107,10 +107,9 @@ def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
 class RateLimiter:
     """Lets the requests of one run, or of runs that share it, go to a model.
 
-    They keep to ``limits``, together with all others for the same model object, and the circuit
-    opens as the ``breaker`` policy says. Where the model does not answer in time, fewer requests
-    are in flight than ``limits`` allow. After ``batch`` requests the next one waits for ``delay``
-    seconds.
+    They keep to ``limits``, together with all others for the same model object. Where the model
+    does not answer in time, fewer requests are in flight than ``limits`` allow. After ``batch``
+    requests the next one waits for ``delay`` seconds.
     """
 
     def __init__(
@@ -118,7 +117,6 @@ class RateLimiter:
         model: object,
         limits: RateLimits,
         *,
-        breaker: BreakerPolicy,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         batch: int = 1,
@@ -126,8 +124,7 @@ class RateLimiter:
     ) -> None:
         self._state = state_of(model)
         self._model = model
-        self._limits, self._breaker = limits, breaker
-        self._clock, self._sleep = clock, sleep
+        self._limits, self._clock, self._sleep = limits, clock, sleep
         self._batch, self._delay = batch, delay
         self._left = batch
         self._next = 0.0
@@ -147,7 +144,7 @@ class RateLimiter:
         abandoned = int(getattr(self._model, "abandoned_calls", 0) or 0)
         most = self._limits.in_flight
         if most is not None and abandoned >= (_THREADS - 1) * most:
-            raise CircuitOpenError(self._breaker.pause, reason="hanging")
+            raise CircuitOpenError(self._limits.circuit_pause, reason="hanging")
 
     async def acquire(
         self, tokens: int, *, subject: Hashable, stopped: Callable[[], object]
@@ -205,7 +202,7 @@ class RateLimiter:
         with self._state.lock:
             if late:
                 self._state.slowdown.time_out()
-            self._state.circuit.fail(permit, self._clock(), breaker=self._breaker, asked=asked)
+            self._state.circuit.fail(permit, self._clock(), asked=asked)
 
     def end(self, permit: Permit, *, tokens: int | None = None, answered: bool = False) -> None:
         """Note that the request is over, and the tokens it took, if known.
@@ -313,8 +310,13 @@ def rate_limiter(
     most = policy.concurrency if concurrency is None else concurrency
     return RateLimiter(
         llm,
-        RateLimits(policy.requests_per_minute, policy.tokens_per_minute, in_flight=most),
-        breaker=BreakerPolicy(policy.circuit_failures, policy.circuit_pause),
+        RateLimits(
+            policy.requests_per_minute,
+            policy.tokens_per_minute,
+            in_flight=most,
+            circuit_failures=policy.circuit_failures,
+            circuit_pause=policy.circuit_pause,
+        ),
         clock=clock,
         sleep=sleep,
         batch=most,
