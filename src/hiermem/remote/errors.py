@@ -40,7 +40,8 @@ def read(error: BaseException, *, key: str = "") -> CallFailure | None:
     links = list(_chain(error))
     for link in links:
         if isinstance(link, MiscastError):
-            return failures.unreadable(str(link))
+            # It may be charged, and a retry may help.
+            return CallFailure("transient", str(link), charged=None)
     for link in links:
         status = _status_of(link)
         body = _error_of(getattr(link, "body", None))

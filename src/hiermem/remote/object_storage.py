@@ -164,18 +164,12 @@ class _Bucket:
 
     async def _request(self, what: str, request: Callable[[], T]) -> T:
         """Make a blocking request in a thread, and turn its error into ours."""
-
-        def attempt() -> tuple[T | None, FolderError | None]:
-            try:
-                return request(), None
-            except Exception as error:  # noqa: BLE001
-                return None, self._error_of(what, error)
-
-        done, failed = await asyncio.to_thread(attempt)
-        if failed is not None:
-            # Raised here, so that no context of it holds the package's own text.
-            raise failed
-        return done  # type: ignore[return-value]
+        try:
+            return await asyncio.to_thread(request)
+        except Exception as error:  # noqa: BLE001
+            failed = self._error_of(what, error)
+        # Raised here, so that no context of it holds the package's own text.
+        raise failed
 
     def _error_of(self, what: str, error: Exception) -> FolderError:
         """Return our error for one of the package's, by its kind and status alone."""

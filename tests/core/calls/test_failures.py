@@ -15,7 +15,6 @@ from hiermem.core.calls.failures import (
     refused_field,
     retry_after,
     to_error,
-    unreadable,
 )
 from hiermem.errors import (
     ModelOverflowError,
@@ -24,6 +23,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
+from hiermem.remote.errors import MiscastError, read
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -203,7 +203,8 @@ def test_what_helps_to_look_it_up_is_there():
 
 
 def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
-    found = unreadable("the answer is not JSON")
+    found = read(MiscastError("the answer is not JSON"))
+    assert found is not None
     assert (found.kind, found.charged) == ("transient", None)
 
 

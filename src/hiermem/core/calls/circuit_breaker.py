@@ -92,11 +92,8 @@ class CircuitBreaker:
     def succeed(self, request: Permit) -> None:
         """Note that the provider answered any request: it is available."""
         self.drop(request)
-        self.state = "closed"
-        self._generation += 1
-        self._failures, self._times_opened = 0, 0
-        self._subjects.clear()
-        self._failed_probes.clear()
+        self._times_opened = 0
+        self._enter("closed")
 
     def fail(self, request: Permit, now: float, *, asked: float | None = None) -> None:
         """Note a failure that may pass.
@@ -128,7 +125,11 @@ class CircuitBreaker:
     def _open(self, now: float, first_pause: float, *, least: float = 0.0) -> None:
         self._times_opened += 1
         pause = back_off(self._times_opened, (first_pause, _LONGEST_PAUSE))
-        self.state, self._open_until = "open", now + max(pause, least)
+        self._open_until = now + max(pause, least)
+        self._enter("open")
+
+    def _enter(self, state: State) -> None:
+        self.state = state
         self._generation += 1
         self._failures = 0
         self._subjects.clear()

@@ -257,14 +257,6 @@ def of_transport(names: Iterable[str]) -> CallFailure | None:
     return None
 
 
-def unreadable(
-    what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
-) -> CallFailure:
-    """Return the failure for an unreadable answer: it may be charged, and a retry may help."""
-    named = _request_id(headers or {})
-    return CallFailure("transient", what, None, status=status, request_id=named)
-
-
 def refused_field(
     failure: CallFailure, fields: Iterable[str], *, at_all: bool = True
 ) -> str | None:
