@@ -21,7 +21,9 @@ tickets = st.lists(
 def test_lowest_level_first_then_in_turns_then_in_order(asked):
     """Any other order would let an upper level, a long session or a late node go ahead."""
     queue = FairQueue()
-    left = [(*each, queue.join(*each)) for each in asked]
+    left = [(*each, number) for number, each in enumerate(asked)]
+    for session, level, ordinal, number in left:
+        queue.join(number, session, level, ordinal)
     turns: Counter[str] = Counter()
     last = dict.fromkeys("abcd", 0)
     for turn in range(1, len(asked) + 1):
@@ -41,21 +43,23 @@ def test_lowest_level_first_then_in_turns_then_in_order(asked):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 60))
 def test_while_all_have_work_none_has_two_turns_more_than_another(sessions, rounds):
-    queue, of = FairQueue(), {}
+    queue = FairQueue()
     for name in range(sessions):
         for place in range(rounds):
-            of[queue.join(str(name), 1, place)] = str(name)
+            queue.join((str(name), place), str(name), 1, place)
     served: Counter[str] = Counter({str(name): 0 for name in range(sessions)})
     for _ in range(rounds):
-        served[of[queue.next()]] += 1
+        served[queue.next()[0]] += 1
         assert max(served.values()) - min(served.values()) <= 1
 
 
 def test_who_leaves_is_passed_over():
     queue = FairQueue()
-    first, second = queue.join("a", 1, 0), queue.join("b", 1, 0)
-    queue.leave(first)
-    assert queue.next() == second
+    queue.join("first", "a", 1, 0)
+    queue.join("second", "b", 1, 0)
+    assert queue.leave("first")
+    assert not queue.leave("first")
+    assert queue.next() == "second"
     assert len(queue) == 0
 
 
@@ -64,9 +68,9 @@ def test_a_session_that_comes_back_is_not_remembered_for_ever():
     queue.serve("a")
     queue.forget("a")
     queue.serve("b")
-    queue.join("b", 1, 0)
-    back = queue.join("a", 1, 0)
-    assert queue.next() == back
+    queue.join("other", "b", 1, 0)
+    queue.join("back", "a", 1, 0)
+    assert queue.next() == "back"
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,33 +13,31 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-#: What names a session: its id, or its tenant and its id.
+#: Who waits: a call, or a session by its id, or by its tenant and its id.
 K = TypeVar("K", bound=Hashable)
 
 
-class FairQueue:
-    """The queue for a free slot, across sessions. A place in it is named by its number."""
+class FairQueue(Generic[K]):
+    """The queue for a free slot, across sessions."""
 
     def __init__(self) -> None:
-        #: The session, the level and the ordinal of each that waits, by the number of its place.
-        self._waiting: dict[int, tuple[Hashable, int, int]] = {}
+        #: The session, the level and the ordinal in it of each that waits, in the order of joining.
+        self._waiting: dict[K, tuple[Hashable, int, int]] = {}
         self._served: dict[Hashable, int] = {}
-        self._joined = 0
         self._served_count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, session: Hashable, level: int, ordinal: int) -> int:
-        """Get in line, for a node at ``ordinal`` in a ``level`` of ``session``."""
-        self._joined += 1
-        self._waiting[self._joined] = session, level, ordinal
-        return self._joined
+    def join(self, waiter: K, session: Hashable, level: int, ordinal: int) -> None:
+        """Let ``waiter`` get in line, for a node at ``ordinal`` in a ``level`` of ``session``."""
+        self._waiting[waiter] = session, level, ordinal
 
-    def next(self) -> int | None:
+    def next(self) -> K | None:
         """Take out the next in line; None where nobody waits."""
         if not self._waiting:
             return None
+        # Of equal ranks the first that joined.
         first = min(self._waiting, key=self._rank)
         self.serve(self._waiting.pop(first)[0])
         return first
@@ -49,18 +47,18 @@ class FairQueue:
         self._served_count += 1
         self._served[session] = self._served_count
 
-    def leave(self, number: int) -> None:
-        """Leave the queue."""
-        self._waiting.pop(number, None)
+    def leave(self, waiter: K) -> bool:
+        """Let ``waiter`` leave the queue; return whether it was still in line."""
+        return self._waiting.pop(waiter, None) is not None
 
     def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""
         if not any(waiting == session for waiting, _, _ in self._waiting.values()):
             self._served.pop(session, None)
 
-    def _rank(self, number: int) -> tuple[int, int, int, int]:
-        session, level, ordinal = self._waiting[number]
-        return level, self._served.get(session, 0), ordinal, number
+    def _rank(self, waiter: K) -> tuple[int, int, int]:
+        session, level, ordinal = self._waiting[waiter]
+        return level, self._served.get(session, 0), ordinal
 
 
 @dataclass(slots=True)

@@ -315,7 +315,7 @@ class _SentCall(Generic[N]):
         state.tokens_in += ended.tokens_in
         state.tokens_out += ended.tokens_out
         state.cost = add_costs(state.cost, ended.cost)
-        self.run.journal.end(ended)
+        self.run.journal.note(ended)
         state.ended.append(ended)
         self._settle(ended, answered=answered)
 
@@ -382,12 +382,12 @@ async def _claim_and_journal(
     )
     reservation.attempt_id = attempt.id
     if run.llm.remote:
-        run.journal.begin(attempt)
+        run.journal.note(attempt)
         try:
             claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
         except BaseException:
             # The journal may show the call all the same.
-            run.journal.end(replace(_free(attempt, "not_sent"), ended_at=run.now()))
+            run.journal.note(replace(_free(attempt, "not_sent"), ended_at=run.now()))
             raise
         if claimed is None:
             run.journal.forget(attempt)

@@ -44,16 +44,15 @@ class CallJournal:
         self._now, self._sleep, self._budget = now, sleep, budget
         self._begun: dict[str, Attempt] = {}
 
-    def begin(self, attempt: Attempt) -> None:
-        """Note a call that is about to be journalled and made."""
-        self._begun[attempt.id] = attempt
-
     def forget(self, attempt: Attempt) -> None:
         """Forget a call that was neither journalled nor made."""
         self._begun.pop(attempt.id, None)
 
-    def end(self, attempt: Attempt) -> None:
-        """Note how a call ended; the next write of it records that, at the latest the last one."""
+    def note(self, attempt: Attempt) -> None:
+        """Note a call that is about to be journalled and made, or how one ended.
+
+        The next write of it records its end, at the latest the last one.
+        """
         self._begun[attempt.id] = attempt
         self.unknown += attempt.outcome == "unknown"
 
