@@ -22,7 +22,7 @@ from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import calibration_for
-from hiermem.engine.calls.run import CallState, N, Run, UnexpectedModelError
+from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
@@ -30,6 +30,13 @@ from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
 
 _log = logging.getLogger("hiermem.calls")
+
+
+class UnexpectedModelError(errors.ModelError):
+    """The model raised something other than a ModelError, or returned no valid answer.
+
+    It costs one attempt.
+    """
 
 
 async def call(
