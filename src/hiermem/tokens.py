@@ -291,48 +291,46 @@ def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, in
         and count == counter.count
         and (encoding := counter._for_pieces(text)) is not None  # noqa: SLF001
     ):
-        return _Pieces(encoding, text).count
+        return _piece_counter(encoding, text)
     return lambda begin, end: count(text[begin:end])
 
 
-class _Pieces:
-    """The pieces of an ASCII text, from which its stretches are counted, exactly.
+def _piece_counter(encoding: tiktoken.Encoding, text: str) -> Callable[[int, int], int]:
+    """Return the function that counts the stretches of an ASCII text from its pieces, exactly.
 
     The pattern looks only ahead. So from any end of a piece on, the pieces of a stretch are those
     of the text, whatever came before, up to the last few characters of the stretch: no more of them
     can say where a piece ends, or that white space follows.
     """
+    pieces = _ASCII_PIECE.findall(text)
+    ends = [0, *accumulate(map(len, pieces))]
+    counts: list[int] = list(map(_whole_pieces.__contains__, pieces))
+    parted: dict[str, int] = {}
+    at = -1
+    for _ in range(counts.count(0)):
+        at = counts.index(0, at + 1)
+        counts[at] = _tokens_of(encoding, pieces[at], parted)
+    sums = [0, *accumulate(counts)]
 
-    def __init__(self, encoding: tiktoken.Encoding, text: str) -> None:
-        self._encoding, self._text = encoding, text
-        pieces = _ASCII_PIECE.findall(text)
-        self._ends = [0, *accumulate(map(len, pieces))]
-        counts: list[int] = list(map(_whole_pieces.__contains__, pieces))
-        parted: dict[str, int] = {}
-        at = -1
-        for _ in range(counts.count(0)):
-            at = counts.index(0, at + 1)
-            counts[at] = _tokens_of(encoding, pieces[at], parted)
-        self._sums = [0, *accumulate(counts)]
-
-    def count(self, begin: int, end: int) -> int:
-        """Count the tokens of the characters from ``begin`` to ``end``."""
-        ends, total, place = self._ends, 0, begin
-        safe = min(end, len(self._text)) - _LOOK_AHEAD
+    def count(begin: int, end: int) -> int:
+        total, place = 0, begin
+        safe = min(end, len(text)) - _LOOK_AHEAD
         first = bisect_left(ends, place)
         while place <= safe and ends[first] != place:
-            piece = _ASCII_PIECE.match(self._text, place)
+            piece = _ASCII_PIECE.match(text, place)
             assert piece is not None  # every character is part of a piece
             if piece.end() > safe:
                 break
-            total += _count_ascii(self._encoding, piece.group())
+            total += _count_ascii(encoding, piece.group())
             place = piece.end()
             first = bisect_left(ends, place)
         if place <= safe and ends[first] == place:
             last = bisect_right(ends, safe) - 1
-            total += self._sums[last] - self._sums[first]
+            total += sums[last] - sums[first]
             place = ends[last]
-        return total + _count_ascii(self._encoding, self._text[place:end])
+        return total + _count_ascii(encoding, text[place:end])
+
+    return count
 
 
 #: How many lines, and pieces of several tokens, a run remembers; how many texts its notes are of.

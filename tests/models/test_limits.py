@@ -14,7 +14,6 @@ from provider import Provider
 from sampling import params
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.summaries.run import Shared
@@ -79,18 +78,16 @@ async def test_the_limits_hold_for_calls_of_any_size_and_speed():
     limits = RateLimits(requests=5, tokens=1_500, in_flight=3, window=0.5)
     with Provider() as provider:
         model = make("openai", provider)
-        rate_limiter = RateLimiter(
-            model, limits, breaker=BreakerPolicy(), clock=time.monotonic, sleep=asyncio.sleep
-        )
+        rate_limiter = RateLimiter(model, limits, clock=time.monotonic, sleep=asyncio.sleep)
 
         async def one(number):
             asked = request(max_tokens=60 + 20 * (number % 5))
             permit = await rate_limiter.acquire(300, subject=number, stopped=lambda: None)
-            permit.begin()
+            rate_limiter.begin(permit)
             provider.latency = 0.01 * (number % 4)
             response = await model.complete(asked)
             used = response.usage.input_tokens + response.usage.output_tokens
-            permit.end(tokens=used, answered=True)
+            rate_limiter.end(permit, tokens=used, answered=True)
 
         await asyncio.gather(*(one(number) for number in range(18)))
         await model.disconnect()

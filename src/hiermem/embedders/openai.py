@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem.core import arguments
-from hiermem.core.calls import failures
+from hiermem.core.calls.failures import refused_field, to_error
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.connection import Connection
 from hiermem.remote.errors import MiscastError, read
@@ -123,16 +123,13 @@ class OpenAIEmbedder:
             except ModelError:
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
-                facts = read(error, key=self._connection.key)
+                failure = read(error, key=self._connection.key)
                 raised = type(error).__name__
-            if facts is None:
+            if failure is None:
                 raise ModelError(f"{self.name}: the call ended in {raised}")
-            refused = failures.refused_field(
-                facts.failure.status, ("encoding_format", "base64"), param=facts.param,
-                message=facts.message, at_all=False,
-            )  # fmt: skip
+            refused = refused_field(failure, ("encoding_format", "base64"), at_all=False)
             if not packed or refused is None:
-                raise failures.to_error(facts.failure, model=self.name)
+                raise to_error(failure, model=self.name)
             self._packed = False
 
     async def disconnect(self) -> None:

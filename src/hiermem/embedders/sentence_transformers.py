@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hiermem.core import arguments
 from hiermem.errors import ConfigError, ModelError
-from hiermem.remote.optional import load, require
+from hiermem.remote.optional import require
 from hiermem.remote.settings import prefixes_of, text, vectors_name
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class SentenceTransformerEmbedder:
     def _ready(self) -> Any:
         """Return the model, loaded. The caller holds the lock."""
         if self._loaded is None:
-            package = load("sentence_transformers")
+            package = import_module("sentence_transformers")
             self._loaded = package.SentenceTransformer(self._model, device=self._device)
         return self._loaded
 

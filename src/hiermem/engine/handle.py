@@ -8,13 +8,14 @@ another process may write the same session at any time.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem import errors
@@ -25,11 +26,10 @@ from hiermem.core.tree.levels import node_id
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.store_clock import StoreClock
 from hiermem.engine.index_cache import IndexCache
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
-from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _log = logging.getLogger("hiermem.sessions")
 _BITS: Final = 62
 #: The number of sessions that are read at once.
 _PAGE: Final = 500
+#: A text that is being made: what may be reused of it once it is there, or None.
+PendingText: TypeAlias = "asyncio.Future[Revision | None]"
 
 
 def utc_now() -> datetime:
@@ -61,8 +63,9 @@ class Handle:
     clock: Callable[[], datetime] = utc_now
     #: Whether ``config`` was given, or is only the default for new sessions.
     configured: bool = True
-    #: The texts that runs of this handle are making.
-    in_flight: InFlight = field(default_factory=InFlight)
+    #: The texts that runs of this handle are making, by input hash, so that an equal request waits
+    #: for the answer. An entry lives until its text is committed or its run has ended.
+    in_flight: dict[str, PendingText] = field(default_factory=dict[str, "PendingText"])
     #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
@@ -71,7 +74,7 @@ class Handle:
 
     def for_tenant(self, store: TenantStore) -> Handle:
         """Return the handle of another tenant, which shares all that is not a tenant's own."""
-        other = replace(self, store=store, in_flight=InFlight(), _key=None, _warned=set())
+        other = replace(self, store=store, in_flight={}, _key=None, _warned=set())
         other.index_cache, other.embedder_client = self.index_cache, self.embedder_client
         other.store_clock = self.store_clock
         return other

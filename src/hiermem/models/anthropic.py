@@ -13,7 +13,7 @@ from hiermem.core import arguments
 from hiermem.core.calls.usage import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import messages_of
+from hiermem.remote.completions import messages_of, text_of
 from hiermem.remote.errors import MiscastError
 from hiermem.types.prices import Prices
 
@@ -121,7 +121,7 @@ class AnthropicChat(RemoteChat):
             model=self._model,
             max_tokens=self._limit(request),
             messages=messages_of([each for each in reported if each.role != "system"]),
-            timeout=self._seconds(request),
+            timeout=self._timeout * request.patience,
             # As an extra body, fields that this version of the SDK does not know pass through.
             extra_body=fields,
         )
@@ -143,16 +143,9 @@ def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
     content = answer.get("content")
     if not isinstance(content, list):
         raise MiscastError("the answer has no content")
-    text = "".join(
-        part["text"]
-        for part in content
-        if isinstance(part, Mapping)
-        and part.get("type") == "text"
-        and isinstance(part.get("text"), str)
-    )
     reason = answer.get("stop_reason")
     return LLMResponse(
-        text=text,
+        text=text_of(content),
         usage=_usage(answer.get("usage")),
         finish_reason="stop" if reason is None else _FINISH.get(str(reason), "error"),
         model=reported_model(answer.get("model"), asked=asked),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Literal
 
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import joined_events, messages_of, read_answer
 from hiermem.remote.errors import MiscastError
-from hiermem.remote.optional import load, require
+from hiermem.remote.optional import require
 from hiermem.remote.settings import key_of
 from hiermem.types.prices import Prices
 
@@ -78,7 +79,7 @@ class LiteLLMChat(RemoteChat):
 
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        package = await asyncio.to_thread(load, "litellm")
+        package = await asyncio.to_thread(import_module, "litellm")
         fields = self._completion_fields(request, capabilities)
         if self._base_url is not None:
             fields["base_url"] = self._base_url
@@ -87,7 +88,7 @@ class LiteLLMChat(RemoteChat):
         answer = await package.acompletion(
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),
-            timeout=self._seconds(request),
+            timeout=self._timeout * request.patience,
             num_retries=0,
             max_retries=0,
             stream=self._stream,

@@ -103,6 +103,6 @@ class OpenAIChat(RemoteChat):
             messages=messages_of(self._messages(request, capabilities)),
             # As an extra body, fields that this version of the SDK does not know pass through.
             extra_body=fields,
-            timeout=self._seconds(request),
+            timeout=self._timeout * request.patience,
         )
         return read_answer(answer, asked=self._model)

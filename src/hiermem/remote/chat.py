@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core import arguments
-from hiermem.core.calls import failures
+from hiermem.core.calls.failures import CallFailure, refused_field, to_error
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.remote.connection import Connection
-from hiermem.remote.errors import ErrorFacts, read
+from hiermem.remote.errors import read
 from hiermem.remote.responses import MOST_BYTES
 from hiermem.remote.settings import fields, is_loopback, server_of, temperature_of, text
 from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
 
-#: Tokens that a provider adds to each message of a request.
-_PER_MESSAGE: Final = 4
 #: Seconds for a call, where none were set: of any server, and of one on this machine.
 _TIMEOUT: Final = 120.0
 _LOCAL_TIMEOUT: Final = 600.0
@@ -66,17 +65,13 @@ class ServerCapabilities:
     limit: str = "max_tokens"
     fixed: bool = False
 
-    def after(self, facts: ErrorFacts, *, structured: Structured) -> ServerCapabilities | None:
+    def after(self, failure: CallFailure, *, structured: Structured) -> ServerCapabilities | None:
         """Return the capabilities to try after a refusal; None where it was not about a field."""
-        refused = failures.refused_field
-        status, param, message = facts.failure.status, facts.param, facts.message
-        if self.schema and structured == "auto":
-            # The cause does not matter: the answer is checked without the schema field just as
-            # well.
-            about = refused(status, _SCHEMA_FIELDS, param=param, message=message, at_all=False)
-            if about is not None:
-                return replace(self, schema=False)
-        field = refused(status, (*_OPTIONAL_FIELDS, *_LIMIT_FIELDS), param=param, message=message)
+        # The cause does not matter: the answer is checked without the schema field just as well.
+        about_schema = refused_field(failure, _SCHEMA_FIELDS, at_all=False) is not None
+        if about_schema and self.schema and structured == "auto":
+            return replace(self, schema=False)
+        field = refused_field(failure, (*_OPTIONAL_FIELDS, *_LIMIT_FIELDS))
         if field in _OPTIONAL_FIELDS and getattr(self, field):
             without: dict[str, Any] = {field: False}
             return replace(self, **without)
@@ -184,13 +179,13 @@ class RemoteChat(ABC):
             except ModelError:
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
-                facts = read(error, key=self._key)
+                failure = read(error, key=self._key)
                 kind = type(error).__name__
-            next_capabilities = None
-            if facts is not None:
-                next_capabilities = capabilities.after(facts, structured=self._structured)
+            if failure is None:
+                raise ModelError(f"{self._name}: the call ended in {kind}")
+            next_capabilities = capabilities.after(failure, structured=self._structured)
             if next_capabilities is None:
-                raise self._error(facts, kind)
+                raise self._error(failure)
             if self._capabilities == capabilities:
                 self._capabilities = next_capabilities
             # Otherwise another call has changed the capabilities meanwhile; those are tried first.
@@ -224,25 +219,16 @@ class RemoteChat(ABC):
         if self._connection is not None:
             await self._connection.disconnect()
 
-    def _error(self, facts: ErrorFacts | None, kind: str) -> ModelError:
-        if facts is None:
-            return ModelError(f"{self._name}: the call ended in {kind}")
-        found = facts.failure
-        field = failures.refused_field(
-            found.status, (*_SCHEMA_FIELDS, *_OPTIONAL_FIELDS, *_LIMIT_FIELDS, "stream"),
-            param=facts.param, message=facts.message, at_all=False,
-        )  # fmt: skip
+    def _error(self, found: CallFailure) -> ModelError:
+        named = (*_SCHEMA_FIELDS, *_OPTIONAL_FIELDS, *_LIMIT_FIELDS, "stream")
+        field = refused_field(found, named, at_all=False)
         if field is not None and found.kind == "permanent":
             found = replace(found, what=f"{found.what}, because of its {field}")
         if found.status is None and self._where:
             found = replace(found, what=f"{found.what} ({self._where})")
-        return failures.to_error(found, model=self._name)
+        return to_error(found, model=self._name)
 
     # -- what subclasses build requests from
-
-    def _seconds(self, request: LLMRequest) -> float:
-        """Return the timeout of a request in seconds."""
-        return self._timeout * request.patience
 
     def _limit(self, request: LLMRequest) -> int:
         """Return the most tokens of an answer, reasoning included, in the provider's tokens."""
@@ -303,14 +289,14 @@ class RemoteChat(ABC):
     async def _check_size(self, request: LLMRequest) -> None:
         if self._window is None:
             return
-        texts = [message.content for message in request.messages]
+        messages = list(request.messages)
         if request.schema is not None:
-            texts.append(canonical_json(request.schema))
+            messages.append(ChatMessage("system", canonical_json(request.schema)))
 
         def weigh() -> int:
-            return sum(request.counter.count(text) + _PER_MESSAGE for text in texts)
+            return request_tokens(messages, request.counter.count)
 
-        long = sum(map(len, texts)) > _LONG
+        long = sum(len(message.content) for message in messages) > _LONG
         counted = await asyncio.to_thread(weigh) if long else weigh()
         needed = math.ceil(counted * request.margin)
         answer = self._limit(request)

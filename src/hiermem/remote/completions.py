@@ -47,7 +47,7 @@ def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise MiscastError("the answer has no choices[0].message")
-    text = without_thoughts(_text(message.get("content")))
+    text = without_thoughts(text_of(message.get("content")))
     return LLMResponse(
         text=text,
         usage=_usage(answer.get("usage")),
@@ -74,7 +74,7 @@ def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         delta = choice.get("delta")
         if isinstance(delta, Mapping):
             for part in message:
-                message[part] += _text(delta.get(part))
+                message[part] += text_of(delta.get(part))
     if finish is None:
         raise MiscastError("the stream broke off before the answer was whole")
     return {**whole, "choices": [{"message": message, "finish_reason": finish}]}
@@ -90,8 +90,8 @@ def without_thoughts(text: str) -> str:
     return text[found.end() :].lstrip() if found else text
 
 
-def _text(content: object) -> str:
-    """Return the text of a content, which some servers write as a list of parts."""
+def text_of(content: object) -> str:
+    """Return the text of a content, which may be written as a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -16,12 +16,13 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from hiermem.errors import ConfigError, PermanentModelError
 from hiermem.remote.errors import AnsweredError
-from hiermem.remote.optional import load, require
+from hiermem.remote.optional import require
 from hiermem.remote.responses import IDENTITY, limited, read_object
 from hiermem.remote.settings import is_sendable, key_of
 
@@ -157,7 +158,7 @@ class Connection:
 
     def _new(self) -> Any:
         """Make a client of our own. Raises PermanentModelError where no key can be found."""
-        sdk = load(self._sdk)
+        sdk = import_module(self._sdk)
         client, kind = None, ""
         try:
             client = getattr(sdk, self._kind)(

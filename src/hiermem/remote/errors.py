@@ -8,7 +8,7 @@ cause nor context.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -32,19 +32,7 @@ class AnsweredError(Exception):
         self.body = body
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFacts:
-    """The meaning of an exception, and the data needed to adapt later requests.
-
-    ``message`` and ``param`` are the provider's words and stay inside the adapter.
-    """
-
-    failure: CallFailure
-    message: str = ""
-    param: object = None
-
-
-def read(error: BaseException, *, key: str = "") -> ErrorFacts | None:
+def read(error: BaseException, *, key: str = "") -> CallFailure | None:
     """Read any exception of a call; None where it is about neither an answer nor a connection.
 
     A request id that contains ``key`` is left out.
@@ -52,20 +40,20 @@ def read(error: BaseException, *, key: str = "") -> ErrorFacts | None:
     links = list(_chain(error))
     for link in links:
         if isinstance(link, MiscastError):
-            return ErrorFacts(failures.unreadable(str(link)))
+            # It may be charged, and a retry may help.
+            return CallFailure("transient", str(link), charged=None)
     for link in links:
         status = _status_of(link)
         body = _error_of(getattr(link, "body", None))
         if status is not None or body:
             return _of_answer(link, status, body, key=key)
     names = {kind.__name__ for link in links for kind in type(link).__mro__}
-    found = failures.of_transport(names)
-    return ErrorFacts(found) if found is not None else None
+    return failures.of_transport(names)
 
 
 def _of_answer(
     error: BaseException, status: int | None, body: Mapping[str, Any], *, key: str
-) -> ErrorFacts:
+) -> CallFailure:
     headers = _headers(error)
     message = body.get("message")
     message = (message if isinstance(message, str) else str(error))[:_MOST_MESSAGE]
@@ -76,12 +64,13 @@ def _of_answer(
         words=(body.get("code"), body.get("type")),
         raised=type(error).__name__,
         message=message,
+        param=body.get("param"),
         headers=headers,
         now=datetime.now(UTC),
     )
     if key and key in found.request_id:
         found = replace(found, request_id="")
-    return ErrorFacts(found, message=message, param=body.get("param"))
+    return found
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -10,12 +10,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from hiermem.core.spaces.objects import BankUrl
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError, UsageError
-from hiermem.remote.optional import load, require
+from hiermem.remote.optional import require
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
         if options:
             raise UsageError("memory:// takes no options")
         if url.bucket not in _MEMORY:
-            _MEMORY[url.bucket] = load("obstore.store").MemoryStore()
+            _MEMORY[url.bucket] = import_module("obstore.store").MemoryStore()
         return ObjectPlace(url, _Bucket(url, _MEMORY[url.bucket]))
     return ObjectPlace(url, _Bucket(url, _opened(url, options)))
 
@@ -85,14 +86,14 @@ def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
         )
     wrong = "options: a value does not fit this storage"
     try:
-        return load("obstore.store").from_url(
+        return import_module("obstore.store").from_url(
             f"{url.scheme}://{url.bucket}",
             config=config or None,
             client_options=client or None,
             # One request a call: what fails is tried again by the caller.
             retry_config={"max_retries": 0},
         )
-    except load("obstore.exceptions").UnknownConfigurationKeyError:
+    except import_module("obstore.exceptions").UnknownConfigurationKeyError:
         wrong = (
             f"options: a name is none that {url.scheme}:// has; it may be among {', '.join(given)}"
         )
@@ -107,7 +108,7 @@ class _Bucket:
 
     def __init__(self, url: BankUrl, store: Any) -> None:
         self._url, self._store = url, store
-        self._obstore, self._errors = load("obstore"), load("obstore.exceptions")
+        self._obstore, self._errors = import_module("obstore"), import_module("obstore.exceptions")
 
     async def get(self, key: str, *, most: int) -> StoredObject | None:
         """Return what is stored under ``key``; None where nothing is."""
@@ -163,18 +164,12 @@ class _Bucket:
 
     async def _request(self, what: str, request: Callable[[], T]) -> T:
         """Make a blocking request in a thread, and turn its error into ours."""
-
-        def attempt() -> tuple[T | None, FolderError | None]:
-            try:
-                return request(), None
-            except Exception as error:  # noqa: BLE001
-                return None, self._error_of(what, error)
-
-        done, failed = await asyncio.to_thread(attempt)
-        if failed is not None:
-            # Raised here, so that no context of it holds the package's own text.
-            raise failed
-        return done  # type: ignore[return-value]
+        try:
+            return await asyncio.to_thread(request)
+        except Exception as error:  # noqa: BLE001
+            failed = self._error_of(what, error)
+        # Raised here, so that no context of it holds the package's own text.
+        raise failed
 
     def _error_of(self, what: str, error: Exception) -> FolderError:
         """Return our error for one of the package's, by its kind and status alone."""

@@ -1,4 +1,4 @@
-"""Loads the optional packages that adapters need.
+"""Looks for the optional packages that adapters need.
 
 No package is loaded before it is used. Where one is missing, the adapter says so when it is made,
 with the command that installs it.
@@ -6,9 +6,7 @@ with the command that installs it.
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from hiermem.errors import ConfigError
 
@@ -27,8 +25,3 @@ def require(package: str, *, extra: str, what: str) -> None:
             f"{what} needs the package {package!r}, which is not installed: "
             f"pip install 'hiermem-memory[{extra}]' (from a checkout: pip install '.[{extra}]')"
         )
-
-
-def load(package: str) -> Any:
-    """Import ``package``, which ``require`` has found. It has types of its own, so this is Any."""
-    return import_module(package)

@@ -8,22 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, BreakerPolicy, CircuitBreaker
+from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, CircuitBreaker
+from hiermem.core.calls.sliding_window import Permit, RateLimits
 
-BREAKER = BreakerPolicy(failures=4, pause=10.0)
+LIMITS = RateLimits(circuit_failures=4, circuit_pause=10.0)
 
 
-def fail(circuit, subject, now, *, asked=None, breaker=BREAKER):
-    assert circuit.decide(subject, now).kind == "go"
-    request = circuit.admit(subject)
-    circuit.fail(request, now, breaker=breaker, asked=asked)
+def admit(circuit, subject, limits=LIMITS):
+    request = Permit(1, limits, subject)
+    circuit.admit(request)
+    return request
+
+
+def fail(circuit, subject, now, *, asked=None, limits=LIMITS):
+    assert circuit.decide(subject, now)[0] == "go"
+    circuit.fail(admit(circuit, subject, limits), now, asked=asked)
 
 
 def opened(at=0.0):
     circuit = CircuitBreaker()
     for subject in "abab":
         fail(circuit, subject, at)
-    assert circuit.decide("c", at).kind == "open"
+    assert circuit.decide("c", at)[0] == "open"
     return circuit
 
 
@@ -31,14 +37,14 @@ def test_it_opens_after_so_many_failures_in_a_row_and_not_before():
     circuit = CircuitBreaker()
     for subject in "aba":
         fail(circuit, subject, 0.0)
-    circuit.succeed(circuit.admit("c"))
+    circuit.succeed(admit(circuit, "c"))
     for subject in "aba":
         fail(circuit, subject, 1.0)
-    assert circuit.decide("c", 1.0).kind == "go", "an answer in between begins a new row"
+    assert circuit.decide("c", 1.0)[0] == "go", "an answer in between begins a new row"
     fail(circuit, "b", 1.0)
     assert circuit.decide("c", 1.0) == circuit.decide("a", 1.0)
-    assert circuit.decide("c", 1.0).kind == "open"
-    assert circuit.decide("c", 1.0).seconds == pytest.approx(10.0)
+    assert circuit.decide("c", 1.0)[0] == "open"
+    assert circuit.decide("c", 1.0)[1] == pytest.approx(10.0)
 
 
 def test_one_thing_that_always_fails_is_not_the_provider():
@@ -51,33 +57,33 @@ def test_one_thing_that_always_fails_is_not_the_provider():
 
 def test_a_probe_goes_alone_and_its_answer_closes_the_circuit():
     circuit = opened()
-    probe = circuit.admit("c") if circuit.decide("c", 10.0).kind == "go" else None
+    probe = admit(circuit, "c") if circuit.decide("c", 10.0)[0] == "go" else None
     assert probe is not None
     assert probe.probe
-    assert circuit.decide("d", 10.0).kind == "wait"
+    assert circuit.decide("d", 10.0)[0] == "wait"
     circuit.succeed(probe)
     assert circuit.state == "closed"
-    assert circuit.decide("d", 10.0).kind == circuit.decide("e", 10.0).kind == "go"
+    assert circuit.decide("d", 10.0)[0] == circuit.decide("e", 10.0)[0] == "go"
 
 
 def test_a_failed_probe_is_followed_by_one_for_another_thing():
     """The first in line may be the one thing that always fails."""
     circuit = opened()
     fail(circuit, "poison", 10.0)
-    assert circuit.decide("poison", 10.0).kind == "tried"
-    assert circuit.decide("fine", 10.0).kind == "go"
-    circuit.succeed(circuit.admit("fine"))
-    assert circuit.decide("poison", 10.0).kind == "go"
+    assert circuit.decide("poison", 10.0)[0] == "tried"
+    assert circuit.decide("fine", 10.0)[0] == "go"
+    circuit.succeed(admit(circuit, "fine"))
+    assert circuit.decide("poison", 10.0)[0] == "go"
 
 
 def test_two_failed_probes_open_it_again_for_twice_as_long():
     circuit = opened()
     now, pauses = 0.0, []
     for _ in range(9):
-        now += circuit.decide("x", now).seconds
+        now += circuit.decide("x", now)[1]
         fail(circuit, "a", now)
         fail(circuit, "b", now)
-        pauses.append(circuit.decide("x", now).seconds)
+        pauses.append(circuit.decide("x", now)[1])
     assert pauses[:3] == [pytest.approx(20.0), pytest.approx(40.0), pytest.approx(80.0)]
     assert pauses[-1] == pytest.approx(600.0), "it is asked again now and then, however long"
 
@@ -85,35 +91,35 @@ def test_two_failed_probes_open_it_again_for_twice_as_long():
 def test_the_only_thing_there_is_may_be_probed_again_after_the_pause():
     circuit = opened()
     fail(circuit, "only", 10.0)
-    assert circuit.decide("only", 10.0).kind == "tried"
-    assert circuit.decide("only", 20.0).kind == "go"
+    assert circuit.decide("only", 10.0)[0] == "tried"
+    assert circuit.decide("only", 20.0)[0] == "go"
 
 
 def test_a_late_failure_is_no_probe_and_a_late_answer_closes():
     """What was sent before it opened tells nothing new by failing, and much by succeeding."""
     circuit = CircuitBreaker()
-    late, later = circuit.admit("late"), circuit.admit("later")
+    late, later = admit(circuit, "late"), admit(circuit, "later")
     for subject in "abab":
         fail(circuit, subject, 0.0)
-    circuit.fail(late, 5.0, breaker=BREAKER)
-    assert circuit.decide("c", 5.0).seconds == pytest.approx(5.0)
+    circuit.fail(late, 5.0)
+    assert circuit.decide("c", 5.0)[1] == pytest.approx(5.0)
     circuit.succeed(later)
-    assert circuit.decide("c", 5.0).kind == "go"
+    assert circuit.decide("c", 5.0)[0] == "go"
 
 
 def test_a_probe_that_was_not_sent_makes_room_for_the_next():
     circuit = opened()
     circuit.decide("c", 10.0)
-    probe = circuit.admit("c")
+    probe = admit(circuit, "c")
     circuit.drop(probe)
-    assert circuit.decide("d", 10.0).kind == "go"
+    assert circuit.decide("d", 10.0)[0] == "go"
 
 
 def test_a_pause_that_the_provider_asks_for_is_kept_by_all():
     circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=7.0)
-    assert (circuit.decide("b", 1.0).kind, circuit.decide("b", 1.0).seconds) == ("wait", 6.0)
-    assert circuit.decide("b", 7.0).kind == "go"
+    assert circuit.decide("b", 1.0) == ("wait", 6.0)
+    assert circuit.decide("b", 7.0)[0] == "go"
 
 
 @pytest.mark.parametrize("asked", [3_601.0, 1e12, math.inf])
@@ -121,22 +127,22 @@ def test_a_pause_that_nobody_can_mean_is_an_hour(asked):
     """It would else be kept until the process is started again."""
     circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=asked)
-    assert circuit.decide("b", 3_599.0).kind == "open"
-    assert circuit.decide("b", 3_600.0).kind == "go"
+    assert circuit.decide("b", 3_599.0)[0] == "open"
+    assert circuit.decide("b", 3_600.0)[0] == "go"
 
 
 def test_a_long_pause_opens_it_at_once_for_as_long():
     circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=LONGEST_HOLD + 3_000)
-    decision = circuit.decide("b", 100.0)
-    assert decision.kind == "open"
-    assert decision.seconds == pytest.approx(LONGEST_HOLD + 2_900)
+    decision, seconds = circuit.decide("b", 100.0)
+    assert decision == "open"
+    assert seconds == pytest.approx(LONGEST_HOLD + 2_900)
 
 
 def test_one_that_never_opens_does_not():
     circuit = CircuitBreaker()
     for n in range(100):
-        fail(circuit, n, 0.0, breaker=BreakerPolicy(failures=None))
+        fail(circuit, n, 0.0, limits=RateLimits(circuit_failures=None))
     assert circuit.state == "closed"
 
 
@@ -170,8 +176,8 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poiso
                 break
             if subject in made or any(each[1].subject == subject for each in in_flight):
                 continue
-            if circuit.decide(subject, now).kind == "go":
-                in_flight.append((now + lasts, circuit.admit(subject)))
+            if circuit.decide(subject, now)[0] == "go":
+                in_flight.append((now + lasts, admit(circuit, subject)))
         assert sum(request.probe for _, request in in_flight) <= 1
         for each in [one for one in in_flight if one[0] <= now]:
             in_flight.remove(each)
@@ -181,7 +187,7 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poiso
                 made.add(request.subject)
                 circuit.succeed(request)
             else:
-                circuit.fail(request, now, breaker=BREAKER)
+                circuit.fail(request, now)
                 todo.remove(request.subject)
                 todo.append(request.subject)
                 missed.append((now, request.subject))
@@ -191,5 +197,7 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poiso
             met = [subject for when, subject in missed if start <= when < end]
             if len(set(met)) < 2:
                 continue  # the last thing alone cannot show whether the provider is down
-            probes = 2 * math.ceil(math.log2(2 + (end - start) / BREAKER.pause) + 1)
-            assert len(met) <= BREAKER.failures + 3 * slots + probes, "it was hammered while down"
+            probes = 2 * math.ceil(math.log2(2 + (end - start) / LIMITS.circuit_pause) + 1)
+            assert len(met) <= LIMITS.circuit_failures + 3 * slots + probes, (
+                "it was hammered while down"
+            )

@@ -15,7 +15,6 @@ from hiermem.core.calls.failures import (
     refused_field,
     retry_after,
     to_error,
-    unreadable,
 )
 from hiermem.errors import (
     ModelOverflowError,
@@ -24,6 +23,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
+from hiermem.remote.errors import MiscastError, read
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -203,7 +203,8 @@ def test_what_helps_to_look_it_up_is_there():
 
 
 def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
-    found = unreadable("the answer is not JSON")
+    found = read(MiscastError("the answer is not JSON"))
+    assert found is not None
     assert (found.kind, found.charged) == ("transient", None)
 
 
@@ -225,5 +226,6 @@ def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
 def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, message, field):
     """Leaving out a field whose value is wrong would hide the mistake, and change the answers."""
     fields = ("temperature", "max_tokens")
-    assert refused_field(400, fields, param=param, message=message) == field
-    assert refused_field(500, fields, param=param, message=message) is None
+    refusal, fault = (of_answer(at, param=param, message=message) for at in (400, 500))
+    assert refused_field(refusal, fields) == field
+    assert refused_field(fault, fields) is None

@@ -21,20 +21,22 @@ tickets = st.lists(
 def test_lowest_level_first_then_in_turns_then_in_order(asked):
     """Any other order would let an upper level, a long session or a late node go ahead."""
     queue = FairQueue()
-    left = [queue.join(*each) for each in asked]
+    left = [(*each, number) for number, each in enumerate(asked)]
+    for session, level, ordinal, number in left:
+        queue.join(number, session, level, ordinal)
     turns: Counter[str] = Counter()
     last = dict.fromkeys("abcd", 0)
     for turn in range(1, len(asked) + 1):
-        given_ = queue.next()
-        lowest = min(waiter.level for waiter in left)
-        assert given_.level == lowest
-        rivals = [waiter for waiter in left if waiter.level == lowest]
-        assert last[given_.session] == min(last[waiter.session] for waiter in rivals)
-        own = [waiter for waiter in rivals if waiter.session == given_.session]
-        assert (given_.ordinal, given_.number) == min((t.ordinal, t.number) for t in own)
+        number = queue.next()
+        (given_,) = [waiter for waiter in left if waiter[3] == number]
+        session, level, *place = given_
+        assert level == min(waiter[1] for waiter in left)
+        rivals = [waiter for waiter in left if waiter[1] == level]
+        assert last[session] == min(last[waiter[0]] for waiter in rivals)
+        assert place == min([*waiter[2:]] for waiter in rivals if waiter[0] == session)
         left.remove(given_)
-        turns[given_.session] += 1
-        last[given_.session] = turn
+        turns[session] += 1
+        last[session] = turn
     assert queue.next() is None
 
 
@@ -44,18 +46,20 @@ def test_while_all_have_work_none_has_two_turns_more_than_another(sessions, roun
     queue = FairQueue()
     for name in range(sessions):
         for place in range(rounds):
-            queue.join(str(name), 1, place)
+            queue.join((str(name), place), str(name), 1, place)
     served: Counter[str] = Counter({str(name): 0 for name in range(sessions)})
     for _ in range(rounds):
-        served[queue.next().session] += 1
+        served[queue.next()[0]] += 1
         assert max(served.values()) - min(served.values()) <= 1
 
 
 def test_who_leaves_is_passed_over():
     queue = FairQueue()
-    first, second = queue.join("a", 1, 0), queue.join("b", 1, 0)
-    queue.leave(first)
-    assert queue.next() == second
+    queue.join("first", "a", 1, 0)
+    queue.join("second", "b", 1, 0)
+    assert queue.leave("first")
+    assert not queue.leave("first")
+    assert queue.next() == "second"
     assert len(queue) == 0
 
 
@@ -64,9 +68,9 @@ def test_a_session_that_comes_back_is_not_remembered_for_ever():
     queue.serve("a")
     queue.forget("a")
     queue.serve("b")
-    queue.join("b", 1, 0)
-    queue.join("a", 1, 0)
-    assert queue.next().session == "a"
+    queue.join("other", "b", 1, 0)
+    queue.join("back", "a", 1, 0)
+    assert queue.next() == "back"
 
 
 @settings(max_examples=100, deadline=None)

@@ -14,7 +14,6 @@ from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
@@ -97,9 +96,7 @@ async def test_a_budget_that_is_closed_or_out_of_time_ends_those_inside():
 
 
 def limiter(clock, limits, model=None):
-    return RateLimiter(
-        model or ScriptedLLM(), limits, breaker=BreakerPolicy(), clock=clock, sleep=clock.sleep
-    )
+    return RateLimiter(model or ScriptedLLM(), limits, clock=clock, sleep=clock.sleep)
 
 
 def never():
@@ -112,9 +109,9 @@ async def sent_by(rate_limiter, clock, plan):
 
     async def one(tokens, took):
         permit = await rate_limiter.acquire(tokens, subject=None, stopped=never)
-        permit.begin()
+        rate_limiter.begin(permit)
         sent.append((clock(), took))
-        permit.end(tokens=took)
+        rate_limiter.end(permit, tokens=took)
 
     await asyncio.gather(*(one(tokens, min(tokens, took)) for tokens, took in plan))
     return sent
@@ -182,14 +179,14 @@ async def test_waiting_for_a_minute_ends_where_the_run_does():
     spent = budget(clock, deadline=20)
     rate_limiter = limiter(clock, RateLimits(requests=1))
     first = await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason)
-    first.begin()
-    first.end()
+    rate_limiter.begin(first)
+    rate_limiter.end(first)
     assert await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason) is None
     assert spent.stopped == "deadline"
     assert clock.now < 100.0 + 21
     # What gave up does not stand in the way of the next.
     clock.now += MINUTE
-    (await rate_limiter.acquire(10, subject=None, stopped=never)).begin()
+    rate_limiter.begin(await rate_limiter.acquire(10, subject=None, stopped=never))
 
 
 async def test_two_runs_over_one_model_share_its_minute():
@@ -338,8 +335,11 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
 
 
 async def journal(tenant, book, attempt):
-    with book.journalling([attempt]):
+    async def write():
         await tenant.tree("s").write_nodes([], attempts=[attempt])
+        return True
+
+    assert await book.journal([attempt], write)
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -366,13 +366,17 @@ async def test_a_call_counts_while_its_end_is_written_whatever_a_read_shows(begu
         tenant.spent = slow_read
     held.settle(tokens_in=40, tokens_out=0)
     asking = asyncio.create_task(Budget(parents=book.parents_of("s")).reserve(61))
-    with book.journalling([ended]):
+
+    async def write():
         if late == "the write":
             await tenant.tree("s").write_nodes([], attempts=[ended])
         for _ in range(5):
             await asyncio.sleep(0)
         if late == "the read":
             await tenant.tree("s").write_nodes([], attempts=[ended])
+        return True
+
+    await book.journal([ended], write)
     go_on.set()
     with pytest.raises(SpendLimitError):
         await asking

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -158,24 +158,17 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _figure(digits: str) -> float:
     value = float(digits) if len(digits) <= _DIGITS else math.inf
-    if not math.isfinite(value):
-        raise InvalidAnswerError(
-            "a number of the answer is not finite or has too many digits", problem="not_finite"
-        )
-    return value
+    return value if math.isfinite(value) else _constant(digits)
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > _DIGITS:
-        raise InvalidAnswerError(
-            "a number of the answer is not finite or has too many digits", problem="not_finite"
-        )
-    return int(digits)
+    return int(digits) if len(digits) <= _DIGITS else _constant(digits)
 
 
-def _constant(_name: str) -> Any:
+def _constant(_: str) -> NoReturn:
     raise InvalidAnswerError(
-        "a number of the answer is not finite; JSON has no NaN and no Infinity",
+        "a number of the answer is not finite, or has too many digits; JSON has no NaN and no "
+        "Infinity",
         problem="not_finite",
     )
 

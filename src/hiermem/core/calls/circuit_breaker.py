@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.calls.backoff import back_off
+from hiermem.core.calls.sliding_window import Permit
 
 #: Where a provider asks for a longer pause than this, in seconds, the circuit opens for that time,
 #: as far as the pause is believed. A shorter pause is waited out.
@@ -33,37 +34,9 @@ _LONGEST_PAUSE: Final = 600.0
 _SUBJECTS: Final = 2
 
 State: TypeAlias = Literal["closed", "open", "probing"]
-#: The request may go; it has to wait a moment; its subject failed a moment ago; no request may go.
-DecisionKind: TypeAlias = Literal["go", "wait", "tried", "open"]
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    """A circuit opens after ``failures`` in a row (None never), at first for ``pause`` seconds."""
-
-    failures: int | None = 8
-    pause: float = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the circuit breaker says to a request, and for how many seconds that holds."""
-
-    kind: DecisionKind
-    seconds: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class AdmittedRequest:
-    """One request that was admitted. ``subject`` is what it is for.
-
-    ``generation`` counts the state changes of the circuit; a result of an earlier generation is
-    stale.
-    """
-
-    subject: Hashable
-    generation: int
-    probe: bool = False
+#: What the circuit breaker says to a request, and for how many seconds that holds: it may go; it
+#: has to wait a moment; its subject failed a moment ago; no request may go.
+Decision: TypeAlias = tuple[Literal["go", "wait", "tried", "open"], float]
 
 
 @dataclass(slots=True)
@@ -81,7 +54,7 @@ class CircuitBreaker:
     _open_until: float = 0.0
     _paused_until: float = 0.0
     _generation: int = 0
-    _probe: AdmittedRequest | None = None
+    _probe: Permit | None = None
     _failed_probes: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def decide(self, subject: Hashable, now: float) -> Decision:
@@ -91,49 +64,38 @@ class CircuitBreaker:
         ago, another may go. "open": nothing may go for so many seconds.
         """
         if self.state == "open" and now < self._open_until:
-            return Decision("open", self._open_until - now)
+            return "open", self._open_until - now
         if now < self._paused_until:
-            return Decision("wait", self._paused_until - now)
+            return "wait", self._paused_until - now
         if self.state == "closed":
-            return Decision("go")
+            return "go", 0.0
         if self._probe is not None:
-            return Decision("wait", float("inf"))
+            return "wait", float("inf")
         retry_at = self._failed_probes.get(subject)
         if retry_at is not None and now < retry_at:
-            return Decision("tried", retry_at - now)
-        return Decision("go")
+            return "tried", retry_at - now
+        return "go", 0.0
 
-    def admit(self, subject: Hashable) -> AdmittedRequest:
-        """Admit a request for which ``decide`` said "go"."""
+    def admit(self, request: Permit) -> None:
+        """Admit a request for whose subject ``decide`` said "go"."""
         if self.state == "open":
             self.state = "probing"
-        request = AdmittedRequest(subject, self._generation, probe=self.state == "probing")
+        request.generation, request.probe = self._generation, self.state == "probing"
         if request.probe:
             self._probe = request
-        return request
 
-    def drop(self, request: AdmittedRequest) -> None:
+    def drop(self, request: Permit) -> None:
         """Note that a request taught nothing: it was not sent, or was given up."""
         if self._probe is request:
             self._probe = None
 
-    def succeed(self, request: AdmittedRequest) -> None:
+    def succeed(self, request: Permit) -> None:
         """Note that the provider answered any request: it is available."""
         self.drop(request)
-        self.state = "closed"
-        self._generation += 1
-        self._failures, self._times_opened = 0, 0
-        self._subjects.clear()
-        self._failed_probes.clear()
+        self._times_opened = 0
+        self._enter("closed")
 
-    def fail(
-        self,
-        request: AdmittedRequest,
-        now: float,
-        *,
-        breaker: BreakerPolicy,
-        asked: float | None = None,
-    ) -> None:
+    def fail(self, request: Permit, now: float, *, asked: float | None = None) -> None:
         """Note a failure that may pass.
 
         ``asked`` is the pause that the provider asked for, in seconds. At most one hour of it
@@ -146,23 +108,28 @@ class CircuitBreaker:
         if request.generation != self._generation:
             # The request was sent before the last state change; its result adds nothing.
             return
-        if asked is not None and asked > LONGEST_HOLD and breaker.failures is not None:
-            self._open(now, breaker, least=asked)
+        most, pause = request.limits.circuit_failures, request.limits.circuit_pause
+        if asked is not None and asked > LONGEST_HOLD and most is not None:
+            self._open(now, pause, least=asked)
         elif self.state == "probing":
-            self._failed_probes[request.subject] = now + breaker.pause
+            self._failed_probes[request.subject] = now + pause
             if len(self._failed_probes) >= _SUBJECTS:
-                self._open(now, breaker)
+                self._open(now, pause)
         else:
             self._failures += 1
             self._subjects.add(request.subject)
-            enough = breaker.failures is not None and self._failures >= breaker.failures
+            enough = most is not None and self._failures >= most
             if enough and len(self._subjects) >= _SUBJECTS:
-                self._open(now, breaker)
+                self._open(now, pause)
 
-    def _open(self, now: float, breaker: BreakerPolicy, *, least: float = 0.0) -> None:
+    def _open(self, now: float, first_pause: float, *, least: float = 0.0) -> None:
         self._times_opened += 1
-        pause = back_off(self._times_opened, (breaker.pause, _LONGEST_PAUSE))
-        self.state, self._open_until = "open", now + max(pause, least)
+        pause = back_off(self._times_opened, (first_pause, _LONGEST_PAUSE))
+        self._open_until = now + max(pause, least)
+        self._enter("open")
+
+    def _enter(self, state: State) -> None:
+        self.state = state
         self._generation += 1
         self._failures = 0
         self._subjects.clear()

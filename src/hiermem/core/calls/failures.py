@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
@@ -150,7 +150,8 @@ class CallFailure:
     """What a failed call means. ``what`` says it in our own words, with what would be right.
 
     ``retry_after`` is in seconds. ``status``, ``code`` and ``request_id`` help to look the call up
-    at the provider.
+    at the provider. ``message`` and ``param``, the field that the error names in addition to its
+    message, are the provider's words: adapters adapt later requests by them, and show them nowhere.
     """
 
     kind: CallFailureKind
@@ -160,6 +161,8 @@ class CallFailure:
     status: int | None = None
     code: str = ""
     request_id: str = ""
+    message: str = field(default="", repr=False)
+    param: object = field(default=None, repr=False)
 
 
 def of_answer(
@@ -168,16 +171,17 @@ def of_answer(
     words: Iterable[object] = (),
     raised: str = "",
     message: str = "",
+    param: object = None,
     headers: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> CallFailure:
     """Return what a provider's error means.
 
     ``words`` are its code and type, ``raised`` is the exception class that an SDK made of it,
-    ``message`` its text; the names in ``headers`` are lower case. ``now`` is the start for a
-    Retry-After that names a time, where the answer has no date. ``status`` is None where an error
-    came inside an answer that had begun well: then its words stand for a status, and what was
-    generated may have been charged.
+    ``message`` its text and ``param`` the field that it names; the names in ``headers`` are lower
+    case. ``now`` is the start for a Retry-After that names a time, where the answer has no date.
+    ``status`` is None where an error came inside an answer that had begun well: then its words
+    stand for a status, and what was generated may have been charged.
     """
     lowered = headers or {}
     known = [word.lower() for word in words if isinstance(word, str)]
@@ -190,6 +194,8 @@ def of_answer(
         status=None if begun else status,
         code=next(filter(None, map(_safe_word, known)), ""),
         request_id=_request_id(lowered),
+        message=message,
+        param=param,
     )
     if found.kind == "transient":
         found = replace(found, retry_after=wait)
@@ -251,34 +257,21 @@ def of_transport(names: Iterable[str]) -> CallFailure | None:
     return None
 
 
-def unreadable(
-    what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
-) -> CallFailure:
-    """Return the failure for an unreadable answer: it may be charged, and a retry may help."""
-    named = _request_id(headers or {})
-    return CallFailure("transient", what, None, status=status, request_id=named)
-
-
 def refused_field(
-    status: int | None,
-    fields: Iterable[str],
-    *,
-    param: object = None,
-    message: str = "",
-    at_all: bool = True,
+    failure: CallFailure, fields: Iterable[str], *, at_all: bool = True
 ) -> str | None:
     """Return the one of ``fields`` because of which a request was refused, or None.
 
-    ``param`` is the field that the error names in addition to its message. With ``at_all`` only a
-    field that the server does not accept is meant, not one with a wrong value (too large, say):
-    leaving that out would hide the mistake.
+    With ``at_all`` only a field that the server does not accept is meant, not one with a wrong
+    value (too large, say): leaving that out would hide the mistake.
     """
-    if status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(message)):
+    message, param = failure.message, failure.param
+    if failure.status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(message)):
         return None
     named = param.split(".")[0] if isinstance(param, str) else ""
-    for field in fields:
-        if named == field or (not named and re.search(rf"\b{re.escape(field)}\b", message)):
-            return field
+    for name in fields:
+        if named == name or (not named and re.search(rf"\b{re.escape(name)}\b", message)):
+            return name
     return None
 
 

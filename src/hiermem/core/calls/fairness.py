@@ -13,46 +13,33 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-#: What names a session: its id, or its tenant and its id.
+#: Who waits: a call, or a session by its id, or by its tenant and its id.
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """A place in the queue: a node of ``level`` of ``session``, at ``ordinal`` in that level."""
-
-    session: Hashable
-    level: int
-    ordinal: int
-    number: int
-
-
-class FairQueue:
+class FairQueue(Generic[K]):
     """The queue for a free slot, across sessions."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiter] = {}
+        #: The session, the level and the ordinal in it of each that waits, in the order of joining.
+        self._waiting: dict[K, tuple[Hashable, int, int]] = {}
         self._served: dict[Hashable, int] = {}
-        self._joined = 0
         self._served_count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, session: Hashable, level: int, ordinal: int) -> Waiter:
-        """Get in line."""
-        self._joined += 1
-        waiter = Waiter(session, level, ordinal, self._joined)
-        self._waiting[waiter.number] = waiter
-        return waiter
+    def join(self, waiter: K, session: Hashable, level: int, ordinal: int) -> None:
+        """Let ``waiter`` get in line, for a node at ``ordinal`` in a ``level`` of ``session``."""
+        self._waiting[waiter] = session, level, ordinal
 
-    def next(self) -> Waiter | None:
+    def next(self) -> K | None:
         """Take out the next in line; None where nobody waits."""
         if not self._waiting:
             return None
-        first = min(self._waiting.values(), key=self._rank)
-        del self._waiting[first.number]
-        self.serve(first.session)
+        # Of equal ranks the first that joined.
+        first = min(self._waiting, key=self._rank)
+        self.serve(self._waiting.pop(first)[0])
         return first
 
     def serve(self, session: Hashable) -> None:
@@ -60,18 +47,18 @@ class FairQueue:
         self._served_count += 1
         self._served[session] = self._served_count
 
-    def leave(self, waiter: Waiter) -> None:
-        """Leave the queue."""
-        self._waiting.pop(waiter.number, None)
+    def leave(self, waiter: K) -> bool:
+        """Let ``waiter`` leave the queue; return whether it was still in line."""
+        return self._waiting.pop(waiter, None) is not None
 
     def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""
-        if not any(waiter.session == session for waiter in self._waiting.values()):
+        if not any(waiting == session for waiting, _, _ in self._waiting.values()):
             self._served.pop(session, None)
 
-    def _rank(self, waiter: Waiter) -> tuple[int, int, int, int]:
-        turn = self._served.get(waiter.session, 0)
-        return waiter.level, turn, waiter.ordinal, waiter.number
+    def _rank(self, waiter: K) -> tuple[int, int, int]:
+        session, level, ordinal = self._waiting[waiter]
+        return level, self._served.get(session, 0), ordinal
 
 
 @dataclass(slots=True)

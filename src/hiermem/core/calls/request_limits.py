@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from hiermem.config import BankPolicy, ExtractionOptions
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage
 
@@ -18,16 +19,7 @@ LOCAL_ANSWER: Final = 16_384
 FRAME: Final = 4
 
 
-class Bounds(Protocol):
-    """The bounds that options set for one request: its tokens in all, and for its answer."""
-
-    @property
-    def safe_processing_tokens(self) -> int | None: ...  # noqa: D102 - described above
-    @property
-    def output_tokens(self) -> int | None: ...  # noqa: D102 - described above
-
-
-def threshold(options: Bounds, window: object) -> int | None:
+def threshold(options: ExtractionOptions | BankPolicy, window: object) -> int | None:
     """Return the most tokens that one request may take: by the options, or by the model's window.
 
     None where neither is known. Of the window it is a share.
@@ -53,7 +45,11 @@ def threshold(options: Bounds, window: object) -> int | None:
 
 
 def answer_tokens(
-    options: Bounds, *, window: int | None, live: bool, remote: int = REMOTE_ANSWER
+    options: ExtractionOptions | BankPolicy,
+    *,
+    window: int | None,
+    live: bool,
+    remote: int = REMOTE_ANSWER,
 ) -> int:
     """Return the tokens reserved for one answer: from the options, or by the model.
 

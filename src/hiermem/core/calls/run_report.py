@@ -136,18 +136,15 @@ def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
     ]
 
 
-def items(attempts: Iterable[Attempt], *, alive: bool) -> tuple[RunItem, ...]:
-    """Group the calls of a run by what they were made for, in the order they began."""
+def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunReport:
+    """Return the run with its items: its calls by what they were made for, as they began."""
+    record = with_current_outcome(run, now)
     grouped: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in attempts:
         grouped.setdefault((attempt.session_id, attempt.node_id), []).append(attempt)
-    return tuple(_item(*place, calls, alive=alive) for place, calls in grouped.items())
-
-
-def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunReport:
-    """Return the run with its items."""
-    record = with_current_outcome(run, now)
-    return RunReport(record, items(attempts, alive=record.outcome == "running"))
+    alive = record.outcome == "running"
+    items = tuple(_item(*place, calls, alive=alive) for place, calls in grouped.items())
+    return RunReport(record, items)
 
 
 def answering_time(attempts: Iterable[Attempt], *, model: str) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +24,16 @@ class RateLimits:
     """The most requests and tokens (in and out together) in any minute; None is no limit.
 
     ``in_flight`` is the number of requests that may be unanswered at once. ``window`` is the length
-    of a minute, in seconds.
+    of a minute, in seconds. After ``circuit_failures`` in a row (None never) the circuit opens, at
+    first for ``circuit_pause`` seconds.
     """
 
     requests: int | None = None
     tokens: int | None = None
     in_flight: int | None = None
     window: float = MINUTE
+    circuit_failures: int | None = 8
+    circuit_pause: float = 15.0
 
     @property
     def by_time(self) -> bool:
@@ -39,13 +42,21 @@ class RateLimits:
 
 
 @dataclass(slots=True, eq=False)
-class WindowRequest:
-    """One request: the tokens it may take, and when it ended; None until it does."""
+class Permit:
+    """One request's permission to be sent: waited for, given, used, ended.
+
+    ``tokens`` are what the request may take, ``subject`` is what it is for, and ``ended`` is when
+    it ended, None until it does. The rest is for ``core.calls.circuit_breaker``: ``generation``
+    counts the state changes of the circuit before it was admitted, and whether it is a ``probe``.
+    """
 
     tokens: int
     limits: RateLimits
+    subject: Hashable = None
     begun: bool = False
     ended: float | None = None
+    generation: int = 0
+    probe: bool = False
 
 
 class SlidingWindow:
@@ -61,17 +72,17 @@ class SlidingWindow:
     """
 
     def __init__(self) -> None:
-        self._sent: deque[WindowRequest] = deque()
-        self._queue: list[WindowRequest] = []
+        self._sent: deque[Permit] = deque()
+        self._queue: list[Permit] = []
         self._window = 0.0
 
-    def join(self, tokens: int, limits: RateLimits) -> WindowRequest:
+    def join(self, tokens: int, limits: RateLimits, subject: Hashable = None) -> Permit:
         """Take a place at the end of the queue for a request of at most ``tokens`` tokens."""
-        request = WindowRequest(tokens, limits)
+        request = Permit(tokens, limits, subject)
         self._queue.append(request)
         return request
 
-    def wait(self, request: WindowRequest, now: float) -> float:
+    def wait(self, request: Permit, now: float) -> float:
         """Return the seconds until ``request`` may go: 0 now, infinity never.
 
         The requests ahead of it are assumed to go as soon as they may; where they do not, ask again
@@ -99,22 +110,22 @@ class SlidingWindow:
                 sent.append((found, each.tokens))
         raise ValueError("the request is not waiting")
 
-    def admit(self, request: WindowRequest) -> None:
+    def admit(self, request: Permit) -> None:
         """Let a waiting request go."""
         self._queue.remove(request)
         self._sent.append(request)
 
-    def begin(self, request: WindowRequest) -> None:
+    def begin(self, request: Permit) -> None:
         """Note that an admitted request is being sent."""
         request.begun = True
 
-    def end(self, request: WindowRequest, now: float, *, tokens: int | None = None) -> None:
+    def end(self, request: Permit, now: float, *, tokens: int | None = None) -> None:
         """Note that a request was answered or given up; ``tokens`` is what it took, if known."""
         request.ended = now
         if tokens is not None:
             request.tokens = tokens
 
-    def leave(self, request: WindowRequest) -> None:
+    def leave(self, request: Permit) -> None:
         """Take back a request that was never sent."""
         if request in self._queue:
             self._queue.remove(request)
@@ -131,7 +142,7 @@ class SlidingWindow:
             )
 
 
-def _earliest(sent: Iterable[tuple[float, int]], request: WindowRequest, now: float) -> float:
+def _earliest(sent: Iterable[tuple[float, int]], request: Permit, now: float) -> float:
     """Return the earliest time at which the minute up to it has room; ``sent`` is by time."""
     limits = request.limits
     times = list(sent)

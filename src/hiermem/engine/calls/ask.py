@@ -78,7 +78,7 @@ async def ask_until_fit(
                 state.ended[-1], outcome="ok" if may_be_used else "rejected", reason=verdict.reason
             )
             state.ended[-1] = judged
-            run.journal.end(judged)
+            run.journal.note(judged)
             state.attempts += not may_be_used
         if not isinstance(verdict, Retry):
             return verdict

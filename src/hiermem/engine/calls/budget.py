@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 from weakref import WeakValueDictionary
@@ -250,17 +249,17 @@ class JournalBudget(Budget):
         """
         raise SpendLimitError(f"{cap} was reached; what was made is kept, raise the cap to go on")
 
-    @contextmanager
-    def journalling(self, attempts: Sequence[Attempt]) -> Iterator[None]:
-        """Keep the account right while these attempts are written to the journal."""
+    async def journal(
+        self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Keep the account right while ``write`` journals these attempts; return whether it did."""
         outcomes = {attempt.id: attempt.outcome for attempt in attempts}
         calls = [each for each in self._open if each.attempt_id in outcomes]
         for call in calls:
             call.writing = True
         done = False
         try:
-            yield
-            done = True
+            done = await write()
         finally:
             for call in calls:
                 call.writing = False
@@ -268,6 +267,7 @@ class JournalBudget(Budget):
                 ended = done and outcomes[call.attempt_id] != "started"
                 for budget in call.budgets:
                     budget.drop(call) if ended else budget.changed.set()
+        return done
 
     def settled(self, reservation: Reservation) -> None:
         """Keep the reservation until the journal shows what its call took."""

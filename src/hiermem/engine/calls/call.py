@@ -11,16 +11,18 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Generic, NoReturn
+from typing import Generic, NoReturn
 
 from hiermem import errors, tracing
 from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.request_limits import FRAME
+from hiermem.core.calls.sliding_window import Permit
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
-from hiermem.engine.calls.rate_limit import Permit, calibration_for
-from hiermem.engine.calls.run import CallState, N, Run, UnexpectedModelError
+from hiermem.engine.calls.rate_limit import calibration_for
+from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
@@ -28,8 +30,13 @@ from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
 
 _log = logging.getLogger("hiermem.calls")
-#: Tokens that a provider adds around each chat message.
-PER_MESSAGE: Final = 4
+
+
+class UnexpectedModelError(errors.ModelError):
+    """The model raised something other than a ModelError, or returned no valid answer.
+
+    It costs one attempt.
+    """
 
 
 async def call(
@@ -64,7 +71,7 @@ async def call(
         attempt = await _claim_and_journal(run, state, reservation, tokens_in, tokens_out)
     except BaseException:
         if permit is not None:
-            permit.release()
+            run.rate_limiter.release(permit)
         reservation.release()
         raise
     sent = _SentCall(run, state, attempt, reservation, permit)
@@ -73,7 +80,7 @@ async def call(
         raise asyncio.CancelledError
     # From here on the reservation counts as spent, until it is known what the call really took.
     if permit is not None:
-        permit.begin()
+        run.rate_limiter.begin(permit)
     limit = asyncio.timeout(timeout)
     try:
         with (
@@ -126,7 +133,7 @@ async def prompt_tokens(request: LLMRequest) -> int | None:
     if not request.messages:
         return None
     texts = [message.content for message in request.messages]
-    return await tokens_of(request.counter.count, texts) + PER_MESSAGE * len(texts)
+    return await tokens_of(request.counter.count, texts) + FRAME * len(texts)
 
 
 def _cost(run: Run[N], tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
@@ -211,10 +218,9 @@ class _SentCall(Generic[N]):
                     cached_tokens=cached,
                     reasoning_tokens=usage.reasoning_tokens or 0,
                     cost=_cost(self.run, used_in, used, cached=cached),
-                )
+                ),
+                answered=True,
             )
-            if self.permit is not None:
-                self.permit.end(tokens=used_in + used, answered=True)
         if self.run.llm.remote and usage.input_tokens is not None and counted:
             calibration = calibration_for(self.run.llm, request.counter)
             if request.schema is None:
@@ -250,22 +256,20 @@ class _SentCall(Generic[N]):
         spent_in, spent_out = self.attempt.tokens_in, self.attempt.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
-        late = isinstance(model_error, errors.ModelTimeoutError) and model_error.charged is None
+        late = isinstance(model_error, errors.ModelTimeoutError)
+        if self.permit is not None and isinstance(model_error, errors.TransientModelError):
+            self.run.rate_limiter.fail(self.permit, model_error.retry_after, late=late)
+        unknown = late and model_error.charged is None and self.run.llm.remote
         self._end(
             replace(
                 self.attempt,
-                outcome="unknown" if late and self.run.llm.remote else "error",
+                outcome="unknown" if unknown else "error",
                 reason=reason,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
                 cost=_cost(self.run, spent_in, spent_out),
             )
         )
-        if self.permit is not None:
-            if isinstance(model_error, errors.TransientModelError):
-                late = isinstance(model_error, errors.ModelTimeoutError)
-                self.permit.fail(model_error.retry_after, late=late)
-            self.permit.end()
         # The original error may hold the prompt, or a key.
         model_error.__cause__ = model_error.__context__ = None
         return model_error
@@ -293,15 +297,14 @@ class _SentCall(Generic[N]):
             self._end(replace(self.attempt, outcome="unknown", reason="deadline"))
         else:
             self._end(_free(self.attempt, "deadline"))
-        if self.permit is not None:
-            self.permit.end()
         self.run.budget.refuse(self.run.budget.stopped or "deadline")
 
     def withdraw(self) -> None:
         """Note that the run ended after the call was journalled and before it was sent."""
-        self._end(_free(self.attempt, "not_sent"))
         if self.permit is not None:
-            self.permit.release()
+            self.run.rate_limiter.release(self.permit)
+            self.permit = None
+        self._end(_free(self.attempt, "not_sent"))
 
     def give_up(self) -> None:
         """Note that the run was cancelled in the call; a remote one stays as started until its end.
@@ -311,24 +314,26 @@ class _SentCall(Generic[N]):
         if not self.run.llm.remote:
             self._end(_free(self.attempt, "cancelled"))
             return
-        most = self.attempt
-        self.reservation.settle(
-            tokens_in=most.tokens_in, tokens_out=most.tokens_out, cost=most.cost
-        )
-        if self.permit is not None:
-            self.permit.end()
+        self._settle(self.attempt)
 
-    def _end(self, attempt: Attempt) -> None:
-        """Journal how the call ended and what it took."""
+    def _end(self, attempt: Attempt, *, answered: bool = False) -> None:
+        """Journal how the call ended and what it took; note the end everywhere else."""
         state, ended = self.state, replace(attempt, ended_at=self.run.now())
         state.tokens_in += ended.tokens_in
         state.tokens_out += ended.tokens_out
         state.cost = add_costs(state.cost, ended.cost)
-        self.run.journal.end(ended)
+        self.run.journal.note(ended)
         state.ended.append(ended)
+        self._settle(ended, answered=answered)
+
+    def _settle(self, took: Attempt, *, answered: bool = False) -> None:
+        """Charge the budgets with what the call took, and end its permit."""
         self.reservation.settle(
-            tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost
+            tokens_in=took.tokens_in, tokens_out=took.tokens_out, cost=took.cost
         )
+        if self.permit is not None:
+            tokens = took.tokens_in + took.tokens_out if answered else None
+            self.run.rate_limiter.end(self.permit, tokens=tokens, answered=answered)
 
 
 def _free(attempt: Attempt, reason: str) -> Attempt:
@@ -384,12 +389,12 @@ async def _claim_and_journal(
     )
     reservation.attempt_id = attempt.id
     if run.llm.remote:
-        run.journal.begin(attempt)
+        run.journal.note(attempt)
         try:
             claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
         except BaseException:
             # The journal may show the call all the same.
-            run.journal.end(replace(_free(attempt, "not_sent"), ended_at=run.now()))
+            run.journal.note(replace(_free(attempt, "not_sent"), ended_at=run.now()))
             raise
         if claimed is None:
             run.journal.forget(attempt)

@@ -6,8 +6,7 @@ end was not seen is recorded as ``unknown``, because it may have been charged fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -19,10 +18,6 @@ from hiermem.types.transaction import Attempt, NodeWrite
 
 #: More calls than a run has made.
 ALL_ATTEMPTS: Final = 1_000_000
-
-
-class _NotWrittenError(Exception):
-    """The condition for writing the attempts failed, so nothing was written."""
 
 
 class CallJournal:
@@ -49,30 +44,17 @@ class CallJournal:
         self._now, self._sleep, self._budget = now, sleep, budget
         self._begun: dict[str, Attempt] = {}
 
-    def begin(self, attempt: Attempt) -> None:
-        """Note a call that is about to be journalled and made."""
-        self._begun[attempt.id] = attempt
-
     def forget(self, attempt: Attempt) -> None:
         """Forget a call that was neither journalled nor made."""
         self._begun.pop(attempt.id, None)
 
-    def end(self, attempt: Attempt) -> None:
-        """Note how a call ended; the next write of it records that, at the latest the last one."""
+    def note(self, attempt: Attempt) -> None:
+        """Note a call that is about to be journalled and made, or how one ended.
+
+        The next write of it records its end, at the latest the last one.
+        """
         self._begun[attempt.id] = attempt
         self.unknown += attempt.outcome == "unknown"
-
-    @contextmanager
-    def _writing(self, attempts: Sequence[Attempt]) -> Iterator[None]:
-        """Keep the account right while the caller writes these attempts."""
-        if not attempts or self._budget is None:
-            yield
-        else:
-            with self._budget.journalling(attempts):
-                yield
-        for attempt in attempts:
-            if attempt.outcome != "started":
-                self._begun.pop(attempt.id, None)
 
     async def write(
         self, attempts: Sequence[Attempt], *, nodes: Sequence[NodeWrite] = ()
@@ -82,12 +64,19 @@ class CallJournal:
         Returns which node writes took effect, and whether an earlier try failed and may have taken
         effect. The store's last error is raised.
         """
-        if not attempts and not nodes:
-            return [], False
-        with self._writing(attempts):
-            return await retry_write(
+        applied: list[bool] = []
+        retried = False
+
+        async def write() -> bool:
+            nonlocal applied, retried
+            applied, retried = await retry_write(
                 lambda: self._tree.write_nodes(nodes, attempts=attempts), sleep=self._sleep
             )
+            return True
+
+        if attempts or nodes:
+            await self.write_with(attempts, write)
+        return applied, retried
 
     async def claim(self, claim: NodeWrite, attempts: Sequence[Attempt]) -> bool:
         """Write a claim and the attempts that it allows; neither where the claim does not hold.
@@ -96,7 +85,7 @@ class CallJournal:
         """
 
         async def write() -> bool:
-            (applied,), _ = await retry_write(
+            (applied,) = await retry_store(
                 lambda: self._tree.write_nodes([claim], attempts_if_applied=attempts),
                 sleep=self._sleep,
             )
@@ -108,11 +97,15 @@ class CallJournal:
         self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
     ) -> bool:
         """Have ``write`` write these attempts, if it writes at all; return whether it did."""
-        with suppress(_NotWrittenError), self._writing(attempts):
-            if await write():
-                return True
-            raise _NotWrittenError
-        return False
+        if attempts and self._budget is not None:
+            written = await self._budget.journal(attempts, write)
+        else:
+            written = await write()
+        if written:
+            for attempt in attempts:
+                if attempt.outcome != "started":
+                    self._begun.pop(attempt.id, None)
+        return written
 
     def unwritten(self) -> list[Attempt]:
         """Return the calls whose end is not written yet; those without an end are ``unknown``."""

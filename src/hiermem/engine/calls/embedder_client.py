@@ -16,13 +16,12 @@ from typing import Any, Final, Literal
 
 from hiermem import errors
 from hiermem.config import SearchPolicy
-from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
 from hiermem.engine.calls.ask import retrying
-from hiermem.engine.calls.rate_limit import Permit, RateLimiter, sleep_unless
+from hiermem.engine.calls.rate_limit import RateLimiter, sleep_unless
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.protocols import Embedder
 
@@ -53,9 +52,7 @@ class EmbedderClient:
         self._embedder, self._policy = embedder, policy
         self._clock, self._sleep = clock, sleep
         self._limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
-        self._rate_limiter = RateLimiter(
-            embedder, self._limits, breaker=BreakerPolicy(), clock=clock, sleep=sleep
-        )
+        self._rate_limiter = RateLimiter(embedder, self._limits, clock=clock, sleep=sleep)
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 
@@ -76,16 +73,14 @@ class EmbedderClient:
         if known is None:
             try:
                 tokens, until = count(clean), self._clock() + _QUESTION_WAIT
-                permit = await self._permit([clean], tokens, lambda: self._clock() > until)
-                if permit is not None:
-                    known = (await self._send_with(permit, [clean], tokens, "query"))[0]
+                rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
             except (errors.TransientModelError, errors.ModelOverflowError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
-            if known is None:
+            if rows is None:
                 _log.warning("the embedder is at its limits: words alone are compared")
                 return None
-            self._questions[clean] = known
+            known = self._questions[clean] = rows[0]
             while len(self._questions) > _CACHED_QUESTIONS:
                 self._questions.popitem(last=False)
         self._questions.move_to_end(clean)
@@ -134,38 +129,38 @@ class EmbedderClient:
 
         async for attempt in retrying(retries=_RETRIES, pause=pause):
             with attempt:
-                permit = await self._permit(texts, tokens, stopped)
-                if permit is None:
-                    return None
-                return await self._send_with(permit, texts, tokens, "passage")
+                return await self._request(texts, tokens, "passage", stopped)
         raise AssertionError("the last try returns or raises")
 
-    async def _permit(
-        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
-    ) -> Permit | None:
-        """Wait until the rate limits let a request go; None where ``stopped`` first."""
+    async def _request(
+        self,
+        texts: Sequence[str],
+        tokens: int,
+        kind: Literal["query", "passage"],
+        stopped: Callable[[], object],
+    ) -> Array | None:
+        """Send a request once the rate limits let it go, and tell them how it ended.
+
+        None where ``stopped`` first.
+        """
         permit = await self._rate_limiter.acquire(tokens, subject=hash(texts[0]), stopped=stopped)
         if permit is not None and stopped():
-            permit.release()
+            self._rate_limiter.release(permit)
+            permit = None
+        if permit is None:
             return None
-        return permit
-
-    async def _send_with(
-        self, permit: Permit, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
-    ) -> Array:
-        """Send an admitted request and report to the rate limits how it ended."""
-        permit.begin()
+        self._rate_limiter.begin(permit)
         answered = False
         try:
             found = await self._send(texts, kind)
             answered = True
         except errors.TransientModelError as error:
-            permit.fail(error.retry_after)
+            self._rate_limiter.fail(permit, error.retry_after)
             raise
         else:
             return found
         finally:
-            permit.end(tokens=tokens, answered=answered)
+            self._rate_limiter.end(permit, tokens=tokens, answered=answered)
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

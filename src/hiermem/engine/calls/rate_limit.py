@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
-from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
+from hiermem.core.calls.circuit_breaker import CircuitBreaker
+from hiermem.core.calls.sliding_window import Permit, RateLimits, SlidingWindow
 from hiermem.core.calls.timeouts import Slowdown
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
 from hiermem.process import at_fork
@@ -104,63 +104,12 @@ def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
         return state.calibrations.setdefault(counter.name, CalibratedCounter(counter))
 
 
-@dataclass(slots=True, eq=False)
-class Permit:
-    """Permission to send one request. It ends once, by ``end`` or ``release``."""
-
-    _state: ModelState
-    _request: WindowRequest
-    _admitted: AdmittedRequest
-    _breaker: BreakerPolicy
-    _clock: Callable[[], float]
-
-    def begin(self) -> None:
-        """Note that the request is being sent."""
-        with self._state.lock:
-            self._state.window.begin(self._request)
-
-    def fail(self, asked: float | None, *, late: bool = False) -> None:
-        """Note that the request failed in a way that may pass; ``end`` is called as well.
-
-        ``asked`` is the pause that the provider asked for, in seconds. ``late`` means that it did
-        not answer in time.
-        """
-        with self._state.lock:
-            if late:
-                self._state.slowdown.time_out()
-            self._state.circuit.fail(
-                self._admitted, self._clock(), breaker=self._breaker, asked=asked
-            )
-
-    def end(self, *, tokens: int | None = None, answered: bool = False) -> None:
-        """Note that the request is over, and the tokens it took, if known.
-
-        ``answered`` means that the provider answered, whatever the answer was worth.
-        """
-        with self._state.lock:
-            self._state.window.end(self._request, self._clock(), tokens=tokens)
-            if answered:
-                self._state.circuit.succeed(self._admitted)
-                self._state.slowdown.answer()
-            else:
-                self._state.circuit.drop(self._admitted)
-        self._state.wake()
-
-    def release(self) -> None:
-        """Return the permit; the request was not sent."""
-        with self._state.lock:
-            self._state.window.leave(self._request)
-            self._state.circuit.drop(self._admitted)
-        self._state.wake()
-
-
 class RateLimiter:
     """Lets the requests of one run, or of runs that share it, go to a model.
 
-    They keep to ``limits``, together with all others for the same model object, and the circuit
-    opens as the ``breaker`` policy says. Where the model does not answer in time, fewer requests
-    are in flight than ``limits`` allow. After ``batch`` requests the next one waits for ``delay``
-    seconds.
+    They keep to ``limits``, together with all others for the same model object. Where the model
+    does not answer in time, fewer requests are in flight than ``limits`` allow. After ``batch``
+    requests the next one waits for ``delay`` seconds.
     """
 
     def __init__(
@@ -168,7 +117,6 @@ class RateLimiter:
         model: object,
         limits: RateLimits,
         *,
-        breaker: BreakerPolicy,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         batch: int = 1,
@@ -176,8 +124,7 @@ class RateLimiter:
     ) -> None:
         self._state = state_of(model)
         self._model = model
-        self._limits, self._breaker = limits, breaker
-        self._clock, self._sleep = clock, sleep
+        self._limits, self._clock, self._sleep = limits, clock, sleep
         self._batch, self._delay = batch, delay
         self._left = batch
         self._next = 0.0
@@ -187,7 +134,7 @@ class RateLimiter:
     def circuit_is_open(self) -> bool:
         """Whether the provider kept failing and is not asked now."""
         with self._state.lock:
-            return self._state.circuit.decide(None, self._clock()).kind == "open"
+            return self._state.circuit.decide(None, self._clock())[0] == "open"
 
     def check_hanging(self) -> None:
         """Raise CircuitOpenError where too many abandoned calls of a function are still running.
@@ -197,17 +144,17 @@ class RateLimiter:
         abandoned = int(getattr(self._model, "abandoned_calls", 0) or 0)
         most = self._limits.in_flight
         if most is not None and abandoned >= (_THREADS - 1) * most:
-            raise CircuitOpenError(self._breaker.pause, reason="hanging")
+            raise CircuitOpenError(self._limits.circuit_pause, reason="hanging")
 
     async def acquire(
         self, tokens: int, *, subject: Hashable, stopped: Callable[[], object]
     ) -> Permit | None:
         """Wait until a request of at most ``tokens`` tokens may go; None where ``stopped`` first.
 
-        ``subject`` is what the request is for. Raises ModelOverflowError where the request is
-        larger than the tokens of a whole minute, since no wait helps; CircuitOpenError where the
-        circuit is open; and TransientModelError where the provider has to be probed with another
-        subject first.
+        ``subject`` is what the request is for. A permit ends once, by ``end`` or ``release``.
+        Raises ModelOverflowError where the request is larger than the tokens of a whole minute,
+        since no wait helps; CircuitOpenError where the circuit is open; and TransientModelError
+        where the provider has to be probed with another subject first.
         """
         if self._limits.tokens is not None and tokens > self._limits.tokens:
             raise ModelOverflowError(
@@ -219,46 +166,86 @@ class RateLimiter:
             return None
         state, waiter = self._state, (asyncio.get_running_loop(), asyncio.Event())
         with state.lock:
-            request = state.window.join(tokens, self._limits)
+            permit = state.window.join(tokens, self._limits, subject)
             state.waiting.add(waiter)
-        permit: Permit | None = None
+        admitted = False
         try:
             while True:
                 with state.lock:
                     waiter[1].clear()
-                    wait, permit = self._admit(request, subject)
-                if permit is not None or stopped():
+                    wait = self._admit(permit)
+                    admitted = not wait
+                if admitted:
                     return permit
+                if stopped():
+                    return None
                 await _nap(wait, waiter[1], self._sleep)
         finally:
             with state.lock:
                 state.waiting.discard(waiter)
-                if permit is None:
-                    state.window.leave(request)
-            if permit is None:
+                if not admitted:
+                    state.window.leave(permit)
+            if not admitted:
                 state.wake()
 
-    def _admit(self, request: WindowRequest, subject: Hashable) -> tuple[float, Permit | None]:
-        """Admit the request if it may go; otherwise return the seconds until the next check."""
+    def begin(self, permit: Permit) -> None:
+        """Note that the request is being sent."""
+        with self._state.lock:
+            self._state.window.begin(permit)
+
+    def fail(self, permit: Permit, asked: float | None, *, late: bool = False) -> None:
+        """Note that the request failed in a way that may pass; ``end`` is called as well.
+
+        ``asked`` is the pause that the provider asked for, in seconds. ``late`` means that it did
+        not answer in time.
+        """
+        with self._state.lock:
+            if late:
+                self._state.slowdown.time_out()
+            self._state.circuit.fail(permit, self._clock(), asked=asked)
+
+    def end(self, permit: Permit, *, tokens: int | None = None, answered: bool = False) -> None:
+        """Note that the request is over, and the tokens it took, if known.
+
+        ``answered`` means that the provider answered, whatever the answer was worth.
+        """
+        with self._state.lock:
+            self._state.window.end(permit, self._clock(), tokens=tokens)
+            if answered:
+                self._state.circuit.succeed(permit)
+                self._state.slowdown.answer()
+            else:
+                self._state.circuit.drop(permit)
+        self._state.wake()
+
+    def release(self, permit: Permit) -> None:
+        """Take the permit back; the request was not sent."""
+        with self._state.lock:
+            self._state.window.leave(permit)
+            self._state.circuit.drop(permit)
+        self._state.wake()
+
+    def _admit(self, permit: Permit) -> float:
+        """Admit the request if it may go, and return 0; otherwise the time until the next check."""
         self.check_hanging()
         state, now = self._state, self._clock()
-        decision = state.circuit.decide(subject, now)
-        if decision.kind == "open":
-            raise CircuitOpenError(decision.seconds)
-        if decision.kind == "tried":
+        decision, seconds = state.circuit.decide(permit.subject, now)
+        if decision == "open":
+            raise CircuitOpenError(seconds)
+        if decision == "tried":
             raise TransientModelError(
                 "the provider has failed too often; it is asked for something else first",
                 charged=False,
             )
         if self._limits.in_flight is not None:
             most = state.slowdown.limit(self._limits.in_flight)
-            request.limits = replace(self._limits, in_flight=most)
-        wait = decision.seconds if decision.kind == "wait" else state.window.wait(request, now)
+            permit.limits = replace(self._limits, in_flight=most)
+        wait = seconds if decision == "wait" else state.window.wait(permit, now)
         if wait > 0:
-            return wait, None
-        state.window.admit(request)
-        admitted = state.circuit.admit(subject)
-        return 0.0, Permit(state, request, admitted, self._breaker, self._clock)
+            return wait
+        state.window.admit(permit)
+        state.circuit.admit(permit)
+        return 0.0
 
     async def _next_batch(self, stopped: Callable[[], object]) -> bool:
         """Wait until the next batch may begin; return whether it may, or ``stopped`` came first."""
@@ -323,8 +310,13 @@ def rate_limiter(
     most = policy.concurrency if concurrency is None else concurrency
     return RateLimiter(
         llm,
-        RateLimits(policy.requests_per_minute, policy.tokens_per_minute, in_flight=most),
-        breaker=BreakerPolicy(policy.circuit_failures, policy.circuit_pause),
+        RateLimits(
+            policy.requests_per_minute,
+            policy.tokens_per_minute,
+            in_flight=most,
+            circuit_failures=policy.circuit_failures,
+            circuit_pause=policy.circuit_pause,
+        ),
         clock=clock,
         sleep=sleep,
         batch=most,

@@ -32,7 +32,7 @@ from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.slots import SessionSlots
 from hiermem.engine.calls.store_retry import retry_store, shielded
-from hiermem.errors import HiermemError, ModelError, StoreError
+from hiermem.errors import HiermemError, StoreError
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
 from hiermem.types.transaction import Attempt, RunRecord
@@ -242,36 +242,34 @@ class JournalledRun:
             self._warn("whether its session was erased is not known", failure)
 
     async def _note_cut_off(self) -> None:
-        self.journal.unknown += await retry_store(
-            lambda: note_cut_off(self.store, self.subject, kind=self.kind, now=self.now()),
-            sleep=self.sleep,
-        )
+        """Journal that runs of this kind and subject were cut off, whose heartbeat has stopped.
+
+        For a model that takes no leases, and for an answer that was stored before the end of its
+        call was journalled, this is the only place that records the calls whose outcome is unknown.
+        The time at which such a run ended is not known.
+        """
+
+        async def note() -> int:
+            unknown, now = 0, self.now()
+            for run in await self.store.runs(subject=self.subject, limit=_NEWEST_RUNS):
+                current = run_report.with_current_outcome(run, now)
+                if run.kind != self.kind or current == run:
+                    continue
+                journalled = await self.store.attempts(run_id=run.id, limit=ALL_ATTEMPTS)
+                calls = run_report.cut_off(journalled, now)
+                # The run is written last: a process killed between the two writes leaves the rest
+                # to the next.
+                if calls:
+                    await self.store.tree(self.subject).write_nodes([], attempts=calls)
+                await self.store.put_run(current)
+                unknown += len(calls)
+            return unknown
+
+        self.journal.unknown += await retry_store(note, sleep=self.sleep)
 
     def _warn(self, what: str, error: BaseException) -> None:
         log = logging.getLogger(_LOGGERS[self.kind])
         log.warning("run %s: %s: %s", self.run_id, what, type(error).__name__)
-
-
-async def note_cut_off(store: TenantStore, subject: str, *, kind: RunKind, now: datetime) -> int:
-    """Journal that runs of this kind and subject were cut off, where their heartbeat has stopped.
-
-    Returns the number of their calls whose outcome is unknown. For a model that takes no leases,
-    and for an answer that was stored before the end of its call was journalled, this is the only
-    place that records it. The time at which such a run ended is not known.
-    """
-    unknown = 0
-    for run in await store.runs(subject=subject, limit=_NEWEST_RUNS):
-        current = run_report.with_current_outcome(run, now)
-        if run.kind != kind or current == run:
-            continue
-        calls = run_report.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
-        # The run is written last: a process killed between the two writes leaves the rest to the
-        # next.
-        if calls:
-            await store.tree(subject).write_nodes([], attempts=calls)
-        await store.put_run(current)
-        unknown += len(calls)
-    return unknown
 
 
 # ---------------------------------------------------------------------------------------------
@@ -406,13 +404,6 @@ class Run(JournalledRun, Generic[N]):
     async def release(self) -> None:
         """Release the run's leases, and journal the calls that have no end yet."""
         await self.claims.release()
-
-
-class UnexpectedModelError(ModelError):
-    """The model raised something other than a ModelError, or returned no valid answer.
-
-    It costs one attempt.
-    """
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 
-from hiermem.core.calls.fairness import FairQueue, Waiter
+from hiermem.core.calls.fairness import FairQueue
 from hiermem.types import Node
 
 
@@ -19,8 +19,7 @@ class SlotPool:
     def __init__(self, size: int) -> None:
         self._free = size
         self._size = size
-        self._queue = FairQueue()
-        self._futures: dict[int, asyncio.Future[None]] = {}
+        self._queue = FairQueue[asyncio.Future[None]]()
 
     @property
     def in_use(self) -> int:
@@ -37,15 +36,12 @@ class SlotPool:
             self._free -= 1
             self._queue.serve(session)
             return
-        waiter = self._queue.join(session, level, ordinal)
-        future = asyncio.get_running_loop().create_future()
-        self._futures[waiter.number] = future
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.join(future, session, level, ordinal)
         try:
             await future
         except asyncio.CancelledError:
-            if self._futures.pop(waiter.number, None) is not None:
-                self._queue.leave(waiter)
-            elif not future.cancelled():
+            if not self._queue.leave(future) and not future.cancelled():
                 # It was given a slot at the very moment it was cancelled.
                 self.release()
             raise
@@ -53,15 +49,10 @@ class SlotPool:
     def release(self) -> None:
         """Return a slot, to the next in line."""
         self._free += 1
-        while self._free:
-            waiter: Waiter | None = self._queue.next()
-            if waiter is None:
-                return
-            future = self._futures.pop(waiter.number)
-            if future.cancelled():
-                continue
-            self._free -= 1
-            future.set_result(None)
+        while self._free and (future := self._queue.next()) is not None:
+            if not future.cancelled():
+                self._free -= 1
+                future.set_result(None)
 
     def forget(self, session: Hashable) -> None:
         """Drop what is remembered of a session that has no more work."""

@@ -39,8 +39,8 @@ from hiermem.core.summaries.making import (
 )
 from hiermem.core.summaries.retries import AttemptCount, count_without, writes_headings
 from hiermem.engine.calls.ask import ask_until_fit
-from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.run import CallState
+from hiermem.engine.handle import PendingText
 from hiermem.engine.summaries.parts import split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
@@ -126,7 +126,7 @@ class _NodeTask:
         if fits is None:
             return await count_attempts(run, wanted)
         unfit: PendingText | None = None
-        while (others := run.in_flight.get(wanted)) is not None and others is not unfit:
+        while (others := run.awaited_text(wanted)) is not None and others is not unfit:
             with run.mark_waiting():
                 await asyncio.wait([others], timeout=run.budget.time_left())
             found = others.result() if others.done() else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from hiermem.core.calls.request_limits import FRAME
 from hiermem.core.summaries.inputs import SUMMARY, Inputs
 from hiermem.core.summaries.prompt import Length
 from hiermem.core.text.measure import day
-from hiermem.engine.calls.call import PER_MESSAGE
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.protocols import SourceText
@@ -96,7 +96,7 @@ class RequestSizes:
             if text not in self._systems:
                 self._systems[text] = count(text)
         constant = sum(self._systems[text] for text in before)
-        return constant + await tokens_of(count, [last]) + PER_MESSAGE * len(messages)
+        return constant + await tokens_of(count, [last]) + FRAME * len(messages)
 
 
 def _stand_ins(node: Node) -> list[SourceText]:

@@ -36,11 +36,10 @@ from hiermem.core.summaries.plan import (
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
 from hiermem.core.summaries.retries import AttemptCount, ModelHistory, NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
-from hiermem.engine.handle import Handle
+from hiermem.engine.handle import Handle, PendingText
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.tokens import RunCounter
@@ -92,8 +91,8 @@ class Shared:
 class UpdateRun(Run[Node]):
     """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
 
-    ``pending_texts`` holds, by input hash, the texts that this run is making; runs of the same
-    handle await them, by ``in_flight``. ``split_nodes`` are the nodes of which parts are stored for
+    ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
+    those of all runs of its handle. ``split_nodes`` are the nodes of which parts are stored for
     the next run, until they have a text. ``building`` is the re-pack that the run makes texts for,
     None where it is about the serving tree. ``margin`` is how many of the model's tokens one of
     ours may be, as known when the run began: so the run splits inputs in one way from beginning to
@@ -208,16 +207,26 @@ class UpdateRun(Run[Node]):
         self._room.set()
         await super().drain(error)
 
+    def awaited_text(self, wanted: str) -> PendingText | None:
+        """Return the pending text for ``wanted``, where this event loop can await it.
+
+        It never stops anybody from asking: where a request failed, the next one asks for itself.
+        """
+        found = self.in_flight.get(wanted)
+        here = found is not None and found.get_loop() is asyncio.get_running_loop()
+        return found if here else None
+
     def begin_text(self, wanted: str) -> PendingText:
         """Note that this run makes the text for ``wanted``."""
-        mine = self.pending_texts[wanted] = self.in_flight.begin(wanted)
+        mine: PendingText = asyncio.get_running_loop().create_future()
+        self.pending_texts[wanted] = self.in_flight[wanted] = mine
         return mine
 
     def drop_text(self, wanted: str) -> None:
         """Note that the text for ``wanted`` is committed, or was not made."""
         mine = self.pending_texts.pop(wanted, None)
-        if mine is not None:
-            self.in_flight.drop(wanted, mine)
+        if mine is not None and self.in_flight.get(wanted) is mine:
+            del self.in_flight[wanted]
 
     def time(self) -> datetime:
         """Return the present time."""
