@@ -323,15 +323,6 @@ _CHAR_LEVELS = (
 )  # fmt: skip
 
 
-def _no_milliseconds(name: str, value: object) -> None:
-    """Refuse a bare number of seconds over a week: it was probably meant as milliseconds."""
-    if isinstance(value, (int, float)) and value > _WEEK:
-        raise ValueError(
-            f"{name} is {value:,} seconds, more than a week; are milliseconds meant? Say which by "
-            f"timedelta(milliseconds={value}) or timedelta(seconds={value})"
-        )
-
-
 class HierarchyConfig(_Policy):
     """Everything that decides the shape of a session's tree. Use the two presets.
 
@@ -364,7 +355,14 @@ class HierarchyConfig(_Policy):
     def _aliases(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for name in ("max_age", "flush_after"):
-                _no_milliseconds(name, data.get(name))
+                value = data.get(name)
+                # A bare number of seconds over a week was probably meant as milliseconds.
+                if isinstance(value, (int, float)) and value > _WEEK:
+                    raise ValueError(
+                        f"{name} is {value:,} seconds, more than a week; are milliseconds meant? "
+                        f"Say which by timedelta(milliseconds={value}) or "
+                        f"timedelta(seconds={value})"
+                    )
             if data.get("seal_policy") == "chars":
                 data = {**data, "seal_policy": "size"}
         return data
@@ -428,16 +426,9 @@ class HierarchyConfig(_Policy):
         levels: tuple[LevelConfig, ...] = settings.pop("levels", _CHAR_LEVELS)
         if wiggle is not None:
             settings.setdefault("tolerance", wiggle)
-        regroup = {
-            key: value
-            for key, value in (("max_size", group_chars), ("tolerance", wiggle))
-            if value is not None
-        }
-        if regroup and levels:
-            levels = (
-                levels[0],
-                *(LevelConfig(**(level.model_dump() | regroup)) for level in levels[1:]),
-            )
+        if levels and not (group_chars is None and wiggle is None):
+            groups = (replaced(each, max_size=group_chars, tolerance=wiggle) for each in levels[1:])
+            levels = (levels[0], *groups)
         target: Any = settings.get("target", 6000)
         preset: dict[str, Any] = {
             "unit": "chars",

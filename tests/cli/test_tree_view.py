@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hiermem.cli.show import GUTTER, Bar, Glyphs, Strip, level_style
-
-BLOCKS = Glyphs("▁▂▃▄▅▆▇█", "█", "░")
+from hiermem.cli.show import GUTTER, Bar, Strip, level_style, strip_for
 
 
 @st.composite
@@ -27,7 +25,7 @@ def tilings(draw):
 @given(tilings(), st.integers(20, 160))
 def test_every_row_is_exactly_as_wide_as_the_strip(drawn, columns):
     bars, messages = drawn
-    strip = Strip(messages, columns, BLOCKS)
+    strip = Strip(messages, columns)
     rows = [strip.level(1, bars), strip.sizes([1] * messages), strip.shown([0] * messages)]
     assert {len(row.plain) for row in rows} == {GUTTER + columns}
 
@@ -35,7 +33,7 @@ def test_every_row_is_exactly_as_wide_as_the_strip(drawn, columns):
 @given(tilings(), st.integers(20, 160))
 def test_a_bar_is_drawn_over_the_columns_of_what_it_covers_and_no_others(drawn, columns):
     bars, messages = drawn
-    strip = Strip(messages, columns, BLOCKS)
+    strip = Strip(messages, columns)
     for bar in bars:
         cells = strip.level(1, [bar]).plain[GUTTER:]
         begin, end = (
@@ -48,7 +46,7 @@ def test_a_bar_is_drawn_over_the_columns_of_what_it_covers_and_no_others(drawn, 
 
 
 def test_a_made_summary_looks_unlike_one_that_waits_without_any_colour():
-    strip = Strip(20, 40, BLOCKS)
+    strip = Strip(20, 40)
     made = strip.level(1, [Bar(1, 0, 2, "L1.0", made=True)]).plain
     waiting = strip.level(1, [Bar(1, 0, 2, "L1.0", made=False)]).plain
     assert "█" in made
@@ -57,14 +55,14 @@ def test_a_made_summary_looks_unlike_one_that_waits_without_any_colour():
 
 def test_a_terminal_without_block_characters_gets_ascii():
     console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    strip = Strip(20, 40, Glyphs.of(console))
+    strip = strip_for(console, 20)
     row = strip.level(1, [Bar(1, 0, 20, "L1.0", made=True)])
     assert row.plain.isascii()
     assert strip.sizes([5] * 20).plain.isascii()
 
 
 def test_the_most_telling_message_stands_in_a_column_of_several():
-    row = Strip(40, 20, BLOCKS).shown([3] * 20 + [1] * 10 + [0] * 10).plain[GUTTER:]
+    row = Strip(40, 20).shown([3] * 20 + [1] * 10 + [0] * 10).plain[GUTTER:]
     assert row == "3" * 10 + "1" * 5 + "█" * 5
 
 

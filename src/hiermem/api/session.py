@@ -523,8 +523,6 @@ class AsyncSession:
         In the blocking API, ``on_progress`` is called on a thread of the memory's own, from which
         any call of the memory raises UsageError.
         """
-        if options is not None and not isinstance(options, ExtractionOptions):
-            raise UsageError(f"options is {type(options).__name__}; it must be ExtractionOptions")
         resources = self._resources
         extractor = SemanticGraphExtractor.over(self._handle, resources.llm, resources.prompts)
         return await extractor.execute_tri_vector_extraction(

@@ -21,7 +21,7 @@ from typer import Argument, Option
 import hiermem
 from hiermem.cli.options import Caps, Model, Place, Yes
 from hiermem.cli.output import Code, confirm, echo, result
-from hiermem.cli.screen import clean, one_line, plural, say, table
+from hiermem.cli.screen import clean, named, one_line, plural, say, table
 from hiermem.cli.tables import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -79,9 +79,9 @@ class OneSpace(Place):
                 "this memory holds no space yet; 'hiermem bank note TEXT --space NAME "
                 "--rules FILE' makes one"
             )
-        named = ", ".join(clean(each) for each in names[:8]) + (" …" if len(names) > 8 else "")
+        first = ", ".join(map(clean, names[:8])) + (" …" if len(names) > 8 else "")
         raise hiermem.UsageError(
-            f"there are {len(names):,} spaces; choose one with --space: {named}"
+            f"there are {len(names):,} spaces; choose one with --space: {first}"
         )
 
 
@@ -322,9 +322,7 @@ def _print_result(done: hiermem.ConsolidationResult) -> None:
         why = one_line(dropped.reason, _WIDTH)
         say(f"  dropped: note {_by(dropped.note, dropped.agent)}: {why}")
     if done.unplaced:
-        more = len(done.unplaced) - _SHOWN
-        keys = ", ".join(done.unplaced[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-        say(f"  left out by the model, still live: {keys}")
+        say(f"  left out by the model, still live: {named(done.unplaced, _SHOWN)}")
     for blocked in done.blocked:
         why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
         say(f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})")

@@ -9,6 +9,7 @@ the same content.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from typer import Option
 import hiermem
 from hiermem.cli.options import shown
 from hiermem.cli.output import picked, result, wants_json
-from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
+from hiermem.cli.screen import clean, date_range, day, one_line, out, per_level, plural, share
 from hiermem.cli.search_cmd import print_hit, shown_data
 from hiermem.cli.show import GUTTER, Bar, Strip, bars_of, representation, strip_for
 from hiermem.importers import read_chats
@@ -169,9 +170,7 @@ class _DemoState:
 
     def counts(self) -> str:
         """Return the number of summaries of each level."""
-        levels = sorted({bar.level for bar in self.bars})
-        said = [f"{sum(bar.level == level for bar in self.bars):,} L{level}" for level in levels]
-        return ", ".join(said) or "nothing yet"
+        return per_level(Counter(sorted(bar.level for bar in self.bars)))
 
     def introduce(self, people: Sequence[str]) -> None:
         """Introduce the conversation."""
@@ -301,7 +300,7 @@ def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
     console.print()
     console.print(stage.picture([stage.strip.shown(kept)]))
     key = [f"{level} in an L{level}" for level in sorted({each for each in kept if each})[::-1]]
-    key.append(f"{stage.strip.glyphs.made} word for word")
+    key.append(f"{stage.strip.made} word for word")
     console.print(Text(" " * GUTTER + "   ".join(key), style="bright_black"))
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
@@ -359,7 +358,7 @@ def held(stage: _DemoState, context: hiermem.ContextSelection) -> list[tuple[boo
 
 def compare(stage: _DemoState, context: hiermem.ContextSelection) -> Table:
     """Compare three ways of filling a prompt."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
+    table = _table()
     table.add_column("", no_wrap=True)
     for name in ("tokens", "messages represented", "", "a line or more of", "reaching back to"):
         table.add_column(name, justify="right")
@@ -390,15 +389,7 @@ def details(stage: _DemoState, context: hiermem.ContextSelection) -> Table:
     """Look for one detail of each day, word for word, in the context and in the window."""
     said = [_said(each) for each in stage.script]
     found = held(stage, context)
-    table = Table(
-        title="One detail of each day: is it still there?",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 3, 0, 0),
-        header_style="bright_black",
-    )
+    table = _table("One detail of each day: is it still there?")
     table.add_column("said on", justify="right")
     table.add_column("detail")
     table.add_column("hiermem", justify="center")
@@ -411,6 +402,13 @@ def details(stage: _DemoState, context: hiermem.ContextSelection) -> Table:
     ours, theirs = (sum(each) for each in zip(*found, strict=True))
     table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
     return table
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
+        padding=(0, 3, 0, 0), header_style="bright_black",
+    )  # fmt: skip
 
 
 def _said(message: hiermem.Message) -> str:

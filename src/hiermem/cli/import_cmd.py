@@ -20,7 +20,7 @@ from typer import Argument, Option
 from hiermem import ImportReport, Memory, UsageError
 from hiermem.cli.options import Place, shown
 from hiermem.cli.output import hint, progress, result, wants_json
-from hiermem.cli.screen import clean, date_range, plural, say
+from hiermem.cli.screen import clean, date_range, named, per_level, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 #: The speakers that are named.
@@ -144,12 +144,11 @@ def ingest(
     with place.made() as memory:
         report = _imported(memory, read(), found, file)
         status = memory.session(name).status()
-    sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
     data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
     result(
         {**data, "found": found, "imported": report},
         f"{plural(found.messages, 'message')} read, {report.new:,} new; session "
-        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}.",
+        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {per_level(status.nodes)}.",
     )
     for text in _differences(report):
         hint(text)
@@ -192,9 +191,8 @@ def _print_survey(found: Survey) -> None:
         f"{', '.join(found.formats)}: {plural(found.conversations, 'conversation')}{branches}, "
         f"{plural(found.messages, 'message')}, {_span(found.since, found.until)}."
     )
-    named = [f"{clean(name)} {count:,}" for name, count in found.speakers.items()]
-    more = f" and {len(named) - _SPEAKERS:,} more" if len(named) > _SPEAKERS else ""
-    say(f"Speakers: {', '.join(named[:_SPEAKERS])}{more}.")
+    speakers = [f"{name} {count:,}" for name, count in found.speakers.items()]
+    say(f"Speakers: {named(speakers, _SPEAKERS)}.")
     if found.undated:
         what = plural(found.undated, "conversation")
         say(f"No times in {what}; such messages get the time of their import.")

@@ -227,12 +227,9 @@ def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowPr
 # Errors and signals
 
 
-class TerminatedError(KeyboardInterrupt):
-    """The process was asked to end; it is handled as Ctrl-C is."""
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise TerminatedError
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """Raise what Ctrl-C raises, with the signal as its argument."""
+    raise KeyboardInterrupt(signal.Signals(number))
 
 
 @contextmanager
@@ -269,7 +266,7 @@ def _reported_errors() -> Generator[None]:
         with _termination():
             yield
     except KeyboardInterrupt as error:
-        number = signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
+        number: signal.Signals = error.args[0] if error.args else signal.SIGINT
         again = "what was made is kept, and the same command continues"
         _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
     except hiermem.BudgetTooSmallError as error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
-import unicodedata
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import IO
 
@@ -22,19 +22,10 @@ from rich.text import Text
 RETRIED = "to be asked for again later"
 #: The width of output whose lines must not be wrapped.
 _ENDLESS = 10_000
-_BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-
-
-class _Unprintable(dict[int, str | None]):
-    """A translate table that is filled on demand: None drops a character, itself keeps it."""
-
-    def __missing__(self, code: int) -> str | None:
-        drop = code in _BIDI or unicodedata.category(chr(code)) in ("Cc", "Cs")
-        self[code] = None if drop and code not in (0x09, 0x0A) else chr(code)
-        return self[code]
-
-
-_UNPRINTABLE = _Unprintable()
+#: Control characters but tab and newline, marks that change the direction of text, surrogates.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def clean(text: str) -> str:
@@ -43,7 +34,7 @@ def clean(text: str) -> str:
     >>> clean("red \x1b[31malert\u202e!")
     'red [31malert!'
     """
-    return text.translate(_UNPRINTABLE)
+    return _UNPRINTABLE.sub("", text)
 
 
 def one_line(text: str, width: int) -> str:
@@ -71,6 +62,18 @@ def date_range(first: datetime, last: datetime, *, year: bool = True) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """Format a count with its noun: ``1 message``, ``1,204 messages``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Name the first ``most``, and count the rest: ``a, b and 3 more``."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(clean, names[:most])) + more
+
+
+def per_level(counts: Mapping[int, int]) -> str:
+    """Format numbers of summaries by level: ``12 L1, 3 L2``, or ``nothing yet``."""
+    said = (f"{count:,} L{level}" for level, count in counts.items() if count)
+    return ", ".join(said) or "nothing yet"
 
 
 def duration(seconds: float) -> str:

@@ -22,7 +22,17 @@ from typer import Option
 from hiermem import ContextSelection, NotFoundError, Session, SessionStatus, Summary
 from hiermem.cli.options import OneSession
 from hiermem.cli.output import picked, print_json, result, wants_json
-from hiermem.cli.screen import RETRIED, clean, date_range, day, one_line, out, plural, share
+from hiermem.cli.screen import (
+    RETRIED,
+    clean,
+    date_range,
+    day,
+    one_line,
+    out,
+    per_level,
+    plural,
+    share,
+)
 
 #: If an outline would have more lines than this, it stops at a higher level.
 _LINES = 60
@@ -62,9 +72,13 @@ def show(
 
 
 def strip_for(console: Console, messages: int) -> Strip:
-    """Return a strip that fills the width of ``console``."""
+    """Return a strip that fills the width of ``console``, in ASCII if it encodes no blocks."""
     columns = max(20, min(console.width - GUTTER - 1, 160))
-    return Strip(messages, columns, Glyphs.of(console))
+    try:
+        "▁▂▃▄▅▆▇█░".encode(console.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return Strip(messages, columns, heights="_.:-=+*#", waiting=".")
+    return Strip(messages, columns)
 
 
 def tree(session: Session, *, lowest: int | None) -> None:
@@ -167,8 +181,7 @@ def _heading(status: SessionStatus) -> Text:
     text = Text(clean(status.id), style="bold")
     title = f": {clean(status.title)}" if status.title else ""
     text.append(f"{title}\n{plural(status.messages, 'message')}", style="not bold")
-    counts = [f"{count:,} L{level}" for level, count in status.nodes.items() if count]
-    text.append(f", sealed: {', '.join(counts) or 'nothing yet'}", style="not bold")
+    text.append(f", sealed: {per_level(status.nodes)}", style="not bold")
     waiting = sum(window.messages for window in status.open_windows)
     state = "closed" if status.closed else f"open: {plural(waiting, 'message')}"
     text.append(f", {state}", style="not bold")
@@ -242,24 +255,6 @@ def level_style(level: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Glyphs:
-    """The characters of a drawing."""
-
-    heights: str
-    made: str
-    waiting: str
-
-    @classmethod
-    def of(cls, console: Console) -> Glyphs:
-        """Return block characters if the console can encode them, otherwise ASCII."""
-        try:
-            "▁▂▃▄▅▆▇█░".encode(console.encoding or "ascii")
-        except (LookupError, UnicodeEncodeError):
-            return cls("_.:-=+*#", "#", ".")
-        return cls("▁▂▃▄▅▆▇█", "█", "░")
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """A summary in a drawing: what it covers, and whether it has a text."""
 
@@ -288,11 +283,21 @@ def bars_of(summaries: Iterable[Summary]) -> list[Bar]:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A strip of ``columns`` columns over ``messages`` messages."""
+    """A strip of ``columns`` columns over ``messages`` messages.
+
+    ``heights`` are the characters for a size, lowest first; the highest also fills what is made,
+    and ``waiting`` what is not made yet.
+    """
 
     messages: int
     columns: int
-    glyphs: Glyphs
+    heights: str = "▁▂▃▄▅▆▇█"
+    waiting: str = "░"
+
+    @property
+    def made(self) -> str:
+        """Return the character that fills what is made."""
+        return self.heights[-1]
 
     def column(self, index: int) -> int:
         """Return the column in which the message at ``index`` begins."""
@@ -308,7 +313,7 @@ class Strip:
             end = max(begin + 1, min(self.column(bar.stop), self.columns))
             # A bar of several columns leaves its last one blank; narrow bars alternate in shade.
             drawn = end - 1 if end - begin > 1 else end
-            fill = self.glyphs.made if bar.made else self.glyphs.waiting
+            fill = self.made if bar.made else self.waiting
             shade = "red" if bar.failed else colour
             # Labels are never dim: dim blue is as hard to read as plain blue.
             if drawn == end and number % 2 and bar.made:
@@ -324,9 +329,9 @@ class Strip:
         sums = [0] * self.columns
         for index, count in enumerate(tokens):
             sums[min(self.column(index), self.columns - 1)] += count
-        top, last = max(sums, default=0) or 1, len(self.glyphs.heights) - 1
+        top, last = max(sums, default=0) or 1, len(self.heights) - 1
         cells = [
-            self.glyphs.heights[min(last, total * (last + 1) // (top + 1))] if total else " "
+            self.heights[min(last, total * (last + 1) // (top + 1))] if total else " "
             for total in sums
         ]
         return _row("messages", cells, ["bright_black"] * self.columns)
@@ -339,7 +344,7 @@ class Strip:
             if level is None:
                 continue
             at = min(self.column(index), self.columns - 1)
-            cells[at] = self.glyphs.made if level == 0 else str(min(level, 9))
+            cells[at] = self.made if level == 0 else str(min(level, 9))
             styles[at] = level_style(level)
         return _row("context", cells, styles)
 

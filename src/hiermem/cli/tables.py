@@ -16,7 +16,7 @@ from rich.text import Text
 
 import hiermem
 from hiermem.cli.output import Code, picked, result
-from hiermem.cli.screen import RETRIED, clean, out, plural, print_indented, say, share, table
+from hiermem.cli.screen import RETRIED, clean, named, out, plural, print_indented, say, share, table
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -279,8 +279,7 @@ def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
         ),
     ):
         if names:
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            lines.append(f"{title}: {', '.join(map(clean, names[:_NAMED]))}{more}")
+            lines.append(f"{title}: {named(names, _NAMED)}")
     remake = sum(len(ids) for ids in receipt.to_remake.values())
     if remake:
         lines.append(f"{plural(remake, 'summary', 'summaries')} to be made again: hiermem update")

@@ -19,7 +19,7 @@ from typer import Option
 import hiermem
 from hiermem.cli.options import DB, Caps, Db, Model, Place, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
-from hiermem.cli.screen import RETRIED, clean, duration, plural, say
+from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say
 
 Strategy: TypeAlias = Literal["incremental", "full"]
 #: The errors that are printed of an update of many sessions.
@@ -224,7 +224,7 @@ def _planned(session: str, plan: hiermem.UpdatePlan) -> str:
     count = sum(plan.by_level.values())
     if not count:
         return f"{clean(session)}: nothing to make."
-    levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
+    levels = per_level(dict(sorted(plan.by_level.items())))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
     cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
     retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
