@@ -8,6 +8,51 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+__all__ = [
+    "BudgetTooSmallError",
+    "CircuitOpenError",
+    "ClockMovedError",
+    "ConditionalWriteError",
+    "ConfigError",
+    "ConvergenceError",
+    "CounterMismatchError",
+    "EmbedderMismatchError",
+    "FolderError",
+    "ForkedProcessError",
+    "HiermemError",
+    "HistoryRewrittenError",
+    "IllegalTransitionError",
+    "InvalidAnswerError",
+    "InvalidMessageError",
+    "InvalidTextError",
+    "InvalidVectorError",
+    "MemoryClosedError",
+    "MessageConflictError",
+    "MessageWithdrawnError",
+    "ModelError",
+    "ModelOverflowError",
+    "ModelRefusedError",
+    "ModelTimeoutError",
+    "NotFoundError",
+    "PermanentModelError",
+    "ReadOnlyError",
+    "RulesConflictError",
+    "SecretMismatchError",
+    "SessionChangedError",
+    "SessionClosedError",
+    "SessionDiffersError",
+    "SessionExistsError",
+    "SpaceBusyError",
+    "SpendLimitError",
+    "StoreBusyError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreNewerError",
+    "TransientModelError",
+    "UnreadableFileError",
+    "UsageError",
+]
+
 
 class HiermemError(Exception):
     """The root of all errors that hiermem raises on purpose."""

@@ -32,6 +32,7 @@ from hiermem import (
     Session,
     Space,
     Worker,
+    errors,
 )
 
 KEPT = Path(__file__).with_name("surface.txt")
@@ -251,3 +252,9 @@ def test_the_names_of_the_contract_are_where_it_has_them():
     assert hiermem.fleet.update_one is hiermem.update_one
     assert callable(hiermem.importers.read_chats)
     assert callable(hiermem.published.settings)
+
+
+def test_every_error_is_named_by_its_module():
+    """Broken, ``from hiermem.errors import *`` lacks the newest errors."""
+    kinds = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
+    assert set(errors.__all__) == {n for n, each in kinds.items() if issubclass(each, Exception)}

@@ -121,7 +121,7 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | No
     if value is None:
         return kind() if default is None else default()
     if not isinstance(value, kind):
-        raise UsageError(f"{what} is {type(value).__name__}; it must be a {kind.__name__}, or None")
+        raise UsageError(f"{what} is {type(value).__name__}; it must be {kind.__name__} or None")
     return value
 
 
