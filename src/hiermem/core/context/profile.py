@@ -199,10 +199,10 @@ class _Planner(Planner):
         if found.tokens > self.at.budget:
             return None
         recent = self.profile.recent
-        spoken = sum(not item.silent for item in found.shown)
+        spoken = sum(not item.empty for item in found.shown)
         return None if recent is not None and spoken > 2 * recent else found
 
-    def afresh(self, fullness: float) -> Reading[Cut]:
+    def replan(self, fullness: float) -> Reading[Cut]:
         """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
         raw, older, boundary = yield from self._recent(int(fullness * budget))
@@ -210,7 +210,7 @@ class _Planner(Planner):
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
         spent = self.cost(raw)
         if spent + least > budget:
-            return (yield from super().afresh(1.0))
+            return (yield from super().replan(1.0))
         room = max(least, int(fullness * budget) - spent)
         pieces: list[Piece] = []
         if older:
@@ -222,7 +222,7 @@ class _Planner(Planner):
         pieces[:0] = yield from self._mixed(below, boundary, room)
         view = View(boundary, tuple(pieces))
         found = self._assemble(view, [*older, *raw])
-        return found if found.tokens <= budget else (yield from super().afresh(1.0))
+        return found if found.tokens <= budget else (yield from super().replan(1.0))
 
     # -- raw messages
 
@@ -237,7 +237,7 @@ class _Planner(Planner):
             if raw and self.cost([*piece, *raw]) > share:
                 break
             raw += piece
-            if wanted is not None and sum(not item.silent for item in raw) >= wanted:
+            if wanted is not None and sum(not item.empty for item in raw) >= wanted:
                 break
         held = {item.message.index for item in raw}
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
@@ -246,7 +246,7 @@ class _Planner(Planner):
         after = self.tail if boundary == self.last else after
         shown = yield from verbatim.read(self.at.state, after)
         newest = [item for item in shown if item.message.index in held]
-        older = [item for item in shown if item.message.index not in held and not item.silent]
+        older = [item for item in shown if item.message.index not in held and not item.empty]
         return newest, older, boundary
 
     # -- whole summaries

@@ -115,7 +115,7 @@ class Shown:
         return f"{speaker(message)}: {before}{whole[self.begin : end]}{after}"
 
     @property
-    def silent(self) -> bool:
+    def empty(self) -> bool:
         """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
         if stored.state != "live":
@@ -143,12 +143,12 @@ class Writer:
 
         A tool's result without text is rendered with its call, which would be none without it.
         """
-        visible = [item for item in in_order(shown) if not item.silent or _answers(item)]
+        visible = [item for item in in_order(shown) if not item.empty or _answers(item)]
         native = _native(visible)
         return [
             self._block(item, native=native[place])
             for place, item in enumerate(visible)
-            if native[place] or not item.silent
+            if native[place] or not item.empty
         ]
 
     def cost(self, shown: Iterable[Shown]) -> int:

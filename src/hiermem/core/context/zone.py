@@ -69,12 +69,12 @@ class ZoneMaker:
             replace(block, span=window.span),
             window.windows,
             covers=(cover.covered(window),),
-            shown=runs_of(item.message.index for item in shown if not item.silent),
+            shown=runs_of(item.message.index for item in shown if not item.empty),
         )
 
     def quoted(self, shown: Sequence[Shown]) -> Block | None:
         """Quote messages word for word in one record; return None if they have no content."""
-        spoken = [item for item in shown if not item.silent]
+        spoken = [item for item in shown if not item.empty]
         if not spoken:
             return None
         lines: list[str] = []

@@ -327,10 +327,6 @@ class Support:
         return days | {key[5:] for key in days if len(key) == len("2024-01-01")}
 
     @cached_property
-    def _yearless(self) -> frozenset[str]:
-        return frozenset(key for key in self._dated[0] if len(key) == len("01-01"))
-
-    @cached_property
     def _numbers(self) -> frozenset[str]:
         worded = {str(_WORD_VALUES[word]) for word in self._words if word in _WORD_VALUES}
         return frozenset(worded | {each.key for each in _written_in_figures(self._dated[1])})
@@ -407,7 +403,7 @@ class Support:
         if len(key) != len("2024-01-01"):
             # A day without a year: of any year of the record.
             return any(self._is_near(f"{year}-{key}") for year in self._years)
-        if key[5:] in self._yearless and int(key[:4]) in self._years:
+        if key[5:] in self._dated[0] and int(key[:4]) in self._years:
             return True
         return self._is_near(key)
 

@@ -248,17 +248,13 @@ def _digest(block: str) -> str:
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     named += [name for name in files if not any(name in line for line in named)][:6]
-    what = "; ".join(dict.fromkeys(named)) or _beginning(body[:_DIGEST_CAP])
+    what = "; ".join(dict.fromkeys(named))
+    if not what:
+        # The first words, with a mark where the block goes on.
+        what = " ".join(body[:_DIGEST_CAP].split())
+        what = what if len(what) <= _BEGINNING else f"{what[:_BEGINNING].rstrip()}…"
     label = " ".join(language.split())[:20] or "code"
     return f"[{label}: {what if len(what) <= _DIGEST_CAP else what[: _DIGEST_CAP - 1] + '…'}]"
-
-
-def _beginning(body: str) -> str:
-    """Return the first words of a code block, with a mark where it goes on."""
-    text = " ".join(body.split())
-    if len(text) <= _BEGINNING:
-        return text
-    return f"{text[:_BEGINNING].rstrip()}…"
 
 
 # ---------------------------------------------------------------------------------------------
