@@ -214,14 +214,6 @@ def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
     ]
 
 
-def of_messages(shown: Sequence[Shown]) -> Pool:
-    """Pool verbatim messages."""
-    pool = Pool()
-    pool.beside(shown)
-    pool.groups.clear()
-    return pool
-
-
 def _units_of(item: Shown) -> list[Unit]:
     return _message_units(item.message, item.begin, item.end, most=None)
 

@@ -157,8 +157,10 @@ class ZoneMaker:
 
     def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Reading[Piece]:
         """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
-        span = _hull([], shown)
-        return (yield from self._view(pool.of_messages(shown), (), shown, span, share, at=at))
+        gathered = pool.Pool()
+        gathered.beside(shown)
+        gathered.groups.clear()
+        return (yield from self._view(gathered, (), shown, _hull([], shown), share, at=at))
 
     def _view(
         self,
