@@ -110,7 +110,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The messages of the newest windows and of the open windows, divided between the zones.
 
     ``raw`` stays verbatim. Windows before ``boundary`` move to the summary zone; ``past`` are their
@@ -350,32 +350,21 @@ class Planner:
         newest = verbatim.newest(pieces, 1)
         return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
 
-    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> _Part:
+    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
-        pieces = verbatim.pieces_of(shown)
-        stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
-        boundary = self._boundary_before(stays, windows, shown, allowed)
-        left = [window for window in windows if window.ordinal >= boundary]
-        begins = verbatim.starts(left, self.opened)
-        after = verbatim.shown_from(begins, [item.message for item in shown])
-        from_char = {item.message.index: item.begin for item in after}
-        return _Part(
-            boundary,
-            raw=[item for item in after if item.message.index in stays],
-            older=[i for i in after if i.message.index not in stays and not i.empty],
-            after=after,
-            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
-        )
+        pieces = self._staying(verbatim.pieces_of(shown), share)
+        stays = {item.message.index for piece in pieces for item in piece}
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        return self._divided(windows, shown, stays, allowed | {self.last})
 
-    def _boundary_before(
+    def _divided(
         self,
-        stays: Container[int],
         windows: Sequence[Node],
         shown: Sequence[Shown],
+        stays: Container[int],
         allowed: Iterable[int],
-    ) -> int:
-        """Return the latest allowed boundary before all windows of the messages that stay."""
+    ) -> Part:
+        """Divide messages at the latest allowed boundary before all windows of those that stay."""
         ends = verbatim.window_of_each(windows, shown)
         held = [
             ordinal
@@ -384,7 +373,19 @@ class Planner:
         ]
         begin = windows[0].ordinal if windows else self.total
         latest = min((self.last, *held))
-        return max((at for at in allowed if begin <= at <= latest), default=min(begin, self.last))
+        least = min(begin, self.last)
+        boundary = max((at for at in allowed if begin <= at <= latest), default=least)
+        left = [window for window in windows if window.ordinal >= boundary]
+        begins = verbatim.starts(left, self.opened)
+        after = verbatim.shown_from(begins, [item.message for item in shown])
+        from_char = {item.message.index: item.begin for item in after}
+        return Part(
+            boundary,
+            raw=[item for item in after if item.message.index in stays],
+            older=[i for i in after if i.message.index not in stays and not i.empty],
+            after=after,
+            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
+        )
 
     def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
         """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
@@ -437,7 +438,7 @@ class Planner:
 
     def _planned(
         self,
-        part: _Part,
+        part: Part,
         share: int,
         *,
         kept: Sequence[Unit] = (),

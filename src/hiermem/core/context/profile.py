@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from hiermem.core import arguments, needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.cut import Cut, Planner, Situation
+from hiermem.core.context.cut import Cut, Part, Planner, Situation
 from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS
@@ -205,10 +205,11 @@ class _Planner(Planner):
     def replan(self, fullness: float) -> Reading[Cut]:
         """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
-        raw, older, boundary = yield from self._recent(int(fullness * budget))
+        part = yield from self._recent(int(fullness * budget))
+        older, boundary = part.older, part.boundary
         below = yield from cover.inside(self.roots, 0, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
-        spent = self.cost(raw)
+        spent = self.cost(part.raw)
         if spent + least > budget:
             return (yield from super().replan(1.0))
         room = max(least, int(fullness * budget) - spent)
@@ -221,15 +222,15 @@ class _Planner(Planner):
             room -= pieces[0].tokens
         pieces[:0] = yield from self._mixed(below, boundary, room)
         view = View(boundary, tuple(pieces))
-        found = self._assemble(view, [*older, *raw])
+        found = self._assemble(view, [*older, *part.raw])
         return found if found.tokens <= budget else (yield from super().replan(1.0))
 
     # -- raw messages
 
-    def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
-        """Return the chosen newest messages, the other messages outside the zone, the boundary."""
-        windows = yield from self._newest_windows()
-        shown = yield from verbatim.read(self.at.state, windows or self.tail)
+    def _recent(self, limit: int) -> Reading[Part]:
+        """Divide the messages of the newest windows; the newest ones that are wanted stay."""
+        windows = (yield from self._newest_windows()) or self.tail
+        shown = yield from verbatim.read(self.at.state, windows)
         wanted = self.profile.recent
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
         raw: list[Shown] = []
@@ -241,13 +242,7 @@ class _Planner(Planner):
                 break
         held = {item.message.index for item in raw}
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        boundary = self._boundary_before(held, windows, shown, allowed)
-        after = [window for window in windows if window.ordinal >= boundary]
-        after = self.tail if boundary == self.last else after
-        shown = yield from verbatim.read(self.at.state, after)
-        newest = [item for item in shown if item.message.index in held]
-        older = [item for item in shown if item.message.index not in held and not item.empty]
-        return newest, older, boundary
+        return self._divided(windows, shown, held, allowed)
 
     # -- whole summaries
 
