@@ -385,9 +385,12 @@ def chosen(
     in_full = {item.message.index: item.message for item in in_order(shown.in_full)}
     left_out = _left_out(shown)
     beside = cut.said_beside(decided.situation, shown)
-    records = shown.view.standing if beside is None else (*shown.view.standing, beside)
-    added = (beside.block() if beside else None, block)
-    blocks = (*shown.blocks, *(each for each in added if each is not None))
+    records = shown.view.standing
+    blocks = shown.blocks
+    if beside is not None:
+        records, blocks = (*records, beside), (*blocks, beside.block())
+    if block is not None:
+        blocks = (*blocks, block)
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
     return AsyncContextSelection(
