@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -205,18 +206,14 @@ def _is_unfinished(line: str, *, start: int, end: int) -> bool:
 
 def _clauses(sentence: str) -> Iterator[str]:
     """Yield ``sentence``; an over-long one cut at clause marks, or without any at spaces."""
-    start = 0
-    while len(sentence) - start > UNIT_CAP:
-        low, high = start + _CUT // 2, start + _CUT
+    cuts = [0]
+    while len(sentence) - cuts[-1] > UNIT_CAP:
+        low, high = cuts[-1] + _CUT // 2, cuts[-1] + _CUT
         at = max(sentence.rfind(mark, low, high) for mark in _CLAUSE_MARKS) + 1
-        at = at or max(sentence.rfind(" ", low, high), 0) or high
-        piece = sentence[start:at].strip()
-        if piece:
+        cuts.append(at or max(sentence.rfind(" ", low, high), 0) or high)
+    for start, end in pairwise((*cuts, len(sentence))):
+        if piece := sentence[start:end].strip():
             yield piece
-        start = at
-    piece = sentence[start:].strip()
-    if piece:
-        yield piece
 
 
 def _statements(clause: str) -> Iterator[str]:
