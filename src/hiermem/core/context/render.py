@@ -141,8 +141,8 @@ class Writer:
     def messages(self, shown: Iterable[Shown]) -> list[Block]:
         """Render verbatim messages in order of index, in native form where providers accept it.
 
-        Elsewhere a message, or a part of one, is quoted in a record. A tool's result without text is
-        rendered with its call, which would be none without it.
+        Elsewhere a message, or a part of one, is quoted in a record. A tool's result without text
+        is rendered with its call, which would be none without it.
         """
         visible = [item for item in in_order(shown) if not item.empty or _answers(item)]
         found: list[Block] = []
