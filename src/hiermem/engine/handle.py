@@ -226,14 +226,14 @@ class Handle:
         return config_from(record.config)
 
     async def answer(
-        self, session_id: str, reading: Reading[T], *, ahead: Iterable[Node] = ()
+        self, session_id: str, reading: Reading[T], *, prefetched: Iterable[Node] = ()
     ) -> T:
         """Run a reading decision to its end, supplying what it needs from the store.
 
         A node is read once, though a decision asks for it by its level, as a child and then as a
-        parent; those ``ahead`` were read just before.
+        parent; those ``prefetched`` were read just before.
         """
-        known = {node.id: node for node in ahead}
+        known = {node.id: node for node in prefetched}
         reply: Any = None
         while True:
             try:

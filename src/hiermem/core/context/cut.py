@@ -110,7 +110,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The messages of the newest windows and of the open windows, divided between the zones.
 
     ``raw`` stays verbatim. Windows before ``boundary`` move to the summary zone; ``past`` are their
@@ -125,8 +125,8 @@ class _Part:
     past: list[Shown]
 
 
-def ahead(state: SessionState) -> tuple[NeedLevel, ...]:
-    """Return what a cut that is planned afresh will ask for, as far as the state alone tells.
+def prefetch(state: SessionState) -> tuple[NeedLevel, ...]:
+    """Return what a cut that is planned anew will ask for, as far as the state alone tells.
 
     These are the newest windows, and the levels above as far down as they have few nodes.
     """
@@ -188,14 +188,14 @@ class Planner:
         self.last = self.total - len(self.tail)
         policy, previous = self.at.policy, self.previous
         if not self.at.sticky:
-            return (yield from self.afresh(1.0))
+            return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold:
-            return (yield from self.afresh(policy.replan_cold))
+            return (yield from self.replan(policy.replan_cold))
         if sum(record.tokens for record in previous.standing) <= self.at.standing_room:
             kept = yield from self.keep(previous)
             if kept is not None:
                 return kept
-        return (yield from self.afresh(policy.replan))
+        return (yield from self.replan(policy.replan))
 
     # -- keeping the previous cut
 
@@ -225,7 +225,7 @@ class Planner:
         part = self._part(windows, shown, self._watermark)
         past = [item for item in part.past if not view.holds(item.message.index)]
         older = [item for item in part.older if not view.holds(item.message.index)]
-        going = [item for item in (*past, *older) if not item.silent]
+        going = [item for item in (*past, *older) if not item.empty]
         if not view.pieces or not (going or part.boundary > view.boundary):
             return None
         left, raw = self._left(shown), self.cost(part.raw)
@@ -350,32 +350,21 @@ class Planner:
         newest = verbatim.newest(pieces, 1)
         return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
 
-    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> _Part:
+    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
-        pieces = verbatim.pieces_of(shown)
-        stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
-        boundary = self._boundary_before(stays, windows, shown, allowed)
-        left = [window for window in windows if window.ordinal >= boundary]
-        begins = verbatim.starts(left, self.opened)
-        after = verbatim.shown_from(begins, [item.message for item in shown])
-        from_char = {item.message.index: item.begin for item in after}
-        return _Part(
-            boundary,
-            raw=[item for item in after if item.message.index in stays],
-            older=[i for i in after if i.message.index not in stays and not i.silent],
-            after=after,
-            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
-        )
+        pieces = self._staying(verbatim.pieces_of(shown), share)
+        stays = {item.message.index for piece in pieces for item in piece}
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        return self._divided(windows, shown, stays, allowed | {self.last})
 
-    def _boundary_before(
+    def _divided(
         self,
-        stays: Container[int],
         windows: Sequence[Node],
         shown: Sequence[Shown],
+        stays: Container[int],
         allowed: Iterable[int],
-    ) -> int:
-        """Return the latest allowed boundary before all windows of the messages that stay."""
+    ) -> Part:
+        """Divide messages at the latest allowed boundary before all windows of those that stay."""
         ends = verbatim.window_of_each(windows, shown)
         held = [
             ordinal
@@ -384,7 +373,19 @@ class Planner:
         ]
         begin = windows[0].ordinal if windows else self.total
         latest = min((self.last, *held))
-        return max((at for at in allowed if begin <= at <= latest), default=min(begin, self.last))
+        least = min(begin, self.last)
+        boundary = max((at for at in allowed if begin <= at <= latest), default=least)
+        left = [window for window in windows if window.ordinal >= boundary]
+        begins = verbatim.starts(left, self.opened)
+        after = verbatim.shown_from(begins, [item.message for item in shown])
+        from_char = {item.message.index: item.begin for item in after}
+        return Part(
+            boundary,
+            raw=[item for item in after if item.message.index in stays],
+            older=[i for i in after if i.message.index not in stays and not i.empty],
+            after=after,
+            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
+        )
 
     def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
         """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
@@ -410,7 +411,7 @@ class Planner:
 
     # -- planning both zones from the tree
 
-    def afresh(self, fullness: float) -> Reading[Cut]:
+    def replan(self, fullness: float) -> Reading[Cut]:
         """Plan both zones without a previous cut, filling about ``fullness`` of the budget.
 
         Everything is verbatim if that fits. Otherwise the newest messages take their share, and one
@@ -437,7 +438,7 @@ class Planner:
 
     def _planned(
         self,
-        part: _Part,
+        part: Part,
         share: int,
         *,
         kept: Sequence[Unit] = (),
@@ -477,7 +478,7 @@ class Planner:
         shown = yield from verbatim.read(self.at.state, self.tail)
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
-        older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
+        older = [piece for piece in pieces[:-1] if any(not item.empty for item in piece)]
         group = self.cost(newest)
         needed = VIEW_TOKENS if below or older else 0
         minimum = group + needed + pool.PIECE * len(below)
@@ -636,6 +637,4 @@ def said_beside(at: Situation, found: Cut) -> Piece | None:
     missing = standing.hidden(at.instructions, [*found.shown, *found.pinned], named)
     room = at.standing_room - sum(piece.tokens for piece in found.view.standing)
     room = min(room, at.budget - found.tokens)
-    if not missing or room <= 0:
-        return None
     return standing.record(at.writer, missing, room, name=_BESIDE, at=1)

@@ -99,7 +99,7 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
         )
     while pieces and at.writer.cost([*pieces[-1], *taken]) <= reserve:
         taken = in_order([*pieces.pop(), *taken])
-    left = [item for piece in pieces for item in piece if not item.silent]
+    left = [item for piece in pieces for item in piece if not item.empty]
     return taken, in_order(left), first
 
 

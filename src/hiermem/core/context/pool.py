@@ -94,7 +94,7 @@ class Pool:
         """Add messages that are newer than the rest of the pool, as a group of their own."""
         begin = len(self.units)
         for item in shown:
-            if not item.silent:
+            if not item.empty:
                 self.units += _units_of(item)
                 self.days.append(day(item.message.created_at))
                 self.trusts.append(trust_of(item.message))
@@ -125,7 +125,7 @@ def gather(
         pool.trusts.append(trust)
     found.sort(key=lambda entry: entry[0].windows)
     # A message in quarantine still has its text, which no record may say.
-    whole = [item for item in raw if not item.partial and not item.silent]
+    whole = [item for item in raw if not item.partial and not item.empty]
     extra = _by_message([*kept, *(unit for item in whole for unit in _units_of(item))])
     at_hand = sorted(extra)
     begins: list[int] = []
@@ -192,7 +192,7 @@ def fresh(
             pool.trusts.append(revision.trust)
         else:
             for item in held:
-                if not item.silent:
+                if not item.empty:
                     pool.units += _units_of(item)
                     pool.trusts.append(trust_of(item.message))
         days = [day(item.message.created_at) for item in held]
@@ -212,14 +212,6 @@ def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
         [place for group in groups[at : at + per] for place in group]
         for at in range(0, len(groups), per)
     ]
-
-
-def of_messages(shown: Sequence[Shown]) -> Pool:
-    """Pool verbatim messages."""
-    pool = Pool()
-    pool.beside(shown)
-    pool.groups.clear()
-    return pool
 
 
 def _units_of(item: Shown) -> list[Unit]:

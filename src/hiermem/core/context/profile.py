@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from hiermem.core import arguments, needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.cut import Cut, Planner, Situation
+from hiermem.core.context.cut import Cut, Part, Planner, Situation
 from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS
@@ -199,18 +199,19 @@ class _Planner(Planner):
         if found.tokens > self.at.budget:
             return None
         recent = self.profile.recent
-        spoken = sum(not item.silent for item in found.shown)
+        spoken = sum(not item.empty for item in found.shown)
         return None if recent is not None and spoken > 2 * recent else found
 
-    def afresh(self, fullness: float) -> Reading[Cut]:
+    def replan(self, fullness: float) -> Reading[Cut]:
         """Plan both zones anew; as without a profile where its wishes do not fit."""
         budget = self.at.budget
-        raw, older, boundary = yield from self._recent(int(fullness * budget))
+        part = yield from self._recent(int(fullness * budget))
+        older, boundary = part.older, part.boundary
         below = yield from cover.inside(self.roots, 0, boundary)
         least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
-        spent = self.cost(raw)
+        spent = self.cost(part.raw)
         if spent + least > budget:
-            return (yield from super().afresh(1.0))
+            return (yield from super().replan(1.0))
         room = max(least, int(fullness * budget) - spent)
         pieces: list[Piece] = []
         if older:
@@ -221,15 +222,15 @@ class _Planner(Planner):
             room -= pieces[0].tokens
         pieces[:0] = yield from self._mixed(below, boundary, room)
         view = View(boundary, tuple(pieces))
-        found = self._assemble(view, [*older, *raw])
-        return found if found.tokens <= budget else (yield from super().afresh(1.0))
+        found = self._assemble(view, [*older, *part.raw])
+        return found if found.tokens <= budget else (yield from super().replan(1.0))
 
     # -- raw messages
 
-    def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
-        """Return the chosen newest messages, the other messages outside the zone, the boundary."""
-        windows = yield from self._newest_windows()
-        shown = yield from verbatim.read(self.at.state, windows or self.tail)
+    def _recent(self, limit: int) -> Reading[Part]:
+        """Divide the messages of the newest windows; the newest ones that are wanted stay."""
+        windows = (yield from self._newest_windows()) or self.tail
+        shown = yield from verbatim.read(self.at.state, windows)
         wanted = self.profile.recent
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
         raw: list[Shown] = []
@@ -237,17 +238,11 @@ class _Planner(Planner):
             if raw and self.cost([*piece, *raw]) > share:
                 break
             raw += piece
-            if wanted is not None and sum(not item.silent for item in raw) >= wanted:
+            if wanted is not None and sum(not item.empty for item in raw) >= wanted:
                 break
         held = {item.message.index for item in raw}
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        boundary = self._boundary_before(held, windows, shown, allowed)
-        after = [window for window in windows if window.ordinal >= boundary]
-        after = self.tail if boundary == self.last else after
-        shown = yield from verbatim.read(self.at.state, after)
-        newest = [item for item in shown if item.message.index in held]
-        older = [item for item in shown if item.message.index not in held and not item.silent]
-        return newest, older, boundary
+        return self._divided(windows, shown, held, allowed)
 
     # -- whole summaries
 

@@ -26,7 +26,7 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
     return tuple(
         Span(item.message.index, item.message.index + 1, item.begin, item.end)
         for item in shown
-        if not item.silent
+        if not item.empty
     )
 
 

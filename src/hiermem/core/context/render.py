@@ -115,7 +115,7 @@ class Shown:
         return f"{speaker(message)}: {before}{whole[self.begin : end]}{after}"
 
     @property
-    def silent(self) -> bool:
+    def empty(self) -> bool:
         """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
         if stored.state != "live":
@@ -141,27 +141,24 @@ class Writer:
     def messages(self, shown: Iterable[Shown]) -> list[Block]:
         """Render verbatim messages in order of index, in native form where providers accept it.
 
-        A tool's result without text is rendered with its call, which would be none without it.
+        Elsewhere a message, or a part of one, is quoted in a record. A tool's result without text
+        is rendered with its call, which would be none without it.
         """
-        visible = [item for item in in_order(shown) if not item.silent or _answers(item)]
-        native = _native(visible)
-        return [
-            self._block(item, native=native[place])
-            for place, item in enumerate(visible)
-            if native[place] or not item.silent
-        ]
+        visible = [item for item in in_order(shown) if not item.empty or _answers(item)]
+        found: list[Block] = []
+        for item, is_native in zip(visible, _native(visible), strict=True):
+            stored, name = item.message, f"m{item.message.index}"
+            if is_native:
+                span = Span(stored.index, stored.index + 1)
+                found.append(Block("message", name, span, tokens=stored.tokens, message=stored))
+            elif not item.empty:
+                frame = frame_of(name, [item])
+                found.append(self.record("quote", frame, item.line, message=stored))
+        return found
 
     def cost(self, shown: Iterable[Shown]) -> int:
         """Return the tokens of verbatim messages, rendered together."""
         return sum(block.tokens for block in self.messages(shown))
-
-    def _block(self, item: Shown, *, native: bool) -> Block:
-        """Render a message, or quote it or a part of it where its native form is not allowed."""
-        stored, name = item.message, f"m{item.message.index}"
-        if not native:
-            return self.record("quote", frame_of(name, [item]), item.line, message=stored)
-        span = Span(stored.index, stored.index + 1)
-        return Block("message", name, span, tokens=stored.tokens, message=stored)
 
 
 def frame_of(name: str, shown: Sequence[Shown]) -> Frame:

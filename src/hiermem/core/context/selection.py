@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from hiermem.convert import context_to_anthropic, context_to_responses
-from hiermem.core.arguments import tool_schemas
+from hiermem.core import arguments
 from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
 from hiermem.core.context.render import Block
@@ -47,23 +47,18 @@ class ContextBudget:
     tools: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "reserve_for_messages", "reserve_for_output"):
-            value = getattr(self, name)
-            if name == "reserve_for_messages" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise UsageError(f"{name} must be a whole number of tokens")
-            least = 1 if name == "max_tokens" else 0
-            if value < least:
-                raise UsageError(f"{name} is {value}; it must be {least} or more")
-        reserve, left = self.reserve_for_messages, self.max_tokens - self.reserve_for_output
+        reserve = self.reserve_for_messages
+        arguments.whole(self.max_tokens, "max_tokens", least=1)
+        if reserve is not None:
+            arguments.whole(reserve, "reserve_for_messages")
+        left = self.max_tokens - arguments.whole(self.reserve_for_output, "reserve_for_output")
         if reserve is _RESERVE:
             object.__setattr__(self, "reserve_for_messages", min(_RESERVE, self.max_tokens // 4))
         elif reserve is not None and reserve > left:
             raise UsageError(
                 f"reserve_for_messages is {reserve}; the budget leaves {max(0, left)} tokens for it"
             )
-        object.__setattr__(self, "tools", tool_schemas(self.tools))
+        object.__setattr__(self, "tools", arguments.tool_schemas(self.tools))
 
     @property
     def available_for_summaries(self) -> int:

@@ -43,7 +43,7 @@ def hidden(
 
 def _among_people(shown: Sequence[Shown]) -> bool:
     """Return whether only users speak in messages, and several of them."""
-    spoken = [item.message for item in shown if not item.silent]
+    spoken = [item.message for item in shown if not item.empty]
     only_users = all(stored.role == "user" for stored in spoken)
     return only_users and len({speaker(stored.message) for stored in spoken}) > 1
 

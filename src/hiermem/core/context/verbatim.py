@@ -132,7 +132,7 @@ def newest(pieces: Sequence[Sequence[Shown]], turns: int) -> int:
     A turn begins with a user message and lasts until the user speaks again. If only users speak,
     two messages are a turn.
     """
-    spoken = [piece for piece in pieces if not all(item.silent for item in piece)]
+    spoken = [piece for piece in pieces if not all(item.empty for item in piece)]
     if not any(item.message.role != "user" for piece in spoken for item in piece):
         first = spoken[-2 * turns :][:1]
         return len(pieces) - pieces.index(first[0]) if first else 1

@@ -69,12 +69,12 @@ class ZoneMaker:
             replace(block, span=window.span),
             window.windows,
             covers=(cover.covered(window),),
-            shown=runs_of(item.message.index for item in shown if not item.silent),
+            shown=runs_of(item.message.index for item in shown if not item.empty),
         )
 
     def quoted(self, shown: Sequence[Shown]) -> Block | None:
         """Quote messages word for word in one record; return None if they have no content."""
-        spoken = [item for item in shown if not item.silent]
+        spoken = [item for item in shown if not item.empty]
         if not spoken:
             return None
         lines: list[str] = []
@@ -157,8 +157,10 @@ class ZoneMaker:
 
     def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Reading[Piece]:
         """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
-        span = _hull([], shown)
-        return (yield from self._view(pool.of_messages(shown), (), shown, span, share, at=at))
+        gathered = pool.Pool()
+        gathered.beside(shown)
+        gathered.groups.clear()
+        return (yield from self._view(gathered, (), shown, _hull([], shown), share, at=at))
 
     def _view(
         self,

@@ -113,7 +113,7 @@ class _Zoomer:
             self.windows[at] = piece
             self.gaps = gaps
             if in_full:
-                self.shown += [item for item in shown if not item.silent]
+                self.shown += [item for item in shown if not item.empty]
 
     def raise_open(self, index: int) -> None:
         """Show the exchange that holds an older message of an open window in full, if it fits."""
@@ -130,7 +130,7 @@ class _Zoomer:
         if block.tokens <= self.room - self.tokens - self._least(self.gaps, left):
             self.opened.append(block)
             self.raised |= going
-            self.shown += [item for item in held[0] if not item.silent]
+            self.shown += [item for item in held[0] if not item.empty]
 
     def assembled(self) -> Reading[Cut]:
         """Make the views of the remaining parts, and put all blocks in order."""

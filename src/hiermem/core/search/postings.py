@@ -146,7 +146,7 @@ def passages(
     Empty text and white space give no passage. Time is linear in the body.
     """
     found: list[tuple[int, int, int]] = []
-    for begin, end in measure.heard(0, len(body), sorted(echoes)):
+    for begin, end in measure.without_echoes(0, len(body), sorted(echoes)):
         text = body[begin:end]
         if not text.strip():
             continue

@@ -199,7 +199,7 @@ class Source:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
         required, limit = self._required, self._limit
         body = _unstepped(_HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
-        stated = figures.read(body[: figures.MOST_READ])
+        supported, invented, stated = self._support.weigh(body[: figures.MOST_READ])
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
         claimed = _keys((*own, *titles), stated)
@@ -209,7 +209,6 @@ class Source:
             for anchor in required
             if not _is_kept(anchor, keys=claimed, denied=denied, folded=folded)
         )
-        supported, invented = figures.weigh(stated, self._support)
         named, strangers = self._names(body)
         return Fidelity(
             required=tuple(anchor.text for anchor in required),
@@ -366,9 +365,9 @@ def _read_token(token: str) -> _Anchor | None:
     return _Anchor(token, "literal", token.casefold().rstrip("()")) if marked else None
 
 
-def _keys(found: Iterable[_Anchor], stated: figures.Figures) -> frozenset[str]:
-    """Return the keys of an output's anchors, of its figures, and of the days of its dates."""
-    keys = {each.key for each in (*stated.dates, *stated.numbers)}
+def _keys(found: Iterable[_Anchor], stated: Iterable[str]) -> frozenset[str]:
+    """Return the keys of an output's anchors, those that it ``stated``, and those of its days."""
+    keys = set(stated)
     for anchor in found:
         keys.update((anchor.key, *(anchor.key.split() if anchor.kind == "date" else ())))
     return frozenset(keys | {key[5:] for key in keys if _FULL_DATE.fullmatch(key)})

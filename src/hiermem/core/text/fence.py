@@ -193,7 +193,8 @@ def read(text: str, *, key: bytes) -> tuple[Fence, ...]:
                 # A client that rewrites one line end rewrites them all.
                 line_end = "\r\n" if inner.startswith("\r\n") else "\n"
                 inner = inner.removeprefix(line_end).removesuffix(line_end)
-                name = _unquote(label) if label.startswith('"') else label
+                # What ``_quote`` wrote is JSON, because the seal has been verified.
+                name = str(json.loads(label)) if label.startswith('"') else label
                 found.append(Fence(opening.start(), mark.end(), name, unescape(inner)))
         opening = None
     return tuple(found)
@@ -223,8 +224,3 @@ def _quote(value: str) -> str:
 def _escaped(char: str) -> str:
     """Write a character as JSON's numeric escape."""
     return f"\\u{ord(char):04x}" if char.isascii() else json.dumps(char)[1:-1]
-
-
-def _unquote(label: str) -> str:
-    """Read a label that ``_quote`` wrote; it is JSON, because the seal has been verified."""
-    return str(json.loads(label))

@@ -140,14 +140,6 @@ class Stated(NamedTuple):
     at: int
 
 
-class Figures(NamedTuple):
-    """The dates and the numbers that a text states, and the text with a blank for each date."""
-
-    dates: tuple[Stated, ...]
-    numbers: tuple[Stated, ...]
-    undated: str
-
-
 def date_keys(match: re.Match[str]) -> tuple[str, ...]:
     """Return the keys of a written date or range of days: ``year-month-day`` or ``month-day``.
 
@@ -209,12 +201,6 @@ def _han_value(written: str) -> int:
     return total + section + digit
 
 
-def read(text: str) -> Figures:
-    """Return what ``text`` states, in any of the ways that this module reads."""
-    found, left = _dates(text)
-    return Figures(tuple(found), tuple(_numbers(left)), left)
-
-
 def places(text: str) -> list[int]:
     """Return the places at which a figure may begin in ``text``."""
     pattern = _ASCII_PLACE if text.isascii() else _PLACE
@@ -254,13 +240,6 @@ def dates(form: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[r
     if form is _NAMED_DATE:
         places = sorted((*places, *_months_before(text, places)))
     return matches(form, text, places)
-
-
-def _numbers(text: str) -> Iterator[Stated]:
-    yield from _written_in_figures(text)
-    for match in (_ASCII_WORDS if text.isascii() else _WORDS).finditer(lowered(text)):
-        if value := _WORD_VALUES.get(match.group()):
-            yield Stated(text[match.start() : match.end()], str(value), match.start())
 
 
 def lowered(text: str) -> str:
@@ -348,18 +327,13 @@ class Support:
         return days | {key[5:] for key in days if len(key) == len("2024-01-01")}
 
     @cached_property
-    def _yearless(self) -> frozenset[str]:
-        return frozenset(key for key in self._dated[0] if len(key) == len("01-01"))
-
-    @cached_property
-    def numbers(self) -> frozenset[str]:
-        """The keys of the numbers that the record states."""
+    def _numbers(self) -> frozenset[str]:
         worded = {str(_WORD_VALUES[word]) for word in self._words if word in _WORD_VALUES}
         return frozenset(worded | {each.key for each in _written_in_figures(self._dated[1])})
 
     @cached_property
     def _values(self) -> list[float]:
-        return sorted({float(key) for key in self.numbers if _is_plain(key)})
+        return sorted({float(key) for key in self._numbers if _is_plain(key)})
 
     @cached_property
     def _small(self) -> frozenset[int]:
@@ -375,7 +349,41 @@ class Support:
         named = {f"-{month:02}" for word in self._words if (month := _MONTHS.get(word))}
         return frozenset(named | {key[:7] for key in self._days if len(key) >= len("2024-01")})
 
-    def quotes(self, written: str) -> bool:
+    def weigh(self, text: str) -> tuple[int, tuple[str, ...], frozenset[str]]:
+        """Return how many figures and dates of ``text`` are supported, the others, and all keys.
+
+        A single digit claims too little to be judged.
+        """
+        dates, left = _dates(text)
+        words = (_ASCII_WORDS if left.isascii() else _WORDS).finditer(lowered(left))
+        numbers = [
+            *_written_in_figures(left),
+            *(
+                Stated(left[match.start() : match.end()], str(value), match.start())
+                for match in words
+                if (value := _WORD_VALUES.get(match.group()))
+            ),
+        ]
+        claims: dict[int, Stated] = {}
+        for each in filter(_claims, numbers):
+            claims.setdefault(each.at, each)
+        # A hostile text repeats one figure in every place.
+        written = {each.text for each in (*dates, *claims.values())}
+        quoted = {each: self._quotes(each) for each in written}
+        supported: set[str] = set()
+        invented: dict[str, str] = {}
+        judged = [(each, True) for each in dates] + [(each, False) for each in claims.values()]
+        for stated, is_date in judged:
+            if quoted[stated.text] or (
+                self._holds_date(stated.key) if is_date else self._holds_number(stated, left)
+            ):
+                supported.add(stated.key)
+            else:
+                invented.setdefault(stated.key, stated.text)
+        keys = frozenset(each.key for each in (*dates, *numbers))
+        return len(supported), tuple(invented.values()), keys
+
+    def _quotes(self, written: str) -> bool:
         """Return whether the record has the figure as it is written, in whatever surroundings."""
         source = self._source
         at = source.find(written)
@@ -386,7 +394,7 @@ class Support:
             at = source.find(written, at + 1)
         return False
 
-    def holds_date(self, key: str) -> bool:
+    def _holds_date(self, key: str) -> bool:
         """Return whether the record states the date, or a day so near that it tells of it."""
         if key in self._days:
             return True
@@ -395,7 +403,7 @@ class Support:
         if len(key) != len("2024-01-01"):
             # A day without a year: of any year of the record.
             return any(self._is_near(f"{year}-{key}") for year in self._years)
-        if key[5:] in self._yearless and int(key[:4]) in self._years:
+        if key[5:] in self._dated[0] and int(key[:4]) in self._years:
             return True
         return self._is_near(key)
 
@@ -414,13 +422,16 @@ class Support:
             if not each.startswith("-")
         )
 
-    def implies_number(self, key: str, *, hedged: bool, added: bool) -> bool:
-        """Return whether the number follows from what the record states.
+    def _holds_number(self, stated: Stated, text: str) -> bool:
+        """Return whether a number of ``text`` is in the record, or follows from what it states.
 
-        A year may differ from a year in the record by a number of years that the record states. A
-        ``hedged`` number may be rounded, an ``added`` one be the sum or the difference of two. A
-        multiplier may stand elsewhere in the line.
+        A year may differ from a year in the record by a number of years that the record states. By
+        the words beside it in ``text``, a number may be rounded, or be the sum or the difference of
+        two. A multiplier may stand elsewhere in the line.
         """
+        key, begins = stated.key, stated.at
+        if key in self._numbers:
+            return True
         if ":" in key:
             hour, _, minute = key.partition(":")
             return minute == "00" and not self._small.isdisjoint((int(hour), int(hour) + 12))
@@ -430,8 +441,15 @@ class Support:
         return (
             any(value * size in self._values for size in (1000, 10_000, 10**6))
             or (value in _YEARS and self._counts_to(value))
-            or (hedged and any(abs(value - o) <= _TOLERANCE * o for o in self._values))
-            or (added and value >= _LEAST_TOTAL and self._adds_up(value))
+            or (
+                _HEDGED.search(text[max(0, begins - 20) : begins]) is not None
+                and any(abs(value - other) <= _TOLERANCE * other for other in self._values)
+            )
+            or (
+                value >= _LEAST_TOTAL
+                and _ADDED.search(text[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
+                and self._adds_up(value)
+            )
         )
 
     def _counts_to(self, year: float) -> bool:
@@ -454,47 +472,6 @@ def _day(key: str) -> date | None:
         return date.fromisoformat(key)
     except ValueError:
         return None
-
-
-def weigh(output: Figures, support: Support) -> tuple[int, tuple[str, ...]]:
-    """Return how many figures and dates of ``output`` are supported, and those that are not.
-
-    A single digit claims too little to be judged.
-    """
-    left = output.undated
-    # A hostile text repeats one figure in every place.
-    quoted = {
-        text: support.quotes(text)
-        for text in {each.text for each in (*output.dates, *filter(_claims, output.numbers))}
-    }
-    supported: set[str] = set()
-    invented: dict[str, str] = {}
-    for stated in output.dates:
-        if quoted[stated.text] or support.holds_date(stated.key):
-            supported.add(stated.key)
-        else:
-            invented.setdefault(stated.key, stated.text)
-    seen: set[int] = set()
-    for stated in output.numbers:
-        begins = stated.at
-        if begins in seen or not _claims(stated):
-            continue
-        seen.add(begins)
-        if quoted[stated.text] or _follows(stated, left, support):
-            supported.add(stated.key)
-        else:
-            invented.setdefault(stated.key, stated.text)
-    return len(supported), tuple(invented.values())
-
-
-def _follows(stated: Stated, text: str, support: Support) -> bool:
-    """Return whether the record holds a number of ``text``, by what stands beside the number."""
-    if stated.key in support.numbers:
-        return True
-    begins = stated.at
-    hedged = _HEDGED.search(text[max(0, begins - 20) : begins]) is not None
-    added = _ADDED.search(text[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
-    return support.implies_number(stated.key, hedged=hedged, added=added)
 
 
 def _claims(stated: Stated) -> bool:

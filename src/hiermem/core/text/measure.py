@@ -236,15 +236,12 @@ def message_size(
         if unit == "tokens":
             return message_tokens(message, counter)
         return max(1, len(body(message)) + (len(message.name) if message.name else 0))
-    pieces = _pieces(message, counter)
-    total = sum(len(piece.text) for piece in pieces)
-    size = _frame(message, unit=unit, counter=counter)
-    for start, end in heard(0, total, sorted(echoes)):
-        size += _weigh(pieces, start, end, unit=unit, counter=counter)
-    return max(1, size)
+    return slice_sizes(message, (), unit=unit, counter=counter, echoes=echoes)[0][0]
 
 
-def heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def without_echoes(
+    start: int, end: int, echoes: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """Return the stretches between two offsets that lie in no echo; ``echoes`` are sorted."""
     for begin, stop in echoes:
         if begin >= end:
@@ -274,21 +271,21 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
     return [piece._replace(text=piece.text + "\n") for piece in pieces[:-1]] + pieces[-1:]
 
 
-def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
+def _price_echoes(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
     """Cut pieces where echoes begin and end, and price echoes at zero."""
     found: list[Piece] = []
     begin = 0
     for piece in pieces:
         stop = begin + len(piece.text)
-        audible = list(heard(begin, stop, echoes))
+        weighed = list(without_echoes(begin, stop, echoes))
         if piece.price is not None:
             # A piece is priced where it begins, as in weighing.
-            free = not audible or audible[0][0] > begin
+            free = not weighed or weighed[0][0] > begin
             found.append(piece._replace(price=0, extra=0) if free else piece)
             begin = stop
             continue
         place = begin
-        for low, high in [*audible, (stop, stop)]:
+        for low, high in [*weighed, (stop, stop)]:
             if low > place:
                 found.append(Piece(piece.text[place - begin : low - begin], price=0))
             if high > low:
@@ -299,12 +296,8 @@ def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[P
     return found
 
 
-def _weigh(
-    pieces: Sequence[Piece], start: int, end: int, *, unit: Unit, counter: TokenCounter
-) -> int:
-    """Weigh the body between two offsets, without the frame."""
-    if unit == "chars":
-        return end - start
+def _weigh(pieces: Sequence[Piece], start: int, end: int, counter: TokenCounter) -> int:
+    """Return the tokens of the body between two offsets, without the frame."""
     size = begin = 0
     for piece in pieces:
         stop = begin + len(piece.text)
@@ -346,10 +339,10 @@ def slice_points(
     if unit == "chars":
         if not echoes:
             return char_points(body(message), room)
-        return token_points(_muted([Piece(body(message))], sorted(echoes)), room, len)
+        return token_points(_price_echoes([Piece(body(message))], sorted(echoes)), room, len)
     pieces = _pieces(message, counter)
     if echoes:
-        pieces = _muted(pieces, sorted(echoes))
+        pieces = _price_echoes(pieces, sorted(echoes))
     return token_points(pieces, room, counter.count)
 
 
@@ -373,8 +366,8 @@ def slice_sizes(
     sizes: list[tuple[int, int]] = []
     for start, end in pairwise(bounds):
         tokens, chars = in_tokens, frame
-        for low, high in heard(start, end, echoes):
-            tokens += _weigh(pieces, low, high, unit="tokens", counter=counter)
+        for low, high in without_echoes(start, end, echoes):
+            tokens += _weigh(pieces, low, high, counter)
             chars += high - low
         sizes.append((tokens if unit == "tokens" else max(1, chars), tokens))
     return tuple(sizes)

@@ -114,69 +114,60 @@ def check_json(
     become lists, because JSON has no other sequence. Raises InvalidTextError for a bad text or
     too much of it, InvalidMessageError for a value that is not JSON.
     """
-    copier = _JsonCopier(what=what, cap=cap, on_bad=on_bad)
-    copy = copier.copy(value, 0)
-    return copy, cap - copier.left
+    left = cap
 
+    def spend(weight: int) -> None:
+        nonlocal left
+        left -= weight
+        if left < 0:
+            raise InvalidTextError(
+                f"{what} is too large; at most {cap:,} characters and values are allowed"
+            )
 
-class _JsonCopier:
-    """One copy in progress: the rest of the cap, and the name of the value in errors."""
+    def checked(text: str) -> str:
+        spend(1 + len(text))
+        return check(text, what=what, cap=cap, on_bad=on_bad)
 
-    __slots__ = ("cap", "left", "on_bad", "what")
-
-    def __init__(self, *, what: str, cap: int, on_bad: OnBad) -> None:
-        self.what = what
-        self.cap = cap
-        self.left = cap
-        self.on_bad: OnBad = on_bad
-
-    def copy(self, value: Any, depth: int) -> Any:
+    def copied(value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return self._text(value)
-        self._spend(1)
+            return checked(value)
+        spend(1)
         if value is None or value is True or value is False:
             return value
         if isinstance(value, (int, float)):
-            return self._number(value)
+            return _number(value, what=what)
         if depth >= MAX_DEPTH:
-            raise InvalidMessageError(f"{self.what} is nested deeper than {MAX_DEPTH} levels")
+            raise InvalidMessageError(f"{what} is nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, Mapping):
-            copied: dict[str, Any] = {}
+            found: dict[str, Any] = {}
             for key, held in value.items():
                 if not isinstance(key, str):
                     raise InvalidMessageError(
-                        f"{self.what} has a key of type {type(key).__name__}; JSON has only texts"
+                        f"{what} has a key of type {type(key).__name__}; JSON has only texts"
                     )
-                copied[self._text(key)] = self.copy(held, depth + 1)
-            return copied
+                found[checked(key)] = copied(held, depth + 1)
+            return found
         if isinstance(value, (list, tuple)):
-            return [self.copy(held, depth + 1) for held in value]
+            return [copied(held, depth + 1) for held in value]
         raise InvalidMessageError(
-            f"{self.what} holds a {type(value).__name__}, which JSON does not have"
+            f"{what} holds a {type(value).__name__}, which JSON does not have"
         )
 
-    def _text(self, text: str) -> str:
-        self._spend(1 + len(text))
-        return check(text, what=self.what, cap=self.cap, on_bad=self.on_bad)
+    copy = copied(value, 0)
+    return copy, cap - left
 
-    def _number(self, value: float) -> float:
-        # A value of a subclass of a number (an enum's member, say) is stored as a plain number.
-        if isinstance(value, int):
-            if value.bit_length() > _MAX_BITS:
-                raise InvalidMessageError(f"{self.what} holds an integer of over {_MAX_BITS} bits")
-            return value if type(value) is int else int.__int__(value)
-        if not math.isfinite(value):
-            raise InvalidMessageError(
-                f"{self.what} holds a number that is not finite, which JSON does not have"
-            )
-        return value if type(value) is float else float.__float__(value)
 
-    def _spend(self, weight: int) -> None:
-        self.left -= weight
-        if self.left < 0:
-            raise InvalidTextError(
-                f"{self.what} is too large; at most {self.cap:,} characters and values are allowed"
-            )
+def _number(value: float, *, what: str) -> float:
+    """Return a number that JSON has, as a plain one: it may be of a subclass (an enum's member)."""
+    if isinstance(value, int):
+        if value.bit_length() > _MAX_BITS:
+            raise InvalidMessageError(f"{what} holds an integer of over {_MAX_BITS} bits")
+        return value if type(value) is int else int.__int__(value)
+    if not math.isfinite(value):
+        raise InvalidMessageError(
+            f"{what} holds a number that is not finite, which JSON does not have"
+        )
+    return value if type(value) is float else float.__float__(value)
 
 
 def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:

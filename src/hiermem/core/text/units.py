@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -205,18 +206,14 @@ def _is_unfinished(line: str, *, start: int, end: int) -> bool:
 
 def _clauses(sentence: str) -> Iterator[str]:
     """Yield ``sentence``; an over-long one cut at clause marks, or without any at spaces."""
-    start = 0
-    while len(sentence) - start > UNIT_CAP:
-        low, high = start + _CUT // 2, start + _CUT
+    cuts = [0]
+    while len(sentence) - cuts[-1] > UNIT_CAP:
+        low, high = cuts[-1] + _CUT // 2, cuts[-1] + _CUT
         at = max(sentence.rfind(mark, low, high) for mark in _CLAUSE_MARKS) + 1
-        at = at or max(sentence.rfind(" ", low, high), 0) or high
-        piece = sentence[start:at].strip()
-        if piece:
+        cuts.append(at or max(sentence.rfind(" ", low, high), 0) or high)
+    for start, end in pairwise((*cuts, len(sentence))):
+        if piece := sentence[start:end].strip():
             yield piece
-        start = at
-    piece = sentence[start:].strip()
-    if piece:
-        yield piece
 
 
 def _statements(clause: str) -> Iterator[str]:
@@ -248,17 +245,13 @@ def _digest(block: str) -> str:
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     named += [name for name in files if not any(name in line for line in named)][:6]
-    what = "; ".join(dict.fromkeys(named)) or _beginning(body[:_DIGEST_CAP])
+    what = "; ".join(dict.fromkeys(named))
+    if not what:
+        # The first words, with a mark where the block goes on.
+        what = " ".join(body[:_DIGEST_CAP].split())
+        what = what if len(what) <= _BEGINNING else f"{what[:_BEGINNING].rstrip()}…"
     label = " ".join(language.split())[:20] or "code"
     return f"[{label}: {what if len(what) <= _DIGEST_CAP else what[: _DIGEST_CAP - 1] + '…'}]"
-
-
-def _beginning(body: str) -> str:
-    """Return the first words of a code block, with a mark where it goes on."""
-    text = " ".join(body.split())
-    if len(text) <= _BEGINNING:
-        return text
-    return f"{text[:_BEGINNING].rstrip()}…"
 
 
 # ---------------------------------------------------------------------------------------------

@@ -206,14 +206,7 @@ class _Fold:
         self._next = state.next_index
         self._lasts = {thread: last for thread, (last, _) in state.threads.items()}
         self._strands: dict[str, Strand] = {}
-        self._growth: Growth | None = None
-
-    @property
-    def growth(self) -> Growth:
-        """Return the growing tree, created at the first seal."""
-        if self._growth is None:
-            self._growth = Growth(self.state.ordinals, self.state.groups, self.config)
-        return self._growth
+        self.growth = Growth(state.ordinals, state.groups, config)
 
     def strand(self, thread: str) -> Strand:
         """Return the present state of ``thread``."""
@@ -303,18 +296,14 @@ class _Fold:
             thread: (last, strand.pack()) if (strand := self._strands.get(thread)) else kept[thread]
             for thread, last in self._lasts.items()
         }
-        growth, state = self._growth, self.state
-        ordinals, groups = state.ordinals, state.groups
-        if growth is not None:
-            ordinals, groups = growth.ordinals(), growth.groups()
-            if self.config.open_groups == "grow":
-                self.drop |= {provisional_group(n): None for n in sorted(growth.sealed_groups)}
+        growth = self.growth
+        if self.config.open_groups == "grow":
+            self.drop |= {provisional_group(n): None for n in sorted(growth.sealed_groups)}
+        closed = self.state.closed if closed is None else closed
         return Folded(
-            SessionState(
-                self._next, state.closed if closed is None else closed, ordinals, groups, threads
-            ),
-            tuple(growth.nodes.values()) if growth else (),
-            tuple(growth.parents) if growth else (),
+            SessionState(self._next, closed, growth.ordinals(), growth.groups(), threads),
+            tuple(growth.nodes.values()),
+            tuple(growth.parents),
             tuple(self.flags),
             tuple(self.drop),
         )

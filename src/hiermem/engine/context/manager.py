@@ -5,7 +5,7 @@ The manager makes no decisions. Each call hands its checked arguments to ``selec
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
@@ -122,7 +122,10 @@ class ContextWindowManager:
 
         name = check_name(session_id, what="session id")
         question = Question(name, query, read_filters(filters))
-        return await found(self._handle, question, _budget(budget))
+        if isinstance(budget, int) and not isinstance(budget, bool):
+            budget = ContextBudget(budget, reserve_for_messages=None)
+        budget = arguments.optional(budget, "budget", ContextBudget)
+        return await found(self._handle, question, budget)
 
     async def expand(
         self,
@@ -145,10 +148,3 @@ class ContextWindowManager:
         if own not in (None, name):
             raise UsageError("session_id is not the session of the summary given")
         return await expand(self._handle, name, node, depth)
-
-
-def _budget(budget: Any) -> ContextBudget:
-    """Return the budget itself, or a budget of the given number of tokens."""
-    if isinstance(budget, int) and not isinstance(budget, bool):
-        return ContextBudget(budget, reserve_for_messages=None)
-    return arguments.optional(budget, "budget", ContextBudget)

@@ -79,15 +79,12 @@ class Request:
             raise errors.UsageError(f"query is {type(query).__name__}; it must be text, or None")
         if self.recall_tokens is not None:
             arguments.whole(self.recall_tokens, "recall_tokens")
-        profile: object = self.profile
-        if profile is not None and not isinstance(profile, ContextProfile):
-            raise errors.UsageError(
-                f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
-            )
-        if profile is not None and self.strategy != "cut":
-            raise errors.UsageError(
-                "profile goes with strategy='cut'; 'layered' has a recipe of its own"
-            )
+        if self.profile is not None:
+            arguments.optional(self.profile, "profile", ContextProfile)
+            if self.strategy != "cut":
+                raise errors.UsageError(
+                    "profile goes with strategy='cut'; 'layered' has a recipe of its own"
+                )
 
     @property
     def family(self) -> str:
@@ -236,16 +233,16 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
     before, seen = views
-    ahead: list[Node] = []
+    prefetched: list[Node] = []
     if before is not None:
         situation = replace(situation, gone=before.gone)
     else:
-        levels = [(session_id, need) for need in cut.ahead(situation.state)]
+        levels = [(session_id, need) for need in cut.prefetch(situation.state)]
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
-        ahead = [node for level in nodes for node in level]
+        prefetched = [node for level in nodes for node in level]
         situation = replace(situation, gone=taken_back(events))
     deciding = cut_for(situation, request, session_id, before)
-    found = await handle.answer(session_id, deciding, ahead=ahead)
+    found = await handle.answer(session_id, deciding, prefetched=prefetched)
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
@@ -388,9 +385,12 @@ def chosen(
     in_full = {item.message.index: item.message for item in in_order(shown.in_full)}
     left_out = _left_out(shown)
     beside = cut.said_beside(decided.situation, shown)
-    records = shown.view.standing if beside is None else (*shown.view.standing, beside)
-    added = (beside.block() if beside else None, block)
-    blocks = (*shown.blocks, *(each for each in added if each is not None))
+    records = shown.view.standing
+    blocks = shown.blocks
+    if beside is not None:
+        records, blocks = (*records, beside), (*blocks, beside.block())
+    if block is not None:
+        blocks = (*blocks, block)
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
     return AsyncContextSelection(

@@ -79,10 +79,8 @@ async def refined(
     record = await handle.record_or_new(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
-    situation = replace(
-        await select.situation_of(handle, record, request), cache_cold=False, sticky=True
-    )
-    situation = replace(situation, gone=decided.situation.gone)
+    situation = await select.situation_of(handle, record, request)
+    situation = replace(situation, cache_cold=False, sticky=True, gone=decided.situation.gone)
     base = await handle.answer(record.id, select.cut_for(situation, request, record.id, before))
     spans = recalled.shown_spans([*base.shown, *base.pinned])
     near = await search.recall(handle, search.Question(record.id, query), _LOOKED_AT, shown=spans)
