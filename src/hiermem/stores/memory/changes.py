@@ -119,11 +119,6 @@ def _check_references(
     taken = [key for key, _ in changes.keys]
     if len(set(taken)) < len(taken) or not log.keys.keys().isdisjoint(taken):
         raise refuse(after.id, "a message key is claimed twice")
-    stop = len(log.messages) + len(changes.messages)
-    if any(not 0 <= index < stop for index, _ in changes.flags):
-        raise refuse(after.id, "a flag is for a message that does not exist")
-    if any(not 0 <= rewrite.message.index < stop for rewrite in changes.rewrites):
-        raise refuse(after.id, "a rewrite is of a message that does not exist")
     tree = after.tree if changes.tree is None else changes.tree
     before = session.trees.get(tree)
     nodes = set(before.nodes) if before and changes.drop_tree != tree else set[str]()
