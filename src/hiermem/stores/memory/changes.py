@@ -15,7 +15,6 @@ from hiermem.core.summaries.due import AT_ONCE, due_by_change, due_by_nodes
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
     DueData,
-    SegmentData,
     SessionData,
     TenantData,
     TreeData,
@@ -345,8 +344,8 @@ def put_segment(
     if not set(replaces) <= kept.segments.keys():
         return False
     left = {number: one for number, one in kept.segments.items() if number not in replaces}
-    taken = {id(block) for one in left.values() for _, block in one.members}
-    members: list[tuple[str, tx.Block]] = []
+    taken = {id(block) for members, _ in left.values() for _, block in members}
+    claimed: list[tuple[str, tx.Block]] = []
     for one in blocks:
         owner = one.session.id
         if not kept.epoch_is(owner, one.session.epoch):
@@ -354,8 +353,8 @@ def put_segment(
         block = kept.sessions[owner].blocks.get((tx.TERMS, one.block.start))
         if block is None or block.stop != one.block.stop or id(block) in taken:
             return False
-        members.append((owner, block))
+        claimed.append((owner, block))
     kept.segments = left
-    if members:
-        kept.segments[next(kept.numbers)] = SegmentData(tuple(members), dict(pages))
+    if claimed:
+        kept.segments[next(kept.numbers)] = (tuple(claimed), dict(pages))
     return True
