@@ -2,6 +2,7 @@
 
 Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
 records a session's new head after the last one. So a decision that raises has nothing to undo.
+The answers to a decision's needs are here too; ``read`` gives them without a decision.
 """
 
 from __future__ import annotations
