@@ -2321,7 +2321,7 @@ class DissolvesByLiveBlocksAlone(Meddles):
 
     def spoil(self, before, kept, session_id, changes):
         for number, segment in before.segments.items():
-            if not any(before.live(*member) for member in segment.members):
+            if not any(before.live(*member) for member in segment[0]):
                 kept.segments[number] = segment
 
 

@@ -62,7 +62,8 @@ def check_changes(
 
     ``source`` is the record of the session that is copied, if there is one. Raises UsageError where
     ``after`` is of another session, its version is not the next one, the appended messages are not
-    numbered from the last one on, or a copy is impossible.
+    numbered from the last one on, a flag or rewrite is of a message that does not exist, or a copy
+    is impossible.
     """
     if after.id != session_id:
         raise refuse(session_id, f"the record is that of {after.id!r}")
@@ -78,6 +79,10 @@ def check_changes(
         count += 1
     if after.messages != count:
         raise refuse(session_id, f"the record says {after.messages} messages, there are {count}")
+    changed = [index for index, _ in changes.flags]
+    changed += [rewrite.message.index for rewrite in changes.rewrites]
+    if any(not 0 <= index < count for index in changed):
+        raise refuse(session_id, "a flag or a rewrite is of a message that does not exist")
     copy = changes.copy
     if copy is not None and before is not None:
         raise refuse(session_id, "a copy is for a session that exists already")

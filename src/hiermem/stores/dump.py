@@ -222,13 +222,14 @@ class RowReader:
     """
 
     def __init__(self, tenant: str) -> None:
-        self._tenant = tenant
+        self.tenant = tenant
         self._secret: bytes | None = None
         #: The session of the dump; None before its row, and where it has none.
         self.record: SessionRecord | None = None
         self._messages = 0
         self._last: str | None = None
-        self._count = 0
+        #: The number of items that were read.
+        self.count = 0
         self._ended = False
 
     @property
@@ -252,7 +253,7 @@ class RowReader:
         except (
             ValueError, TypeError, LookupError, ArithmeticError, RecursionError, HiermemError,
         ) as error:  # fmt: skip
-            raise _refused(f"row {self._count} cannot be read ({type(error).__name__})") from None
+            raise _refused(f"row {self.count} cannot be read ({type(error).__name__})") from None
 
     def end(self) -> None:
         """Refuse rows that are not all there."""
@@ -266,7 +267,7 @@ class RowReader:
             raise ValueError
         if row["format"] != _FORMAT:
             raise _refused(f"they are not of format {_FORMAT}, which this hiermem reads")
-        if row["tenant"] != self._tenant:
+        if row["tenant"] != self.tenant:
             raise UsageError("the rows are of another tenant; restore them under the same name")
         secret = base64.b64decode(row["secret"], validate=True)
         if len(secret) != 32:
@@ -281,7 +282,7 @@ class RowReader:
             self._begin(row)
             return None
         if kind == "end":
-            if row["rows"] != self._count:
+            if row["rows"] != self.count:
                 raise _refused("rows are missing")
             self._ended = True
             return None
@@ -294,7 +295,7 @@ class RowReader:
         if self._last is not None and _ORDER[kind] < _ORDER[self._last]:
             raise ValueError
         self._last = kind
-        self._count += 1
+        self.count += 1
         if kind == "session":
             self.record = value
             return kind, "", value

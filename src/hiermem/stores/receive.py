@@ -7,8 +7,8 @@ is in memory.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from hiermem.core.log.row_digest import RowDigest, row_bytes
@@ -35,14 +35,16 @@ class Progress:
 class Receiver(Protocol):
     """The operations that ``receive`` needs of a store, for a session or the rows of no session.
 
+    A receiver is made with the reader of the rows, which knows the session from its first row on.
     Each call is one transaction. The calls after ``begin`` raise StoreBusyError if another call has
     changed the progress.
     """
 
-    async def begin(self, reader: RowReader, first: bytes) -> Progress:
-        """Return how far the restore of a session with this record has come, and reserve its place.
+    async def begin(self, first: bytes) -> Progress:
+        """Return how far the restore of this record has come, and reserve the session's place.
 
-        Rows that arrived with another record are dropped. Raises what ``TenantStore.restore`` does.
+        ``first`` is the digest of the record. Rows that arrived with another one are dropped.
+        Raises what ``TenantStore.restore`` does.
         """
         ...
 
@@ -52,7 +54,7 @@ class Receiver(Protocol):
         """Keep the items where nothing reads them, and the rows ``held`` as they are."""
         ...
 
-    async def finish(self, before: Progress, digest: str, reader: RowReader) -> None:
+    async def finish(self, before: Progress, digest: str) -> None:
         """Show all of it, with the rows that were held. Raises what ``restore`` does."""
         ...
 
@@ -75,36 +77,27 @@ def taken_over(session_id: str) -> StoreBusyError:
 
 
 async def receive(
-    rows: AsyncIterable[Sequence[StoredRow]], receiver: Callable[[str], Receiver], *, tenant: str
+    rows: AsyncIterable[Sequence[StoredRow]], reader: RowReader, receiver: Receiver
 ) -> None:
-    """Restore the rows of a dump; ``receiver`` makes that of a session, or of the empty id.
+    """Restore the rows of a dump; ``receiver`` is for the session that ``reader`` finds in them.
 
     Raises what ``TenantStore.restore`` does.
     """
-    reader = RowReader(tenant)
-    opened: list[Receiver] = []
-
-    def of_session() -> Receiver:
-        opened.append(receiver(reader.session_id))
-        return opened[0]
-
     try:
-        await _received(rows, reader, of_session)
+        await _receive(rows, reader, receiver)
     except (UsageError, SessionChangedError):
-        for one in opened:
-            await one.drop()
+        if reader.count:  # before the first row it is not known whose rows these are
+            await receiver.drop()
         raise
 
 
-async def _received(
-    rows: AsyncIterable[Sequence[StoredRow]], reader: RowReader, opened: Callable[[], Receiver]
+async def _receive(
+    rows: AsyncIterable[Sequence[StoredRow]], reader: RowReader, receiver: Receiver
 ) -> None:
     chain, content = RowDigest(every=True), RowDigest()
-    receiver: Receiver | None = None
     came = Progress()
     items: list[Item] = []
     held: list[StoredRow] = []
-    first, count = b"", 0
     async for page in rows:
         for row in page:
             item = reader.take(row)
@@ -113,31 +106,27 @@ async def _received(
             said = row_bytes(row)
             chain.add(row, said)
             content.add(row, said)
-            count += 1
-            first = first or chain.value
-            if receiver is None:
-                receiver = opened()
-                came = await receiver.begin(reader, first)
-            if count <= came.rows:
-                if count == came.rows and chain.value != came.chain:
+            if reader.count == 1:
+                came = await receiver.begin(chain.value)
+            if reader.count <= came.rows:
+                if reader.count == came.rows and chain.value != came.chain:
                     raise SessionChangedError(reader.session_id)
                 continue
             if is_held(row):
                 held.append(row)
             elif item[0] != "session":
                 items.append(item)
-            if count - came.rows == BATCH:
-                after = Progress(count, chain.value, first)
+            if reader.count - came.rows == BATCH:
+                after = replace(came, rows=reader.count, chain=chain.value)
                 await receiver.add(came, after, items, held)
                 came, items, held = after, [], []
     reader.end()
-    if receiver is None:
-        receiver = opened()
-        came = await receiver.begin(reader, first)
-    if count < came.rows:
+    if not reader.count:
+        came = await receiver.begin(chain.value)
+    if reader.count < came.rows:
         raise SessionChangedError(reader.session_id)
-    if count > came.rows:
-        after = Progress(count, chain.value, first)
+    if reader.count > came.rows:
+        after = replace(came, rows=reader.count, chain=chain.value)
         await receiver.add(came, after, items, held)
         came = after
-    await receiver.finish(came, content.text, reader)
+    await receiver.finish(came, content.text)

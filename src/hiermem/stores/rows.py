@@ -314,7 +314,12 @@ REVISIONS: Final = Format(
     order="written",
 )
 VIEWS: Final = Format(
-    "views", "session_id, name, state", "sss", tx.ViewRecord, named="session_id", order="name"
+    "views",
+    "session_id, name, state",
+    "sss",
+    tx.ViewRecord,
+    named="session_id",
+    order="session_id, name",
 )
 RECORDS: Final = Format(
     "records", "kind, scope, key, body, version", "ssssi", tx.Record, named="scope", order="record"
@@ -354,8 +359,35 @@ BY_NAME: Final = ((VIEWS.table, VIEWS.named), *JOURNAL, (RECORDS.table, RECORDS.
 
 # -- totals, and blocks with their places
 
-_SPENT: Final = shape("iiiiiiF")
-TALLY: Final = Format("nodes", "", "isiiiiiii" + "iiiiii" + "fiT", tx.NodeTally, lambda _: ())
+
+def _sums(*columns: str) -> str:
+    """Return the totals of these columns, each an integer, 0 where there is nothing to add up."""
+    return ", ".join(f"CAST(coalesce(sum({name}), 0) AS bigint)" for name in columns)
+
+
+SPENT: Final = Format(
+    "attempts",
+    f"count(*), {_sums('tokens_in', 'tokens_out')}, "
+    "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
+    f"{_sums('cached_tokens', 'reasoning_tokens')}, sum(cost)",
+    "iiiiiiF",
+    tx.Spent,
+    lambda _: (),
+)
+_OF_NODES: Final = _sums(
+    "n.degraded", "n.dirty", "n.stale", "n.input_tokens",
+    "CASE WHEN r.number IS NULL THEN 0 ELSE n.input_tokens END", "r.tokens", "r.tokens_in",
+    "r.tokens_out", "r.calls", "r.reused", "r.duration_ms",
+)  # fmt: skip
+#: Of nodes ``n`` of one level and status, each with the revision ``r`` that it serves, if any.
+TALLY: Final = Format(
+    "nodes",
+    f"n.level, n.status, count(*), count(r.number), {_OF_NODES}, "
+    "coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since)",
+    "isiiiiiii" + "iiiiii" + "fiT",
+    tx.NodeTally,
+    lambda _: (),
+)
 _PLACED: Final = shape("ii")
 
 
@@ -369,12 +401,6 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
     value: Any
     for value in codec.decode(found, read, form.table):
         yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
-
-
-def read_spent(row: Sequence[Any]) -> tx.Spent:
-    """Return the totals of attempts, in the order of the fields."""
-    check(row, _SPENT)
-    return tx.Spent(*row)
 
 
 def read_placed(row: Sequence[Any]) -> tx.PlacedBlock:

@@ -15,7 +15,6 @@ from hiermem.core.summaries.due import AT_ONCE, due_by_change, due_by_nodes
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
     DueData,
-    SegmentData,
     SessionData,
     TenantData,
     TreeData,
@@ -119,11 +118,6 @@ def _check_references(
     taken = [key for key, _ in changes.keys]
     if len(set(taken)) < len(taken) or not log.keys.keys().isdisjoint(taken):
         raise refuse(after.id, "a message key is claimed twice")
-    stop = len(log.messages) + len(changes.messages)
-    if any(not 0 <= index < stop for index, _ in changes.flags):
-        raise refuse(after.id, "a flag is for a message that does not exist")
-    if any(not 0 <= rewrite.message.index < stop for rewrite in changes.rewrites):
-        raise refuse(after.id, "a rewrite is of a message that does not exist")
     tree = after.tree if changes.tree is None else changes.tree
     before = session.trees.get(tree)
     nodes = set(before.nodes) if before and changes.drop_tree != tree else set[str]()
@@ -350,8 +344,8 @@ def put_segment(
     if not set(replaces) <= kept.segments.keys():
         return False
     left = {number: one for number, one in kept.segments.items() if number not in replaces}
-    taken = {id(block) for one in left.values() for _, block in one.members}
-    members: list[tuple[str, tx.Block]] = []
+    taken = {id(block) for members, _ in left.values() for _, block in members}
+    claimed: list[tuple[str, tx.Block]] = []
     for one in blocks:
         owner = one.session.id
         if not kept.epoch_is(owner, one.session.epoch):
@@ -359,8 +353,8 @@ def put_segment(
         block = kept.sessions[owner].blocks.get((tx.TERMS, one.block.start))
         if block is None or block.stop != one.block.stop or id(block) in taken:
             return False
-        members.append((owner, block))
+        claimed.append((owner, block))
     kept.segments = left
-    if members:
-        kept.segments[next(kept.numbers)] = SegmentData(tuple(members), dict(pages))
+    if claimed:
+        kept.segments[next(kept.numbers)] = (tuple(claimed), dict(pages))
     return True

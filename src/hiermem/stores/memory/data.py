@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
@@ -83,13 +83,8 @@ class SessionData:
         )
 
 
-@dataclass(frozen=True)
-class SegmentData:
-    """A segment: the blocks that it was made of, each with its session's id, and its pages."""
-
-    members: tuple[tuple[str, tx.Block], ...]
-    pages: Mapping[int, bytes]
-
+#: A segment: the blocks that it was made of, each with its session's id, and its pages.
+SegmentData: TypeAlias = tuple[tuple[tuple[str, tx.Block], ...], Mapping[int, bytes]]
 
 _CONTAINERS = (
     "sessions", "written", "runs", "attempts", "views", "records", "segments", "arrived",
@@ -149,11 +144,11 @@ class TenantData:
     def dissolve(self, session_id: str, index: int | None = None) -> None:
         """Dissolve the segments with a block of a session that covers message ``index``, or any."""
         self.segments = {
-            number: segment
-            for number, segment in self.segments.items()
+            number: (members, pages)
+            for number, (members, pages) in self.segments.items()
             if not any(
                 owner == session_id and (index is None or block.start <= index < block.stop)
-                for owner, block in segment.members
+                for owner, block in members
             )
         }
 

@@ -337,11 +337,12 @@ def index_state(
     """Return the segments with these pages, the loose blocks, and what has no block."""
     segments: list[tx.Segment] = []
     taken: set[int] = set()
-    for number, segment in sorted(kept.segments.items()):
-        taken |= {id(block) for _, block in segment.members}
-        dead = [n for n, member in enumerate(segment.members) if not kept.live(*member)]
-        held = {page: segment.pages[page] for page in pages if page in segment.pages}
-        segments.append(tx.Segment(number, len(segment.members), tuple(dead), held))
+    for number in sorted(kept.segments):
+        members, stored = kept.segments[number]
+        taken |= {id(block) for _, block in members}
+        dead = [n for n, member in enumerate(members) if not kept.live(*member)]
+        held = {page: stored[page] for page in pages if page in stored}
+        segments.append(tx.Segment(number, len(members), tuple(dead), held))
     loose: list[tx.PlacedBlock] = []
     behind: list[tuple[SessionRecord, tuple[tuple[int, int], ...]]] = []
     for session in kept.sessions.values():
@@ -364,7 +365,7 @@ def segment_blocks(kept: TenantData, places: Sequence[tuple[int, int]]) -> list[
     """Return the blocks at these (segment, place) that are not dead."""
     found: list[tx.PlacedBlock] = []
     for number, place in places:
-        members = kept.segments[number].members if number in kept.segments else ()
+        members, _ = kept.segments.get(number, ((), {}))
         if 0 <= place < len(members) and kept.live(*members[place]):
             owner, block = members[place]
             found.append(tx.PlacedBlock(kept.sessions[owner].record, block, number, place))

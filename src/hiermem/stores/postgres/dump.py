@@ -48,7 +48,7 @@ def _selected(kind: str, session_id: str) -> Statement | None:
     """Return the query of all rows of a kind, None where none can belong to no session."""
     form = rows.KINDS[kind]
     columns = f"tree, {form.columns}" if form.owner == "tree" else form.columns
-    order, values = form.order, [session_id]
+    values = [session_id]
     if session_id == NO_SESSION:
         if not form.named:
             return None
@@ -57,14 +57,13 @@ def _selected(kind: str, session_id: str) -> Statement | None:
             "NOT EXISTS (SELECT FROM sessions s WHERE s.tenant = m.tenant "
             f"AND s.id = m.{form.named})"
         )
-        order = "session_id, name" if kind == "view" else order
     elif form.named:
         name = form.named
         where = f"{name} = $2 AND hashtextextended({name}, 0) = hashtextextended($2, 0)"
     else:
         where = _OF[form.owner]
     selected = f"SELECT {columns} FROM {form.table} m WHERE m.tenant = $1 AND {where}"
-    return Statement(f"{selected} ORDER BY {order}", tuple(values))
+    return Statement(f"{selected} ORDER BY {form.order}", tuple(values))
 
 
 async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
@@ -125,14 +124,18 @@ class PostgresReceiver:
     """What the restore of one session does; see ``hiermem.stores.receive.Receiver``."""
 
     _scope: Scope
+    _reader: RowReader
     _replaces: int | None
-    _id: str
 
-    async def begin(self, reader: RowReader, first: bytes) -> Progress:
+    @property
+    def _id(self) -> str:
+        return self._reader.session_id
+
+    async def begin(self, first: bytes) -> Progress:
         """Return how far a restore of this record has come, and reserve its number."""
 
         async def work(connection: Connection) -> Progress:
-            found = await self._checked(connection, reader)
+            found = await self._checked(connection)
             if found is not None and found[3] == first:
                 return Progress(found[1], found[2], first)
             sent = [*map(self._scope.sent, self._reserved(first)), COMMIT]
@@ -169,15 +172,15 @@ class PostgresReceiver:
         if found[0][0][0] != "1":
             raise taken_over(self._id)
 
-    async def finish(self, before: Progress, digest: str, reader: RowReader) -> None:
+    async def finish(self, before: Progress, digest: str) -> None:
         """Write the row of the session and the rows that were held."""
         scope = self._scope
 
         async def work(connection: Connection) -> None:
-            found = await self._checked(connection, reader)
+            found = await self._checked(connection)
             if found is None or tuple(found[1:]) != (before.rows, before.chain, before.first):
                 raise taken_over(self._id)
-            statements = list(self._shown(found[0], reader))
+            statements = list(self._shown(found[0]))
             await scope.send(connection, [scope.index_lock(), *map(scope.sent, statements)])
             last = -1
             while page := (await scope.send(connection, [scope.sent(self._page(last))]))[0]:
@@ -187,7 +190,7 @@ class PostgresReceiver:
             ended = [
                 Statement(
                     "UPDATE store SET secret = $2 WHERE $1::uuid = $1 AND secret <> $2",
-                    (reader.secret,),
+                    (self._reader.secret,),
                 ),
                 Statement(f"DELETE FROM restored_rows {_AT}", (self._id,)),
                 Statement(
@@ -207,12 +210,12 @@ class PostgresReceiver:
         """Remove what came so far."""
         await self._scope.write({self._id}, list(writes.dropped_restore(self._id)))
 
-    async def _checked(self, connection: Connection, reader: RowReader) -> Sequence[Any] | None:
+    async def _checked(self, connection: Connection) -> Sequence[Any] | None:
         """Begin a transaction; return the number and the progress of the restore, if it began.
 
         Raises SessionExistsError and SecretMismatchError.
         """
-        scope = self._scope
+        scope, reader = self._scope, self._reader
         if scope.read_only:
             raise ReadOnlyError
         begin: list[Sent] = [BEGIN]
@@ -270,11 +273,11 @@ class PostgresReceiver:
         if self._id != NO_SESSION:
             yield Statement(f"DELETE FROM sessions WHERE tenant = $1 AND id = '{NO_SESSION}'")
 
-    def _shown(self, number: int, reader: RowReader) -> Iterator[Statement]:
+    def _shown(self, number: int) -> Iterator[Statement]:
         if self._replaces is not None:
             yield from writes.deleted_shown(self._id)
-        if reader.record is not None:
-            record = reader.record
+        record = self._reader.record
+        if record is not None:
             marks = ", ".join(f"${place}" for place in range(4, 4 + len(rows.FIXED.types)))
             yield Statement(
                 f"INSERT INTO sessions (tenant, session, id, {rows.FIXED.columns}) "

@@ -46,10 +46,6 @@ _SERVING: Final = (
     "revisions r ON r.tenant = n.tenant AND r.session = n.session AND r.tree = n.tree "
     "AND r.node_id = n.id AND r.number = n.revision"
 )
-_MADE: Final = ", ".join(
-    f"coalesce(sum(r.{name}), 0)::bigint"
-    for name in ("tokens", "tokens_in", "tokens_out", "calls", "reused", "duration_ms")
-)
 #: ``rows.DUE`` of the nodes ``n``.
 _DUE: Final = "n.sealed = 1 AND (n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)"
 
@@ -328,11 +324,7 @@ def tally(of: TreeOf) -> Query[list[tx.NodeTally]]:
     """Return the totals of the sealed nodes for each level and status, in that order."""
     return listed(
         rows.TALLY,
-        "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded)::bigint, "
-        "sum(n.dirty)::bigint, sum(n.stale)::bigint, sum(n.input_tokens)::bigint, "
-        "coalesce(sum(n.input_tokens) FILTER (WHERE r.number IS NOT NULL), 0)::bigint, "
-        f"{_MADE}, coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since) "
-        f"FROM {_TREE} LEFT JOIN {_SERVING} {_OF} AND n.sealed = 1 "
+        f"SELECT {rows.TALLY.columns} FROM {_TREE} LEFT JOIN {_SERVING} {_OF} AND n.sealed = 1 "
         "GROUP BY n.level, n.status ORDER BY n.level, n.status",
         *of,
     )
@@ -430,13 +422,9 @@ def spent(session_id: str | None = None) -> Query[tx.Spent]:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = _named(2, session_id=session_id)
     return Query(
-        "SELECT count(*), coalesce(sum(tokens_in), 0)::bigint, "
-        "coalesce(sum(tokens_out), 0)::bigint, "
-        "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
-        "coalesce(sum(cached_tokens), 0)::bigint, coalesce(sum(reasoning_tokens), 0)::bigint, "
-        f"sum(cost) FROM attempts WHERE tenant = $1{where}",
+        f"{_of_tenant(rows.SPENT)}{where}",
         values,
-        lambda found: decode(found, rows.read_spent, "attempts")[0],
+        lambda found: decode(found, rows.SPENT.read, "attempts")[0],
     )
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores.contract import check_record_writes, check_write, named_after
-from hiermem.stores.dump import missing
+from hiermem.stores.dump import RowReader, missing
 from hiermem.stores.postgres import decisions, due, reads, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
@@ -121,8 +120,8 @@ class PostgresTenant:
         self, rows: AsyncIterable[Sequence[tx.StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(dumping.PostgresReceiver, self._scope, replaces)
-        await receive(rows, receiver, tenant=self.tenant)
+        reader = RowReader(self.tenant)
+        await receive(rows, reader, dumping.PostgresReceiver(self._scope, reader, replaces))
 
     restores = _reading(dumping.restores)
 

@@ -13,7 +13,6 @@ from hiermem.core.log.copies import KIND as STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
-from hiermem.stores.contract import refuse
 from hiermem.stores.postgres import due, segments
 from hiermem.stores.postgres import statements as tables
 from hiermem.stores.postgres.reads import RECORD, TreeOf
@@ -127,9 +126,9 @@ def changed(
     if changes.keys:
         yield TABLES["key"].put(changes.keys, session_id)
     for index, flag in changes.flags:
-        yield _flagged(after, index, flag)
+        yield _flagged(session_id, index, flag)
     for rewrite in changes.rewrites:
-        yield from _rewritten(after, rewrite)
+        yield from _rewritten(session_id, rewrite)
     if changes.events:
         yield TABLES["event"].put(changes.events, session_id)
     yield from _structure(session_id, tree, changes)
@@ -178,22 +177,18 @@ def _copied(session_id: str, tree: int, copy: tx.Copy) -> Iterator[Statement]:
         )
 
 
-def _flagged(after: SessionRecord, index: int, flag: str) -> Statement:
-    if not 0 <= index < after.messages:
-        raise refuse(after.id, f"a flag is for message {index}, which does not exist")
+def _flagged(session_id: str, index: int, flag: str) -> Statement:
     return Statement(
         "UPDATE messages SET flags = CASE WHEN flags::jsonb ? $4 THEN flags "
         "ELSE (coalesce(flags, '[]')::jsonb || to_jsonb($4::text))::text END "
         f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}",
-        (after.id, index, flag),
+        (session_id, index, flag),
     )
 
 
-def _rewritten(after: SessionRecord, rewrite: tx.Rewrite) -> Iterator[Statement]:
+def _rewritten(session_id: str, rewrite: tx.Rewrite) -> Iterator[Statement]:
     index = rewrite.message.index
-    if not 0 <= index < after.messages:
-        raise refuse(after.id, f"a rewrite is of message {index}, which does not exist")
-    place = (after.id, index)
+    place = (session_id, index)
     of_message = f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}"
     if rewrite.kind == "edit":
         yield Statement(
@@ -213,8 +208,8 @@ def _rewritten(after: SessionRecord, rewrite: tx.Rewrite) -> Iterator[Statement]
         (*place, *rows.message_row(0, rewrite.message)[1:]),
     )
     holding = " AND m.stop > $3 AND m.start <= $3"
-    yield segments.dissolved(after.id, holding, index)
-    yield segments.dropped(after.id, holding, index)
+    yield segments.dissolved(session_id, holding, index)
+    yield segments.dropped(session_id, holding, index)
 
 
 def _structure(session_id: str, tree: int, changes: tx.Changes[Any]) -> Iterator[Statement]:

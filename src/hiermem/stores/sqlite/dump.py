@@ -62,7 +62,7 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
         yield "session", "", record
         number = found
     for kind, form in rows.KINDS.items():
-        columns, order = form.columns, form.order
+        columns = form.columns
         bound: tuple[str | int, ...] = (number,)
         if session_id == NO_SESSION:
             if not form.named:
@@ -72,7 +72,6 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
                 f"WHERE s.tenant = m.tenant AND s.id = m.{form.named})"
             )
             bound = (part.of,)
-            order = "session_id, name" if kind == "view" else order
         elif form.named:
             where, bound = f"tenant = ? AND {form.named} = ?", (part.of, session_id)
         elif form.owner == "log":
@@ -82,7 +81,7 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
             where = "session = ?"
         if form.owner == "tree":
             columns = f"tree, {columns}"
-        selected = f"SELECT {columns} FROM {form.table} m WHERE {where} ORDER BY {order}"
+        selected = f"SELECT {columns} FROM {form.table} m WHERE {where} ORDER BY {form.order}"
         with closing(part.connection.execute(selected, bound)) as cursor:
             while chunk := cursor.fetchmany(_CHUNK):
                 yield from rows.items(kind, chunk)
@@ -97,23 +96,20 @@ class SQLiteReceiver:
     """What the restore of one session does; see ``hiermem.stores.receive.Receiver``."""
 
     store: SQLiteStore
-    tenant: str
+    reader: RowReader
     replaces: int | None
-    session_id: str
 
-    async def begin(self, reader: RowReader, first: bytes) -> Progress:
+    async def begin(self, first: bytes) -> Progress:
         """Return how far a restore of this record has come, and reserve its number."""
 
         def work(transaction: Transaction) -> Progress:
-            self._check(transaction, reader)
+            self._check(transaction)
             connection = transaction.connection
             found = connection.execute(_FOUND, self._of).fetchone()
             if found is not None and found[3] == first:
                 return Progress(found[1], found[2], first)
             self._drop(transaction)
-            number = (
-                0 if self.session_id == NO_SESSION else _reserved(Part(connection, self.tenant))
-            )
+            number = 0 if self.reader.record is None else _reserved(connection, self.reader.tenant)
             connection.execute(
                 "INSERT INTO restores (tenant, id, session, taken, chain, first) "
                 "VALUES (?, ?, ?, 0, ?, ?) ON CONFLICT (tenant, id) DO UPDATE SET "
@@ -149,11 +145,11 @@ class SQLiteReceiver:
 
         await self.store.write(work)
 
-    async def finish(self, before: Progress, digest: str, reader: RowReader) -> None:
+    async def finish(self, before: Progress, digest: str) -> None:
         """Write the row of the session and the rows that were held."""
 
         def work(transaction: Transaction) -> None:
-            secret = self._check(transaction, reader)
+            reader, secret = self.reader, self._check(transaction)
             connection = transaction.connection
             number = self._number(connection, before)
             transaction.writing()
@@ -162,7 +158,7 @@ class SQLiteReceiver:
             if self.replaces is not None:
                 writes.deleted_shown(transaction, *self._of)
             if reader.record is not None:
-                writes.write_record(connection, self.tenant, number, None, reader.record)
+                writes.write_record(connection, reader.tenant, number, None, reader.record)
                 due.note(transaction, number, AT_ONCE)
             page = -1
             while found := connection.execute(
@@ -190,54 +186,54 @@ class SQLiteReceiver:
 
     @property
     def _of(self) -> tuple[str, str]:
-        return self.tenant, self.session_id
+        return self.reader.tenant, self.reader.session_id
 
     def _drop(self, transaction: Transaction) -> None:
         transaction.writing()
         writes.dropped_restore(transaction.connection, *self._of)
 
-    def _check(self, transaction: Transaction, reader: RowReader) -> bytes:
+    def _check(self, transaction: Transaction) -> bytes:
         """Refuse what may not be restored; return the store's secret.
 
         Raises SessionExistsError and SecretMismatchError.
         """
         there = heads.find(transaction, *self._of)
         if there is not None and there[1].version != self.replaces:
-            raise SessionExistsError(self.session_id)
+            raise SessionExistsError(self.reader.session_id)
         secret = reads.secret(transaction.connection)
         empty = not reads.tenants(transaction.connection, after=None, limit=1)
-        check_secret(reader, secret, empty=empty)
+        check_secret(self.reader, secret, empty=empty)
         return secret
 
     def _number(self, connection: sqlite3.Connection, before: Progress) -> int:
         """Return the reserved number, where the restore has come as far as ``before``."""
         found = connection.execute(_FOUND, self._of).fetchone()
         if found is None or tuple(found[1:]) != (before.rows, before.chain, before.first):
-            raise taken_over(self.session_id)
+            raise taken_over(self.reader.session_id)
         return int(found[0])
 
     def _insert(self, connection: sqlite3.Connection, number: int, item: Item) -> None:
         """Write an item under the session's number."""
         kind, at, value = item
-        form = rows.KINDS[kind]
+        form, tenant = rows.KINDS[kind], self.reader.tenant
         row = form.row((at, value) if kind == "key" else value)
         if form.owner == "log":
             row = (number << rows.INDEX_BITS | row[0], *row[1:])
         owners = {
-            "tenant": (self.tenant,), "session": (number,), "tree": (self.tenant, number, at),
+            "tenant": (tenant,), "session": (number,), "tree": (tenant, number, at),
             "log": (),
         }  # fmt: skip
         connection.execute(INSERT[kind], (*owners[form.owner], *row))
 
 
-def _reserved(part: Tenant) -> int:
+def _reserved(connection: sqlite3.Connection, tenant: str) -> int:
     """Return a number that no session has had, and none will get."""
-    made = part.connection.execute(
+    made = connection.execute(
         "INSERT INTO sessions (tenant, id, participants, config, counter, created_at, forked_at) "
         "VALUES (?, ?, '', '', '', 0, 0)",
-        (part.of, NO_SESSION),
+        (tenant, NO_SESSION),
     )
-    part.connection.execute("DELETE FROM sessions WHERE session = ?", (made.lastrowid,))
+    connection.execute("DELETE FROM sessions WHERE session = ?", (made.lastrowid,))
     return made.lastrowid or 0
 
 

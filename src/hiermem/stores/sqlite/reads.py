@@ -318,14 +318,7 @@ def attempts(
 def spent(part: Tenant, session_id: str | None = None) -> tx.Spent:
     """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = _having(tenant=part.of, session_id=session_id)
-    found = part.connection.execute(
-        "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
-        "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
-        "coalesce(sum(cached_tokens), 0), coalesce(sum(reasoning_tokens), 0), sum(cost) "
-        f"FROM attempts WHERE {where}",
-        values,
-    )
-    return decode(found, rows.read_spent, "attempts")[0]
+    return _found(part.connection, rows.SPENT, where, *values)[0]
 
 
 def view(part: Tenant, session_id: str, name: str) -> tx.ViewRecord | None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.stores.contract import named_after
-from hiermem.stores.dump import missing
+from hiermem.stores.dump import RowReader, missing
 from hiermem.stores.receive import receive
-from hiermem.stores.sqlite import answers, due, puts, reads, segments, trees
+from hiermem.stores.sqlite import due, puts, reads, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import Part, TreeOf
@@ -142,7 +142,7 @@ class SQLiteTenant(_Handle[str]):
             lambda transaction: changing.transact(transaction, name, decide)
         )
 
-    read = _reading(answers.read)
+    read = _reading(changing.read)
     erase_all = _writing(changing.erase_all)
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
@@ -158,8 +158,8 @@ class SQLiteTenant(_Handle[str]):
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        receiver = partial(dumping.SQLiteReceiver, self._store, self._of, replaces)
-        await receive(rows, receiver, tenant=self._of)
+        reader = RowReader(self._of)
+        await receive(rows, reader, dumping.SQLiteReceiver(self._store, reader, replaces))
 
     restores = _reading(dumping.restores)
 

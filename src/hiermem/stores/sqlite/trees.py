@@ -62,15 +62,8 @@ _SERVING: Final = (
     "revisions r ON r.session = n.session AND r.tree = n.tree AND r.node_id = n.id "
     "AND r.number = n.revision"
 )
-_MADE: Final = ", ".join(
-    f"coalesce(sum(r.{name}), 0)"
-    for name in ("tokens", "tokens_in", "tokens_out", "calls", "reused", "duration_ms")
-)
 _TALLY: Final = (
-    "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded), sum(n.dirty), "
-    "sum(n.stale), sum(n.input_tokens), sum(iif(r.number IS NULL, 0, n.input_tokens)), "
-    f"{_MADE}, coalesce(sum(r.fidelity), 0.0), count(r.fidelity), min(n.since) "
-    f"FROM nodes n LEFT JOIN {_SERVING} "
+    f"SELECT {rows.TALLY.columns} FROM nodes n LEFT JOIN {_SERVING} "
     "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
     "GROUP BY n.level, n.status ORDER BY n.level, n.status"
 )

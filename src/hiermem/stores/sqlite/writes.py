@@ -2,6 +2,7 @@
 
 Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
 records a session's new head after the last one. So a decision that raises has nothing to undo.
+The answers to a decision's needs are here too; ``read`` gives them without a decision.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
-from hiermem.stores.contract import check_changes, refuse, run_decision
+from hiermem.stores.contract import answer_to, check_changes, refuse, run_decision
 from hiermem.stores.rows import INDEX_BITS
-from hiermem.stores.sqlite import due, heads, puts, segments, trees
-from hiermem.stores.sqlite.answers import answer
-from hiermem.stores.sqlite.heads import INSERT, Part, insert
+from hiermem.stores.sqlite import due, heads, puts, reads, segments, trees
+from hiermem.stores.sqlite.heads import INSERT, Part, Tenant, insert, one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
+from hiermem.types import transaction as tx
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ _RESERVE = (
 
 def _known_keys(
     connection: sqlite3.Connection, session: int, keys: Sequence[str]
-) -> dict[str, KeyEntry]:
+) -> dict[str, tx.KeyEntry]:
     if len(keys) == 1:
         found = connection.execute(_ONE_KEY, (session, keys[0])).fetchall()
     else:
@@ -71,14 +71,14 @@ def _known_keys(
             some = list(keys[start : start + _KEYS_AT_ONCE])
             some += [some[-1]] * (_KEYS_AT_ONCE - len(some))
             found += connection.execute(_MANY_KEYS, (session, *some)).fetchall()
-    return {key: KeyEntry(index, fingerprint) for key, index, fingerprint in found}
+    return {key: tx.KeyEntry(index, fingerprint) for key, index, fingerprint in found}
 
 
 def mutate(
     transaction: Transaction,
     tenant: str,
     session_id: str,
-    decide: Callable[[Snapshot], Changes[T]],
+    decide: Callable[[tx.Snapshot], tx.Changes[T]],
     keys: Sequence[str],
 ) -> T:
     """Read the snapshot, call ``decide`` with it, write its changes and return its result."""
@@ -86,23 +86,23 @@ def mutate(
     number, before = head or (0, None)
     known = _known_keys(transaction.connection, number, keys) if head and keys else {}
     transaction.deciding = True
-    changes = decide(Snapshot(before, known))
+    changes = decide(tx.Snapshot(before, known))
     transaction.deciding = False
     _change(transaction, tenant, session_id, changes)
     return changes.result
 
 
-def transact(transaction: Transaction, tenant: str, decide: Callable[[], Deciding[T]]) -> T:
+def transact(transaction: Transaction, tenant: str, decide: Callable[[], tx.Deciding[T]]) -> T:
     """Run a decision that requests its reads, write its changes and return its result."""
 
     def answered(session_id: str, need: Any) -> Any:
         transaction.deciding = False
-        found = answer(Part(transaction.connection, tenant), session_id, need)
+        found = _answer(Part(transaction.connection, tenant), session_id, need)
         transaction.deciding = True
         return found
 
     transaction.deciding = True
-    batch: Batch[T] = run_decision(decide, answered)
+    batch: tx.Batch[T] = run_decision(decide, answered)
     transaction.deciding = False
     for session_id, changes in batch.sessions:
         _change(transaction, tenant, session_id, changes)
@@ -119,7 +119,24 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
     return batch.result
 
 
-def _change(transaction: Transaction, tenant: str, session_id: str, changes: Changes[Any]) -> None:
+def _answer(part: Tenant, session_id: str, need: tx.Need) -> Any:
+    """Return what the store's method of the same meaning returns, as the connection sees it."""
+
+    def of_tree(number: int | None) -> tuple[Any, ...]:
+        return (Part(part.connection, (part.of, session_id, number)),)
+
+    return answer_to(need, reads, trees, (part, session_id), of_tree)
+
+
+def read(part: Tenant, needs: Sequence[tx.SessionNeed]) -> list[Any]:
+    """Return the answers to these needs, in their order, all from one state of the file."""
+    with one_state(part.connection):
+        return [_answer(part, *one) for one in needs]
+
+
+def _change(
+    transaction: Transaction, tenant: str, session_id: str, changes: tx.Changes[Any]
+) -> None:
     """Write one session's changes in the order of their fields."""
     after = changes.session
     if after is None:
@@ -135,7 +152,7 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     tree = after.tree if changes.tree is None else changes.tree
     if copy is not None and source is not None:
         _copy(connection, after, (number, tree), copy, (source[0], source[1].tree))
-    _write_log(connection, number, after, changes)
+    _write_log(connection, number, changes)
     if (
         changes.drop
         or changes.forget
@@ -157,7 +174,7 @@ def _copy(
     connection: sqlite3.Connection,
     after: SessionRecord,
     at: tuple[int, int],
-    copy: Copy,
+    copy: tx.Copy,
     source: tuple[int, int],
 ) -> None:
     """Copy messages, their versions, keys and texts from ``source`` to ``at``.
@@ -226,9 +243,7 @@ def _write_metadata(
     connection.executemany(_METADATA, rows_of)
 
 
-def _write_log(
-    connection: sqlite3.Connection, number: int, after: SessionRecord, changes: Changes[Any]
-) -> None:
+def _write_log(connection: sqlite3.Connection, number: int, changes: tx.Changes[Any]) -> None:
     """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
@@ -240,7 +255,7 @@ def _write_log(
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
     for rewrite in changes.rewrites:
-        _rewrite(connection, number, after, rewrite)
+        _rewrite(connection, number, rewrite)
     for event in changes.events:
         connection.execute(INSERT["event"], (number, *rows.EVENTS.row(event)))
 
@@ -254,21 +269,16 @@ def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str
         rows.MESSAGES.read,
         "messages",
     )
-    if index < 0 or not found:
-        raise refuse(str(number), f"a flag is for message {index}, which does not exist")
-    flags = found[0].flags
-    if flag not in flags:
-        connection.execute(
-            "UPDATE messages SET flags = ? WHERE message = ?", (pack((*flags, flag)), place)
-        )
+    for stored in found:
+        if flag not in stored.flags:
+            connection.execute(
+                "UPDATE messages SET flags = ? WHERE message = ?",
+                (pack((*stored.flags, flag)), place),
+            )
 
 
-def _rewrite(
-    connection: sqlite3.Connection, number: int, after: SessionRecord, rewrite: Rewrite
-) -> None:
+def _rewrite(connection: sqlite3.Connection, number: int, rewrite: tx.Rewrite) -> None:
     index = rewrite.message.index
-    if not 0 <= index < after.messages:
-        raise refuse(after.id, f"a rewrite is of message {index}, which does not exist")
     place, *columns = rows.message_row(number, rewrite.message)
     if rewrite.kind == "edit":
         connection.execute(_KEEP_VERSION, (place,))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -33,9 +34,9 @@ class Schema:
     script: str
     steps: Mapping[int, str] = field(default_factory=dict[int, str])
 
-    def expected(self) -> dict[tuple[str, str], str]:
+    def expected(self) -> Mapping[tuple[str, str], str]:
         """Return the shape of a new file."""
-        return dict(_shape_of(self.script))
+        return _shape_of(self.script)
 
 
 @cache
@@ -89,11 +90,8 @@ def _bare(sql: object) -> str:
 
 
 @cache
-def _shape_of(script: str) -> tuple[tuple[tuple[str, str], str], ...]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    try:
+def _shape_of(script: str) -> Mapping[tuple[str, str], str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements(script):
             connection.execute(statement)
-        return tuple(shape(connection).items())
-    finally:
-        connection.close()
+        return shape(connection)
