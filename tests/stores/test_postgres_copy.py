@@ -139,11 +139,11 @@ async def test_a_half_in_postgresql_is_not_served_and_goes_with_its_session(open
 COPYING = """
 import asyncio, sys
 from hiermem import AsyncMemory
-from hiermem.stores import dump, receive
+from hiermem.stores import dump as pages, receive
 from hiermem.stores.postgres import PostgresStore, dump
 from hiermem.stores.sqlite import SQLiteStore
 
-dump._PAGE = receive.BATCH = 25
+pages._PAGE = receive.BATCH = 25
 add = dump.PostgresReceiver.add
 
 async def told(*given):
