@@ -68,8 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Run ``act`` on both stores, compare the outcomes and return that of the reference."""
         assert self._store is not None
         expected = self._outcome(self._reference.tenant(tenant), act)
-        found = self._outcome(self._store.tenant(tenant), act)
-        assert found == expected
+        assert self._outcome(self._store.tenant(tenant), act) == expected
         return expected
 
     def _outcome(self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
@@ -188,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
             drop_records=(("k", data.draw(_KEYS)),),
             events=(tx.LogEvent("edit", index, NOW),),
         )
-        steps = ((other, writing(other, [Message.user("beside")])), (session, step))
+        steps = ((other, writing(other, ["beside"])), (session, step))
         self.both(tenant, lambda handle: handle.transact(deciding(*steps)))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, source=_SESSIONS, data=st.data())

@@ -14,9 +14,8 @@ import pytest
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
-from hiermem.testing.samples import NOW, attempt, deciding, run, write
+from hiermem.testing.samples import NOW, attempt, delete, run, write
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.types import Message
 from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
 
 
@@ -175,8 +174,7 @@ class RecordConditions(Conditions):
         ):
             good = [RecordWrite("k", "s", "b", "x", 1), RecordWrite("k", "s", "c", None, 1)]
             for place in range(3):
-                writes = [*good[:place], wrong, *good[place:]]
-                assert await tenant.put_records(writes) is False
+                assert await tenant.put_records([*good[:place], wrong, *good[place:]]) is False
                 assert await tenant.records("k") == before
         right = [RecordWrite("k", "s", "a", None, 2), RecordWrite("k", "s", "d", "new", 0)]
         assert await tenant.put_records(right) is True
@@ -206,8 +204,7 @@ class RecordConditions(Conditions):
             assert Record(*place, str(number), 1) in await tenant.records(kind, key=key)
             assert Record(*place, str(number), 1) in await tenant.records(kind, scope=scope)
         assert [one.key for one in await tenant.records("k", scope="s")] == sorted([*names, long])
-        last = RecordWrite("k", "s", names[3], None, 1)
-        assert await tenant.put_records([last]) is True
+        assert await tenant.put_records([RecordWrite("k", "s", names[3], None, 1)]) is True
         assert [one.key for one in await tenant.records("k", scope="s")] == sorted(
             [*names[:3], long]
         )
@@ -280,8 +277,8 @@ class RecordConditions(Conditions):
     @condition
     async def test_a_write_of_an_earlier_epoch_does_not_land(self, tenant: TenantStore) -> None:
         """Views, records and blocks are refused if the epoch moved or the session is gone."""
-        await write(tenant, "s", [Message.user("x")], record={"epoch": 2})
-        await write(tenant, "t", [Message.user("x")])
+        await write(tenant, "s", ["x"], record={"epoch": 2})
+        await write(tenant, "t", ["x"])
         view, block = ViewRecord("s", "v", "1"), Block("index", 0, 1, b"1")
         record = RecordWrite("k", "s", "a", "1")
 
@@ -303,7 +300,7 @@ class RecordConditions(Conditions):
         await write(tenant, "s", record={"epoch": 3})
         assert await tried(2) == [False] * 3
         assert await tenant.records("k") == [Record("k", "s", "a", "1", 1)]
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         for epoch in (0, 3):
             assert await tried(epoch) == [False] * 3
         assert await tenant.put_records([record], epochs={"none": 0}) is False
