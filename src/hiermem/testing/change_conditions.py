@@ -63,11 +63,8 @@ class ChangeConditions(Conditions):
                 await write(tenant, "st"[number % 2], [str(number)])
 
         growing = asyncio.create_task(grow())
-        asked: list[tx.SessionNeed] = [
-            (name, need)
-            for need in (tx.NeedSession(), tx.NeedMessages(0, 99))
-            for name in ("s", "t")
-        ]
+        needs = (tx.NeedSession(), tx.NeedMessages(0, 99))
+        asked: list[tx.SessionNeed] = [(name, need) for need in needs for name in ("s", "t")]
         while not growing.done():
             one, other, messages, others = await tenant.read(asked)
             assert (one.messages, other.messages) == (len(messages), len(others))
@@ -81,9 +78,8 @@ class ChangeConditions(Conditions):
         """Every need is answered as the method of the same meaning answers."""
         loose = replace(node(9), id="open/L1/main", sealed=False)
         nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")), loose)
-        await write(
-            tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(tx.LogEvent("flush", 1, NOW),)
-        )
+        event = tx.LogEvent("flush", 1, NOW)
+        await write(tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(event,))
         await write(tenant, "s", nodes=(node(7),), tree=1)
         await write(tenant, "s", flags=((0, "a"), (2, "a")))
         await write(tenant, "f", copy=tx.Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
@@ -118,19 +114,16 @@ class ChangeConditions(Conditions):
         ]
         assert all(expected for need, expected in needs if expected != [])
 
+        asked = [(name, need) for name in ("s", "none") for need, _ in needs]
+
         def decide() -> tx.Deciding[list[Any]]:
             answers: list[Any] = []
-            for need, _ in needs:
-                answers.append((yield "s", need))
-            for need, _ in needs:
-                answers.append((yield "none", need))
-            both: tuple[Any, ...] = yield tuple(
-                (name, need) for name in ("s", "none") for need, _ in needs
-            )
+            for one in asked:
+                answers += [(yield one)]
+            both: tuple[Any, ...] = yield tuple(asked)
             return tx.Batch([answers, list(both)])
 
-        alone = [(name, need) for name in ("s", "none") for need, _ in needs]
-        for found in (*await tenant.transact(decide), await tenant.read(alone)):
+        for found in (*await tenant.transact(decide), await tenant.read(asked)):
             assert found[: len(needs)] == [expected for _, expected in needs]
             assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
 
@@ -295,9 +288,8 @@ class ChangeConditions(Conditions):
         (original,) = await tenant.messages("s", 1, 2)
         await write(tenant, "s", rewrites=rewriting(1, "B", "edit", tokens=3, flags=("f",)))
         await write(tenant, "s", rewrites=rewriting(1, "B", "mark", size=4, slices=(1,)))
-        await write(
-            tenant, "s", rewrites=(*rewriting(1, "beta", "edit"), *rewriting(0, "A", "edit"))
-        )
+        both = (*rewriting(1, "beta", "edit"), *rewriting(0, "A", "edit"))
+        await write(tenant, "s", rewrites=both)
         assert await said(tenant) == ["A", "beta", "c"]
         assert await was(tenant, 1) == ["b", "B"]
         found = await tenant.versions("s", 1)
@@ -323,10 +315,8 @@ class ChangeConditions(Conditions):
         assert [one.state for one in await tenant.messages("s", 0, 9)] == ["erased", "live"]
         assert [await was(tenant, index) for index in (0, 1)] == [[], ["b"]]
         seen = await write(tenant, "s", keys=["key-0", "key-1"])
-        assert dict(seen.keys) == {
-            "key-0": tx.KeyEntry(0, None),
-            "key-1": tx.KeyEntry(1, "print-1"),
-        }
+        gone, kept = tx.KeyEntry(0, None), tx.KeyEntry(1, "print-1")
+        assert dict(seen.keys) == {"key-0": gone, "key-1": kept}
         # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"

@@ -287,11 +287,8 @@ class ListingConditions(Conditions):
     async def test_an_append_to_an_open_window_writes_no_entry(self, store: Store) -> None:
         """The entry was written when the window was opened; only a claimed one is written anew."""
         tenant = store.tenant("t")
-        open_now = {
-            "config": HierarchyConfig.by_tokens().to_json(),
-            "state": _OPEN,
-            "last_activity": await tenant.now() - timedelta(hours=2),
-        }
+        hour, past = HierarchyConfig.by_tokens().to_json(), await tenant.now() - timedelta(hours=2)
+        open_now = {"config": hour, "state": _OPEN, "last_activity": past}
         await write(tenant, "s", ["x"], record=open_now)
         claimed = await _one(store)
         await write(tenant, "s", ["y"], record=open_now)

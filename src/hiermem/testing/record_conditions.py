@@ -32,24 +32,19 @@ class RecordConditions(Conditions):
             await tenant.put_run(run(id_, subject="mixed"))
             assert (await tenant.runs())[0].id == id_, place
         assert [one.id for one in await tenant.runs(subject="mixed")] == ["b", "y", "a", "z", "m"]
-        for number in range(5):
-            await tenant.put_run(
-                run(
-                    f"r{number}",
-                    subject="odd" if number % 2 else "even",
-                    started_at=NOW - timedelta(days=number),
-                )
-            )
+        numbered = [
+            run(f"r{n}", subject=("even", "odd")[n % 2], started_at=NOW - timedelta(days=n))
+            for n in range(5)
+        ]
+        for one in numbered:
+            await tenant.put_run(one)
         ended = run("r1", subject="odd", outcome="ok", ended_at=NOW, detail={"made": [1, {}]})
         await tenant.put_run(ended)
         newest = ["r4", "r3", "r2", "r1", "r0"]
         assert [one.id for one in await tenant.runs()] == [*newest, "b", "y", "a", "z", "m"]
         assert [one.id for one in await tenant.runs(limit=2)] == ["r4", "r3"]
         assert [one.id for one in await tenant.runs(subject="even")] == ["r4", "r2", "r0"]
-        assert await tenant.runs(subject="odd", limit=9) == [
-            run("r3", subject="odd", started_at=NOW - timedelta(days=3)),
-            ended,
-        ]
+        assert await tenant.runs(subject="odd", limit=9) == [numbered[3], ended]
         assert await tenant.runs(subject="od") == []
         assert await tenant.runs(limit=0) == []
 
@@ -71,14 +66,10 @@ class RecordConditions(Conditions):
         Neither their clock nor their id changes it.
         """
         tries = [
-            attempt(
-                f"a{5 * number % 7}",
-                run_id=f"run{number % 2}",
-                session_id="s" if number < 4 else "t",
-                started_at=NOW - timedelta(days=number),
-            )
-            for number in range(6)
+            attempt(f"a{5 * n % 7}", run_id=f"run{n % 2}", started_at=NOW - timedelta(days=n))
+            for n in range(6)
         ]
+        tries[4:] = [replace(one, session_id="t") for one in tries[4:]]
         await tenant.tree("s").write_nodes([], attempts=tries[:3])
         await tenant.tree("s").write_nodes([], attempts=tries[3:])
         tries[1] = replace(
@@ -205,9 +196,8 @@ class RecordConditions(Conditions):
             assert Record(*place, str(number), 1) in await tenant.records(kind, scope=scope)
         assert [one.key for one in await tenant.records("k", scope="s")] == sorted([*names, long])
         assert await tenant.put_records([RecordWrite("k", "s", names[3], None, 1)]) is True
-        assert [one.key for one in await tenant.records("k", scope="s")] == sorted(
-            [*names[:3], long]
-        )
+        left = sorted([*names[:3], long])
+        assert [one.key for one in await tenant.records("k", scope="s")] == left
 
     @condition
     async def test_a_write_goes_with_records_that_stand(self, tenant: TenantStore) -> None:
@@ -264,12 +254,8 @@ class RecordConditions(Conditions):
     async def test_of_writers_at_once_one_wins(self, tenant: TenantStore) -> None:
         """Of several writes that expect the same version exactly one counts."""
         for version in range(4):
-            outcomes = await asyncio.gather(
-                *(
-                    tenant.put_records([RecordWrite("k", "s", "a", str(n), version)])
-                    for n in range(8)
-                )
-            )
+            writes = [RecordWrite("k", "s", "a", str(n), version) for n in range(8)]
+            outcomes = await asyncio.gather(*(tenant.put_records([one]) for one in writes))
             assert sorted(outcomes) == [False] * 7 + [True]
             (found,) = await tenant.records("k")
             assert found == Record("k", "s", "a", str(outcomes.index(True)), version + 1)

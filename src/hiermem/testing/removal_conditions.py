@@ -190,9 +190,8 @@ class RemovalConditions(Conditions):
         for name in ("s", "S", "s%"):
             await write(tenant, name, keyed("a"))
             await derive(tenant, name)
-        await tenant.put_records(
-            [tx.RecordWrite("K", "s", "a", "1"), tx.RecordWrite("k", "", "a", "1")]
-        )
+        for kind, scope in (("K", "s"), ("k", "")):
+            await tenant.put_records([tx.RecordWrite(kind, scope, "a", "1")])
         before = await contents(tenant)
         own = run("new", subject="s")
 
