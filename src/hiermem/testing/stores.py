@@ -192,11 +192,11 @@ class StoreConformance(
                 assert await read(tenant) == await read(alone)
             assert await tenant.put_records([tx.RecordWrite("k", "s", "v", "", 2)]) is False
             assert await tenant.reusable(f"own-{place + 1}") is None
-        # The last of them is the stranger.
-        assert await contents(tenant) == NOTHING
-        assert await tenant.put_blocks("s", [tx.Block("index", 0, 1, b"")], epoch=0) is False
-        assert await tenant.put_records([], epochs={"s": 0}) is False
-        assert await tenant.tree("s").write_nodes([remade(node(0))]) == [False]
+        stranger = store.tenant("stranger")
+        assert await contents(stranger) == NOTHING
+        assert await stranger.put_blocks("s", [tx.Block("index", 0, 1, b"")], epoch=0) is False
+        assert await stranger.put_records([], epochs={"s": 0}) is False
+        assert await stranger.tree("s").write_nodes([remade(node(0))]) == [False]
 
     @store_condition
     async def test_a_tenant_erases_its_own_alone(self, store: Store) -> None:

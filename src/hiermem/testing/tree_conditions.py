@@ -257,6 +257,7 @@ class TreeConditions(Conditions):
         await tenant.put_run(run("r", outcome="ok", detail={"n": [2]}))
         for _ in range(2):
             found = await tenant.run("r")
+            assert found is not None
             assert found == run("r", outcome="ok", detail={"n": [2]})
             found.detail["n"].append(3)
         assert await tenant.run("R") == run("R", subject="other")
