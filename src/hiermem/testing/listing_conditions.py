@@ -359,11 +359,10 @@ class ListingConditions(Conditions):
             await write(store.tenant(f"t{place % 3}"), f"s{place}", nodes=(node(1, 0),))
         assert await store.claim_due(0, lease=_LONG) == []
         assert await store.claim_due(-1, lease=_LONG) == []
-        turns = [store.claim_due(4, lease=_LONG) for _ in range(9)]
-        found = [one for some in await asyncio.gather(*turns) for one in some]
-        assert all(len(some) <= 4 for some in [found[:4]])
+        turns = await asyncio.gather(*(store.claim_due(4, lease=_LONG) for _ in range(9)))
+        assert all(len(some) <= 4 for some in turns)
         left = await store.claim_due(99, lease=_LONG)
-        names = [one.session_id for one in [*found, *left]]
+        names = [one.session_id for some in (*turns, left) for one in some]
         assert sorted(names) == sorted(f"s{place}" for place in range(30))
 
     @store_condition
