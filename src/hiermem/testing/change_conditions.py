@@ -12,19 +12,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pytest
-
-from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
+    changed,
     contents,
     deciding,
+    delete,
     derive,
     keyed,
     node,
     plain,
+    refused,
     remade,
     rewriting,
     run,
@@ -55,19 +55,16 @@ class ChangeConditions(Conditions):
     @condition
     async def test_a_read_is_of_one_state(self, tenant: TenantStore) -> None:
         """What is written meanwhile is in all of the answers or in none."""
-        await write(tenant, "s", [Message.user("0")])
-        await write(tenant, "t", [Message.user("0")])
+        await write(tenant, "s", ["0"])
+        await write(tenant, "t", ["0"])
 
         async def grow() -> None:
             for number in range(30):
-                await write(tenant, "st"[number % 2], [Message.user(str(number))])
+                await write(tenant, "st"[number % 2], [str(number)])
 
         growing = asyncio.create_task(grow())
-        asked: list[tx.SessionNeed] = [
-            (name, need)
-            for need in (tx.NeedSession(), tx.NeedMessages(0, 99))
-            for name in ("s", "t")
-        ]
+        needs = (tx.NeedSession(), tx.NeedMessages(0, 99))
+        asked: list[tx.SessionNeed] = [(name, need) for need in needs for name in ("s", "t")]
         while not growing.done():
             one, other, messages, others = await tenant.read(asked)
             assert (one.messages, other.messages) == (len(messages), len(others))
@@ -81,9 +78,8 @@ class ChangeConditions(Conditions):
         """Every need is answered as the method of the same meaning answers."""
         loose = replace(node(9), id="open/L1/main", sealed=False)
         nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")), loose)
-        await write(
-            tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(tx.LogEvent("flush", 1, NOW),)
-        )
+        event = tx.LogEvent("flush", 1, NOW)
+        await write(tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(event,))
         await write(tenant, "s", nodes=(node(7),), tree=1)
         await write(tenant, "s", flags=((0, "a"), (2, "a")))
         await write(tenant, "f", copy=tx.Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
@@ -118,19 +114,16 @@ class ChangeConditions(Conditions):
         ]
         assert all(expected for need, expected in needs if expected != [])
 
+        asked = [(name, need) for name in ("s", "none") for need, _ in needs]
+
         def decide() -> tx.Deciding[list[Any]]:
             answers: list[Any] = []
-            for need, _ in needs:
-                answers.append((yield "s", need))
-            for need, _ in needs:
-                answers.append((yield "none", need))
-            both: tuple[Any, ...] = yield tuple(
-                (name, need) for name in ("s", "none") for need, _ in needs
-            )
+            for one in asked:
+                answers += [(yield one)]
+            both: tuple[Any, ...] = yield tuple(asked)
             return tx.Batch([answers, list(both)])
 
-        alone = [(name, need) for name in ("s", "none") for need, _ in needs]
-        for found in (*await tenant.transact(decide), await tenant.read(alone)):
+        for found in (*await tenant.transact(decide), await tenant.read(asked)):
             assert found[: len(needs)] == [expected for _, expected in needs]
             assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
 
@@ -170,14 +163,12 @@ class ChangeConditions(Conditions):
             two = yield "t", tx.NeedSession()
             count: int = one.messages if one else 0
             assert count == (two.messages if two else 0)
-            steps = [("s", writing("s", [Message.user(f"{count}")]))]
-            steps += [("t", writing("t", [Message.user(f"{count}")]))]
-            batch = yield from deciding(*steps)()
-            return tx.Batch(count, batch.sessions)
+            text = [f"{count}"]
+            return tx.Batch(count, (changed("s", one, text), changed("t", two, text)))
 
         counts, _ = await asyncio.gather(
             asyncio.gather(*(tenant.transact(counted) for _ in range(40))),
-            asyncio.gather(*(write(tenant, "u", [Message.user("x")]) for _ in range(10))),
+            asyncio.gather(*(write(tenant, "u", ["x"]) for _ in range(10))),
         )
         assert sorted(counts) == list(range(40))
         for name in ("s", "t"):
@@ -197,17 +188,13 @@ class ChangeConditions(Conditions):
             found: list[StoredMessage] = yield name, tx.NeedMessages(0, 99)
             if len(found) != record.messages:
                 raise DecisionError("the run saw two states")
-            step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
-                name, [Message.user(f"after {len(found)}")]
-            )
-            changes = replace(step(tx.Snapshot(record, {})), result=None)
-            return tx.Batch(len(found), ((name, changes),))
+            return tx.Batch(len(found), (changed(name, record, [f"after {len(found)}"]),))
 
         needs: tuple[tuple[str, tx.Need], ...] = (("s", tx.NeedSession()), ("f", tx.NeedForks()))
         for name, need in needs:
             first, _, second = await asyncio.gather(
                 tenant.transact(partial(torn, name, need)),
-                write(tenant, name, [Message.user("beside")]),
+                write(tenant, name, ["beside"]),
                 tenant.transact(partial(torn, name, need)),
             )
             texts = await said(tenant, name)
@@ -222,11 +209,7 @@ class ChangeConditions(Conditions):
         def decide() -> tx.Deciding[int]:
             record: SessionRecord | None = yield "s", tx.NeedSession()
             runs.append(record)
-            step: Callable[[tx.Snapshot], tx.Changes[Any]] = writing(
-                "s", [Message.user(f"run {len(runs)}")]
-            )
-            changes = replace(step(tx.Snapshot(record, {})), result=None)
-            return tx.Batch(len(runs), (("s", changes),))
+            return tx.Batch(len(runs), (changed("s", record, [f"run {len(runs)}"]),))
 
         assert await tenant.transact(decide) == len(runs) > 0
         assert await said(tenant, "s") == [f"run {len(runs)}"]
@@ -235,7 +218,6 @@ class ChangeConditions(Conditions):
     async def test_a_transaction_that_raises_writes_nothing(self, tenant: TenantStore) -> None:
         """Its error comes out unchanged, and nothing is written."""
         await write(tenant, "s", keyed("x"))
-        before = await contents(tenant)
         error = DecisionError("no")
 
         def early() -> tx.Deciding[None]:
@@ -246,9 +228,10 @@ class ChangeConditions(Conditions):
             raise error
 
         for decide in (early, late):
-            with pytest.raises(DecisionError) as caught:
+            async with refused(tenant, DecisionError) as caught:
                 await tenant.transact(decide)
             assert caught.value is error
+        before = await contents(tenant)
         assert await tenant.transact(deciding()) == "decided"
 
         def fine() -> tx.Deciding[str]:
@@ -263,8 +246,7 @@ class ChangeConditions(Conditions):
         """If one session's changes are refused, no session's are made, and nothing is deleted."""
         await write(tenant, "s", keyed("x"))
         await write(tenant, "gone", keyed("y"))
-        before = await contents(tenant)
-        good = writing("s", [Message.user("more")], nodes=(node(0),))
+        good = writing("s", ["more"], nodes=(node(0),))
         fresh = writing("fresh", keyed("new"))
         bad: list[Callable[..., tx.Changes[Any]]] = [
             writing("t", keyed("x"), flags=((9, "lost"),)),
@@ -275,17 +257,16 @@ class ChangeConditions(Conditions):
         ]
         for wrong in bad:
             steps = (("s", good), ("fresh", fresh), ("t", wrong))
-            with pytest.raises(UsageError):
+            async with refused(tenant):
                 await tenant.transact(deciding(*steps, delete=["gone"], runs=[run("r")]))
-            assert await contents(tenant) == before
 
     @condition
     async def test_a_transactions_effects_come_in_order(self, tenant: TenantStore) -> None:
         """A session may come twice, then sessions are deleted, then runs are written."""
         await write(tenant, "gone", keyed("y"))
         first = writing("s", keyed("x"), nodes=(node(0),))
-        second = writing("s", [Message.user("z")], parents=(("L1.0", "L2.0"),))
-        late = writing("gone", [Message.user("late")])
+        second = writing("s", ["z"], parents=(("L1.0", "L2.0"),))
+        late = writing("gone", ["late"])
         idle = writing("idle", keyed("never"))
         done = await tenant.transact(
             deciding(
@@ -307,9 +288,8 @@ class ChangeConditions(Conditions):
         (original,) = await tenant.messages("s", 1, 2)
         await write(tenant, "s", rewrites=rewriting(1, "B", "edit", tokens=3, flags=("f",)))
         await write(tenant, "s", rewrites=rewriting(1, "B", "mark", size=4, slices=(1,)))
-        await write(
-            tenant, "s", rewrites=(*rewriting(1, "beta", "edit"), *rewriting(0, "A", "edit"))
-        )
+        both = (*rewriting(1, "beta", "edit"), *rewriting(0, "A", "edit"))
+        await write(tenant, "s", rewrites=both)
         assert await said(tenant) == ["A", "beta", "c"]
         assert await was(tenant, 1) == ["b", "B"]
         found = await tenant.versions("s", 1)
@@ -335,10 +315,8 @@ class ChangeConditions(Conditions):
         assert [one.state for one in await tenant.messages("s", 0, 9)] == ["erased", "live"]
         assert [await was(tenant, index) for index in (0, 1)] == [[], ["b"]]
         seen = await write(tenant, "s", keys=["key-0", "key-1"])
-        assert dict(seen.keys) == {
-            "key-0": tx.KeyEntry(0, None),
-            "key-1": tx.KeyEntry(1, "print-1"),
-        }
+        gone, kept = tx.KeyEntry(0, None), tx.KeyEntry(1, "print-1")
+        assert dict(seen.keys) == {"key-0": gone, "key-1": kept}
         # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
@@ -346,7 +324,7 @@ class ChangeConditions(Conditions):
     @condition
     async def test_what_came_back_is_found(self, tenant: TenantStore) -> None:
         """Messages with echoes, now or before an edit, are found; a mere imitation is not."""
-        echoing = replace(stored(Message.user("a MEMORY")), echoes=((2, 8),))
+        echoing = replace(stored("a MEMORY"), echoes=((2, 8),))
         much = stored(
             Message.assistant(
                 (JsonPart({"echoes": [[0, 1]]}),),
@@ -373,7 +351,7 @@ class ChangeConditions(Conditions):
         await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
         await write(tenant, "f", [echoing], copy=tx.Copy("s", 2), record={"forked_from": "s"})
         assert await _echoing(tenant, "f") == [0, 1, 2]
-        await tenant.transact(deciding(delete=["f"]))
+        await delete(tenant, "f")
         found = [await _echoing(tenant, name) for name in ("s", "t", "u", "f", "S")]
         assert found == [[0, 1, 3], [], [1], [], []]
 
@@ -382,15 +360,11 @@ class ChangeConditions(Conditions):
         """UsageError if the index holds none; one appended by the same write exists."""
         await write(tenant, "s", keyed("a"))
         await write(tenant, "t", keyed("a", "b", "c"))
-        before = await contents(tenant)
         for index in (-1, 2, 1 << 32, (1 << 32) + 1):
             for kind in ("edit", "erase", "mark"):
-                with pytest.raises(UsageError):
-                    await write(
-                        tenant, "s", [Message.user("b")], rewrites=rewriting(index, "!", kind)
-                    )
-                assert await contents(tenant) == before
-        await write(tenant, "s", [Message.user("b")], rewrites=rewriting(1, "B", "edit"))
+                async with refused(tenant):
+                    await write(tenant, "s", ["b"], rewrites=rewriting(index, "!", kind))
+        await write(tenant, "s", ["b"], rewrites=rewriting(1, "B", "edit"))
         assert await said(tenant) == ["a", "B"]
         assert await was(tenant, 1) == ["b"]
 

@@ -31,8 +31,9 @@ from hiermem.testing.samples import (
     NOW,
     attempt,
     contents,
-    deciding,
+    delete,
     node,
+    refused,
     remade,
     run,
     stored,
@@ -40,41 +41,24 @@ from hiermem.testing.samples import (
 )
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, StoredMessage, TextPart, ToolCall
-from hiermem.types.transaction import (
-    Block,
-    LogEvent,
-    RecordWrite,
-    RestoreState,
-    Rewrite,
-    StoredRow,
-    ViewRecord,
-)
+from hiermem.types import transaction as tx
 
 #: More messages than one page of a dump has rows.
 _MANY = 1_200
 
 
-async def _dumped(tenant: TenantStore, session: str = "s") -> list[StoredRow]:
+async def _dumped(tenant: TenantStore, session: str = "s") -> list[tx.StoredRow]:
     """Return the rows of a dump, as they come out of a file of JSON lines."""
     rows = [row async for page in await tenant.dump(session) for row in page]
-    found: list[StoredRow] = [json.loads(json.dumps(row)) for row in rows]
+    found: list[tx.StoredRow] = [json.loads(json.dumps(row)) for row in rows]
     return found
 
 
-async def _in_pages(rows: Sequence[StoredRow], size: int = 300) -> AsyncIterator[list[StoredRow]]:
+async def _in_pages(
+    rows: Sequence[tx.StoredRow], size: int = 300
+) -> AsyncIterator[list[tx.StoredRow]]:
     for start in range(0, len(rows), size):
         yield list(rows[start : start + size])
-
-
-async def _read(store: Store, tenant: str = "t") -> dict[str, Any]:
-    """Read everything that can be read, with what has no list: records, views and reuse."""
-    handle = store.tenant(tenant)
-    return {
-        **await contents(handle),
-        "records": [await handle.records(kind) for kind in ("k", "chunk")],
-        "views": [await handle.view("s", name) for name in ("v", "w")],
-        "reusable": [await handle.reusable(name) for name in ("h0", "h1", "h2", "none")],
-    }
 
 
 async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -> None:
@@ -95,11 +79,11 @@ async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -
     await write(
         tenant, session, given, record=record, flags=((0, "odd"),),
         nodes=tuple(node(number) for number in range(3)),
-        events=(LogEvent("flush", 2, NOW, "detail"),),
+        events=(tx.LogEvent("flush", 2, NOW, "detail"),),
     )  # fmt: skip
     for number in range(2):
         said = replace(stored(Message.user(f"edit {number}", key="key-0")), index=0)
-        await write(tenant, session, rewrites=(Rewrite(said, "edit"),))
+        await write(tenant, session, rewrites=(tx.Rewrite(said, "edit"),))
     await write(tenant, session, nodes=(node(0), node(0, id="open/L1/x", sealed=False)), tree=6)
     await tenant.tree(session).write_nodes([remade(node(2), input_hash="h2")])
     first = remade(node(0), input_hash="h1", extras={"a": {"b": [1]}}, anchors=("x", "y"))
@@ -109,23 +93,23 @@ async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -
     await tenant.tree(session).write_nodes([remade(first.node, input_hash="h0", fidelity=0.5)])
     await tenant.tree(session, 6).write_nodes([remade(node(0), input_hash="h1")])
     await tenant.put_run(run(f"r-{session}", subject=session, detail={"n": [1]}))
-    await tenant.put_view(ViewRecord(session, "v", "state"))
-    await tenant.put_records([RecordWrite("k", session, key, "body") for key in HOSTILE_NAMES])
-    await tenant.put_records([RecordWrite("k", session, "a", "another")])
-    await tenant.put_blocks(session, [Block("index", 0, 2, bytes(range(256)))], epoch=3)
+    await tenant.put_view(tx.ViewRecord(session, "v", "state"))
+    await tenant.put_records([tx.RecordWrite("k", session, key, "body") for key in HOSTILE_NAMES])
+    await tenant.put_records([tx.RecordWrite("k", session, "a", "another")])
+    await tenant.put_blocks(session, [tx.Block("index", 0, 2, bytes(range(256)))], epoch=3)
 
 
-async def _filled(messages: int = 3) -> tuple[MemoryStore, list[StoredRow]]:
-    """Return a reference with such a session, and its dump."""
-    reference = MemoryStore()
-    await _fill(reference.tenant("t"), messages=messages)
-    return reference, await _dumped(reference.tenant("t"))
+async def _filled(messages: int = 3) -> tuple[TenantStore, list[tx.StoredRow]]:
+    """Return a tenant of the reference with such a session, and its dump."""
+    reference = MemoryStore().tenant("t")
+    await _fill(reference, messages=messages)
+    return reference, await _dumped(reference)
 
 
-async def _restored(rows: Sequence[StoredRow]) -> MemoryStore:
-    """Return a reference that holds what was dumped."""
-    reference = MemoryStore()
-    await reference.tenant("t").restore(_in_pages(rows))
+async def _restored(rows: Sequence[tx.StoredRow]) -> TenantStore:
+    """Return a tenant of the reference that holds what was dumped."""
+    reference = MemoryStore().tenant("t")
+    await reference.restore(_in_pages(rows))
     return reference
 
 
@@ -136,22 +120,23 @@ class DumpConditions(Conditions):
     async def test_a_dumped_session_is_restored_as_it_was(self, path: Path) -> None:
         """From this store to the reference and back, every read returns the same."""
         async with self.opened(path) as source:
-            await _fill(source.tenant("t"), messages=_MANY)
-            before = await _read(source)
-            rows = await _dumped(source.tenant("t"))
-            secret = await source.tenant("t").secret()
+            tenant = source.tenant("t")
+            await _fill(tenant, messages=_MANY)
+            before, secret = await contents(tenant), await tenant.secret()
+            rows = await _dumped(tenant)
         reference = await _restored(rows)
-        assert await _read(reference) == before
-        again = await _dumped(reference.tenant("t"))
+        assert await contents(reference) == before
+        again = await _dumped(reference)
         async with self.opened(path.with_name("other")) as target:
-            assert await target.tenant("t").secret() != secret
-            await target.tenant("t").restore(_in_pages(again))
-            assert await _read(target) == before
-            assert await target.tenant("t").secret() == secret
+            tenant = target.tenant("t")
+            assert await tenant.secret() != secret
+            await tenant.restore(_in_pages(again))
+            assert await contents(tenant) == before
+            assert await tenant.secret() == secret
             # It is a session like any other.
-            await write(target.tenant("t"), "s", [Message.user("next", key="key-1")])
+            await write(tenant, "s", [Message.user("next", key="key-1")])
             with pytest.raises(UsageError):
-                await write(target.tenant("t"), "s", [Message.user("taken", key="key-0")])
+                await write(tenant, "s", [Message.user("taken", key="key-0")])
         if "durable" in target.capabilities:
             async with self.opened(path.with_name("other")) as target:
                 assert await target.tenant("t").secret() == secret
@@ -173,38 +158,30 @@ class DumpConditions(Conditions):
         async with self.opened(path) as source:
             tenant = source.tenant("t")
             await _fill(tenant, messages=_MANY)
-            rows: list[StoredRow] = []
+            rows: list[tx.StoredRow] = []
             expected: dict[str, Any] = {}
             async for page in await tenant.dump("s"):
                 if not rows:
-                    expected = await _read(source)
+                    expected = await contents(tenant)
                 rows += page
                 number = len(rows)
-                await write(
-                    tenant, "s", [Message.user(f"meanwhile {number}")], nodes=(node(number),)
-                )
-                await tenant.put_view(ViewRecord("s", f"w-{number}", "meanwhile"))
+                await write(tenant, "s", [f"meanwhile {number}"], nodes=(node(number),))
+                await tenant.put_view(tx.ViewRecord("s", f"w-{number}", "meanwhile"))
                 await tenant.put_run(run(f"late-{number}", subject="s"))
-        reference = await _restored(rows)
-        assert await _read(reference) == expected
+        assert await contents(await _restored(rows)) == expected
 
     @path_condition
     async def test_leases_stay_behind(self, path: Path) -> None:
         """A node that is being made is pending in the copy, and a claim is in no record of it."""
         async with self.opened(path) as source:
             tenant = source.tenant("t")
-            held: dict[str, Any] = {
-                "status": "generating",
-                "lease_owner": "run",
-                "lease_until": NOW,
-            }
-            await write(tenant, "s", nodes=(node(0, **held), node(1)))
+            held = node(0, status="generating", lease_owner="run", lease_until=NOW)
+            await write(tenant, "s", nodes=(held, node(1)))
             claim = write_claim(Claim("run", NOW, "item"))
-            await tenant.put_records(
-                [RecordWrite("chunk", "s", "held", claim), RecordWrite("chunk", "s", "made", "{}")]
-            )
+            for key, body in (("held", claim), ("made", "{}")):
+                await tenant.put_records([tx.RecordWrite("chunk", "s", key, body)])
             rows = await _dumped(tenant)
-            assert (await tenant.tree("s").nodes(["L1.0"]))[0].status == "generating"
+            assert await tenant.tree("s").nodes(["L1.0"]) == [held]
         async with self.opened(path.with_name("other")) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
@@ -222,35 +199,21 @@ class DumpConditions(Conditions):
             "record", "run", "attempt", "block", "end",
         }  # fmt: skip
 
-        async def broken() -> AsyncIterator[list[StoredRow]]:
+        async def broken() -> AsyncIterator[list[tx.StoredRow]]:
             yield rows[:9]
             raise ConnectionResetError
 
-        wrong: list[list[StoredRow]] = [
-            [],
-            rows[:1],
-            rows[1:],
-            rows[:-1],
-            rows[:9],
-            [*rows, rows[-1]],
-        ]
+        wrong = [[], rows[:1], rows[1:], rows[:-1], rows[:9], [*rows, rows[-1]]]
         for place in sorted({kinds.index(kind) for kind in set(kinds)}):
-            row = rows[place]
-            wrong.append(rows[:place] + rows[place + 1 :])
-            wrong.append([*rows[: place + 1], row, *rows[place + 1 :]])
+            before, row, after = rows[:place], rows[place], rows[place + 1 :]
+            wrong += [[*before, *after], [*before, row, row, *after]]
             if "value" in row:
-                wrong += [
-                    [*rows[:place], altered, *rows[place + 1 :]]
-                    for altered in (
-                        {**row, "value": None},
-                        {**row, "value": {**row["value"], "more": 1}},
-                        {**row, "value": {**row["value"], "class": "Other"}},
-                        {**row, "kind": "other"},
-                    )
-                ]
-        wrong.append([{**rows[0], "format": 2}, *rows[1:]])
-        wrong.append([{**rows[0], "secret": "c2hvcnQ="}, *rows[1:]])
-        wrong.append([{**rows[0], "tenant": "T"}, *rows[1:]])
+                value = row["value"]
+                for bad in (None, {**value, "more": 1}, {**value, "class": "Other"}):
+                    wrong.append([*before, {**row, "value": bad}, *after])
+                wrong.append([*before, {**row, "kind": "other"}, *after])
+        for name, given in (("format", 2), ("secret", "c2hvcnQ="), ("tenant", "T")):
+            wrong.append([{**rows[0], name: given}, *rows[1:]])
         tenant = target.tenant("t")
         secret = await tenant.secret()
         for attempted in wrong:
@@ -261,7 +224,7 @@ class DumpConditions(Conditions):
         assert await target.tenants() == []
         assert await tenant.secret() == secret
         await tenant.restore(_in_pages(rows))
-        assert await _read(target) == await _read(reference)
+        assert await contents(tenant) == await contents(reference)
 
     @path_condition
     async def test_a_restore_overwrites_nothing(self, path: Path) -> None:
@@ -270,16 +233,14 @@ class DumpConditions(Conditions):
         async with self.opened(path) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
-            before = await _read(target)
-            with pytest.raises(SessionExistsError):
+            async with refused(tenant, SessionExistsError):
                 await tenant.restore(_in_pages(rows))
-            assert await _read(target) == before
             with pytest.raises(NotFoundError):
                 await tenant.dump("none")
         taken: tuple[Callable[[TenantStore], Awaitable[object]], ...] = (
             lambda tenant: tenant.put_run(run("r-s", subject="other")),
-            lambda tenant: tenant.put_view(ViewRecord("s", "v", "other")),
-            lambda tenant: tenant.put_records([RecordWrite("k", "s", "ß", "other")]),
+            lambda tenant: tenant.put_view(tx.ViewRecord("s", "v", "other")),
+            lambda tenant: tenant.put_records([tx.RecordWrite("k", "s", "ß", "other")]),
             lambda tenant: tenant.tree("other").write_nodes([], attempts=[attempt("a-s")]),
         )
         for number, put in enumerate(taken):
@@ -288,33 +249,29 @@ class DumpConditions(Conditions):
                 # The store has the dump's secret, so that only the name is in the way.
                 await target.tenant("first").restore(_in_pages(_of_tenant("first", rows)))
                 await put(tenant)
-                before = await _read(target)
-                with pytest.raises(UsageError):
+                async with refused(tenant):
                     await tenant.restore(_in_pages(rows))
-                assert await _read(target) == before
                 assert await tenant.session("s") is None
                 assert await tenant.messages("s", 0, 9) == []
 
     @path_condition
     async def test_a_secret_goes_with_a_copy_and_is_never_replaced(self, path: Path) -> None:
         """A store that holds data, of whichever tenant, takes no session of another secret."""
-        first, second = MemoryStore(), MemoryStore()
+        first, second = MemoryStore().tenant("t"), MemoryStore().tenant("t")
         for source, session in ((first, "s"), (first, "s2"), (second, "s3")):
-            await _fill(source.tenant("t"), session)
+            await _fill(source, session)
         async with self.opened(path) as target:
             tenant = target.tenant("t")
-            await tenant.restore(_in_pages(await _dumped(first.tenant("t"))))
-            await tenant.restore(_in_pages(await _dumped(first.tenant("t"), "s2")))
-            before = await _read(target)
-            with pytest.raises(SecretMismatchError):
-                await tenant.restore(_in_pages(await _dumped(second.tenant("t"), "s3")))
-            assert await _read(target) == before
-            assert await tenant.secret() == await first.tenant("t").secret()
+            await tenant.restore(_in_pages(await _dumped(first)))
+            await tenant.restore(_in_pages(await _dumped(first, "s2")))
+            async with refused(tenant, SecretMismatchError):
+                await tenant.restore(_in_pages(await _dumped(second, "s3")))
+            assert await tenant.secret() == await first.secret()
         async with self.opened(path.with_name("other")) as target:
             secret = await target.tenant("t").secret()
-            await target.tenant("another").put_view(ViewRecord("s", "v", ""))
+            await target.tenant("another").put_view(tx.ViewRecord("s", "v", ""))
             with pytest.raises(SecretMismatchError):
-                await target.tenant("t").restore(_in_pages(await _dumped(first.tenant("t"))))
+                await target.tenant("t").restore(_in_pages(await _dumped(first)))
             assert await target.tenant("t").secret() == secret
             assert await target.tenants() == ["another"]
 
@@ -340,7 +297,7 @@ class DumpConditions(Conditions):
                 await tenant.restore(_in_pages(rows))
             await tenant.restore(_in_pages(sessions))
             await tenant.put_run(run("free-2", subject="gone"))
-            await tenant.put_records([RecordWrite("store-copy", "", "a", "this store's own")])
+            await tenant.put_records([tx.RecordWrite("store-copy", "", "a", "this store's own")])
             await tenant.restore(_in_pages(rows), replaces=0)
             assert await _read_free(tenant) == before
             assert await _dumped(tenant) == sessions
@@ -350,25 +307,23 @@ class DumpConditions(Conditions):
     async def test_a_restore_replaces_the_version_that_it_names_alone(self, target: Store) -> None:
         """A session gives way to the rows that name its version, wholly, and to no others."""
         reference, first = await _filled()
-        await write(reference.tenant("t"), "s", [Message.user("later")])
-        later, wanted = await _dumped(reference.tenant("t")), await _read(reference)
+        await write(reference, "s", ["later"])
+        later, wanted = await _dumped(reference), await contents(reference)
         tenant = target.tenant("t")
         await tenant.restore(_in_pages(first))
         version = first[1]["value"]["version"]
-        before = await _read(target)
         for wrong in (None, version - 1, version + 1):
-            with pytest.raises(SessionExistsError):
+            async with refused(tenant, SessionExistsError):
                 await tenant.restore(_in_pages(later), replaces=wrong)
-        assert await _read(target) == before
-        assert await tenant.restores("s") == [RestoreState("s", _digest(first))]
+        assert await tenant.restores("s") == [tx.RestoreState("s", _digest(first))]
         await tenant.restore(_in_pages(later), replaces=version)
-        assert await _read(target) == wanted
-        assert await tenant.restores("s") == [RestoreState("s", _digest(later))]
+        assert await contents(tenant) == wanted
+        assert await tenant.restores("s") == [tx.RestoreState("s", _digest(later))]
         # A session that is gone is no reason to refuse what would have replaced it.
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         assert await tenant.restores("s") == []
         await tenant.restore(_in_pages(later), replaces=version)
-        assert await _read(target) == wanted
+        assert await contents(tenant) == wanted
 
     @store_condition
     async def test_a_restore_that_is_cut_off_shows_nothing_and_is_gone_on_with(
@@ -376,40 +331,40 @@ class DumpConditions(Conditions):
     ) -> None:
         """However often it is cut off, and whatever rows come next, none is lost or mixed up."""
         reference, rows = await _filled(messages=_MANY)
-        wanted, other = await _read(reference), await _restored(rows)
-        await other.tenant("t").put_view(ViewRecord("s", "w", "another state"))
-        same_record, also_wanted = await _dumped(other.tenant("t")), await _read(other)
+        wanted, other = await contents(reference), await _restored(rows)
+        await other.put_view(tx.ViewRecord("s", "w", "another state"))
+        same_record, also_wanted = await _dumped(other), await contents(other)
 
-        async def cut(count: int) -> AsyncIterator[list[StoredRow]]:
+        async def cut(count: int) -> AsyncIterator[list[tx.StoredRow]]:
             async for page in _in_pages(rows[:count]):
                 yield page
             raise ConnectionResetError
 
         tenant = target.tenant("t")
-        empty = await _read(target)
+        empty = await contents(tenant)
         for count in (700, 300, len(rows) - 1):
             with pytest.raises(ConnectionResetError):
                 await tenant.restore(cut(count))
-            assert await _read(target) == empty
+            assert await contents(tenant) == empty
             assert await target.tenants() == []
-            assert await tenant.restores() in ([], [RestoreState("s", None, unfinished=True)])
+            assert await tenant.restores() in ([], [tx.RestoreState("s", None, unfinished=True)])
         await tenant.restore(_in_pages(rows))
-        assert await _read(target) == wanted
+        assert await contents(tenant) == wanted
         assert await tenant.restores() == []
         # What came of an earlier version stays apart from the one that is seen.
         with pytest.raises(ConnectionResetError):
             await tenant.restore(cut(900), replaces=rows[1]["value"]["version"])
-        assert await _read(target) == wanted
-        await tenant.transact(deciding(delete=["s"]))
+        assert await contents(tenant) == wanted
+        await delete(tenant, "s")
         assert await tenant.restores() == []
-        assert await _read(target) == empty
+        assert await contents(tenant) == empty
         with pytest.raises(ConnectionResetError):
             await tenant.restore(cut(len(rows) - 1))
         with suppress(SessionChangedError):
             await tenant.restore(_in_pages(same_record))
         if await tenant.session("s") is None:
             await tenant.restore(_in_pages(same_record))
-        assert await _read(target) == also_wanted
+        assert await contents(tenant) == also_wanted
         assert await target.tenant("t").erase_all() == 1
         with pytest.raises(ConnectionResetError):
             await tenant.restore(cut(900))
@@ -419,8 +374,9 @@ class DumpConditions(Conditions):
 
 async def _put_free(tenant: TenantStore) -> None:
     """Write something of every kind that may belong to no session."""
-    await tenant.put_view(ViewRecord("gone", "v", "state"))
-    await tenant.put_records([RecordWrite("space", "", "a", "body"), RecordWrite("k", "x", "", "")])
+    await tenant.put_view(tx.ViewRecord("gone", "v", "state"))
+    await tenant.put_records([tx.RecordWrite("space", "", "a", "body")])
+    await tenant.put_records([tx.RecordWrite("k", "x", "", "")])
     await tenant.put_run(run("free", subject="gone", detail={"kind": "erase_session"}))
     await tenant.tree("gone").write_nodes([], attempts=[attempt("a-free", session_id="gone")])
 
@@ -436,13 +392,13 @@ async def _read_free(tenant: TenantStore) -> list[Any]:
     ]
 
 
-def _digest(rows: Sequence[StoredRow]) -> str:
+def _digest(rows: Sequence[tx.StoredRow]) -> str:
     digest = RowDigest()
     for row in rows:
         digest.add(row)
     return digest.text
 
 
-def _of_tenant(tenant: str, rows: Sequence[StoredRow]) -> list[StoredRow]:
+def _of_tenant(tenant: str, rows: Sequence[tx.StoredRow]) -> list[tx.StoredRow]:
     """Return the rows as those of another tenant of the same store."""
     return [{**rows[0], "tenant": tenant}, *rows[1:]]

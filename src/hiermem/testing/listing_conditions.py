@@ -16,9 +16,18 @@ from typing import Any, Final
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import Store, TenantStore
 from hiermem.testing.conditions import Conditions, condition, store_condition
-from hiermem.testing.samples import NOW, attempt, deciding, node, remade, run, write, writing
+from hiermem.testing.samples import (
+    NOW,
+    attempt,
+    deciding,
+    delete,
+    node,
+    remade,
+    run,
+    write,
+    writing,
+)
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.types import Message
 from hiermem.types.transaction import DueSession, NodeWrite, RecordWrite, StoredRow, ViewRecord
 
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
@@ -91,7 +100,7 @@ class ListingConditions(Conditions):
         for order in ("created", "last_activity"):
             begun = await _ids(tenant, order_by=order)
             assert await _ids(tenant, after="none", order_by=order) == begun
-        await tenant.transact(deciding(delete=["b"]))
+        await delete(tenant, "b")
         assert await tenant.count_sessions() == 3
         assert await _ids(tenant, after="b") == ["a", "c", "d"]
         # A session created under the old name is a new one, and the last.
@@ -107,7 +116,7 @@ class ListingConditions(Conditions):
         found = await _ids(tenant, limit=2)
         for name in ("b", "n"):
             await write(tenant, name, record={"created_at": NOW - timedelta(days=9)})
-        await write(tenant, "m", [Message.user("again")])
+        await write(tenant, "m", ["again"])
         while page := await _ids(tenant, after=found[-1], limit=2):
             found += page
         assert found == ["m", "c", "x", "a", "b", "n"]
@@ -117,7 +126,7 @@ class ListingConditions(Conditions):
         """The order follows the record's last activity, whatever was created or written when."""
         for place, name in enumerate("abcde"):
             await write(tenant, name, record={"last_activity": NOW + timedelta(days=place)})
-        await write(tenant, "e", [Message.user("no activity of its own")])
+        await write(tenant, "e", ["no activity of its own"])
         assert await _ids(tenant, order_by="last_activity") == ["e", "d", "c", "b", "a"]
         await write(tenant, "b", record={"last_activity": NOW + timedelta(days=3, microseconds=1)})
         assert await _ids(tenant, order_by="last_activity") == ["e", "b", "d", "c", "a"]
@@ -156,14 +165,14 @@ class ListingConditions(Conditions):
     async def test_metadata_are_replaced_as_a_whole(self, tenant: TenantStore) -> None:
         """What a later record does not hold selects the session no more; nor does a deleted one."""
         await write(tenant, "s", record={"metadata": {"user": "ada", "app": "web"}})
-        await write(tenant, "s", [Message.user("x")])
+        await write(tenant, "s", ["x"])
         assert await _ids(tenant, metadata={"app": "web"}) == ["s"]
         await write(tenant, "s", record={"metadata": {"user": "bela"}})
         assert (await tenant.sessions())[0].metadata == {"user": "bela"}
         for gone in ({"app": "web"}, {"user": "ada"}, {"user": "ada", "app": "web"}):
             assert await _ids(tenant, metadata=gone) == []
             assert await tenant.count_sessions(metadata=gone) == 0
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         await write(tenant, "s")
         assert await _ids(tenant, metadata={"user": "bela"}) == []
         assert (await tenant.sessions())[0].metadata == {}
@@ -212,20 +221,18 @@ class ListingConditions(Conditions):
         ]  # fmt: skip
         await store.tenant("a").erase_all()
         await store.tenant("record").put_records([RecordWrite("k", "s", "key", None)])
-        gone = [name for name in named if name not in ("a", "record")]
-        assert await store.tenants() == gone
+        assert await store.tenants() == [name for name in named if name not in ("a", "record")]
 
     @store_condition
     async def test_what_is_left_to_make_is_due(self, store: Store) -> None:
         """A sealed node makes its session due, of whichever tenant; messages alone do not."""
         assert await _claimed(store) == set()
         for name in HOSTILE_NAMES:
-            await write(store.tenant(name), "quiet", [Message.user("x")])
+            await write(store.tenant(name), "quiet", ["x"])
             await write(store.tenant(name), f"of {name}", nodes=(node(1, 0),))
         await write(store.tenant("a"), "made", nodes=(node(1, 0, status="active"),))
         await write(store.tenant("a"), "other tree", nodes=(node(1, 0),), tree=7)
-        found = await _claimed(store)
-        assert found == {(name, f"of {name}") for name in HOSTILE_NAMES}
+        assert await _claimed(store) == {(name, f"of {name}") for name in HOSTILE_NAMES}
         assert await _claimed(store) == set()
 
     @store_condition
@@ -235,7 +242,7 @@ class ListingConditions(Conditions):
         Each is missing from the list alone if its writer forgets it.
         """
         tenant = store.tenant("t")
-        await write(tenant, "s", [Message.user("x")])
+        await write(tenant, "s", ["x"])
         await tenant.transact(deciding(("s", writing("s", nodes=(node(1, 0),)))))
         assert await _claimed(store) == {("t", "s")}
         await self._settled(store, tenant)
@@ -253,7 +260,7 @@ class ListingConditions(Conditions):
         assert await tenant.tree("s").write_nodes([dirty]) == [True]
         assert await _claimed(store) == {("t", "s")}
         pages = [page async for page in await tenant.dump("s")]
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         assert await _claimed(store) == set()
         await tenant.restore(_each(pages))
         assert await _claimed(store) == {("t", "s")}
@@ -269,28 +276,25 @@ class ListingConditions(Conditions):
         assert await tenant.tree("s").write_nodes([NodeWrite(failed, 0)]) == [True]
         now = await tenant.now()
         fresh = {"config": hour, "state": _OPEN, "last_activity": now}
-        await write(tenant, "open", [Message.user("x")], record=fresh)
+        await write(tenant, "open", ["x"], record=fresh)
         assert await _claimed(store) == set()
         assert await tenant.take_due("s", lease=_LONG) is None
         past = {**fresh, "last_activity": now - timedelta(hours=2)}
-        await write(tenant, "idle", [Message.user("x")], record=past)
+        await write(tenant, "idle", ["x"], record=past)
         assert await _claimed(store) == {("t", "idle")}
 
     @store_condition
     async def test_an_append_to_an_open_window_writes_no_entry(self, store: Store) -> None:
         """The entry was written when the window was opened; only a claimed one is written anew."""
         tenant = store.tenant("t")
-        open_now = {
-            "config": HierarchyConfig.by_tokens().to_json(),
-            "state": _OPEN,
-            "last_activity": await tenant.now() - timedelta(hours=2),
-        }
-        await write(tenant, "s", [Message.user("x")], record=open_now)
+        hour, past = HierarchyConfig.by_tokens().to_json(), await tenant.now() - timedelta(hours=2)
+        open_now = {"config": hour, "state": _OPEN, "last_activity": past}
+        await write(tenant, "s", ["x"], record=open_now)
         claimed = await _one(store)
-        await write(tenant, "s", [Message.user("y")], record=open_now)
+        await write(tenant, "s", ["y"], record=open_now)
         assert await tenant.settle_due(claimed)
         await write(tenant, "s", record={"state": "[]"})
-        await write(tenant, "s", [Message.user("z")], record=open_now)
+        await write(tenant, "s", ["z"], record=open_now)
         assert await _claimed(store) == {("t", "s")}
 
     @store_condition
@@ -298,8 +302,7 @@ class ListingConditions(Conditions):
         """What is claimed is due again after the lease, so a worker that dies loses nothing."""
         await write(store.tenant("t"), "s", nodes=(node(1, 0),))
         first = await _one(store, lease=0.0)
-        second = await _one(store)
-        assert first == second
+        assert first == await _one(store)
         assert await _claimed(store) == set()
         assert await store.tenant("t").take_due("s", lease=0.0) == first
         assert await _claimed(store) == {("t", "s")}
@@ -338,8 +341,8 @@ class ListingConditions(Conditions):
         """Sessions without an entry become due; an entry that is there keeps its time."""
         tenant = store.tenant("t")
         for name in ("a", "b"):
-            await write(tenant, name, [Message.user("x")])
-        await write(store.tenant("other"), "b", [Message.user("x")])
+            await write(tenant, name, ["x"])
+        await write(store.tenant("other"), "b", ["x"])
         await tenant.put_due([])
         await tenant.put_due(["b", "none", "b"])
         claimed = await _one(store)
@@ -356,11 +359,10 @@ class ListingConditions(Conditions):
             await write(store.tenant(f"t{place % 3}"), f"s{place}", nodes=(node(1, 0),))
         assert await store.claim_due(0, lease=_LONG) == []
         assert await store.claim_due(-1, lease=_LONG) == []
-        turns = [store.claim_due(4, lease=_LONG) for _ in range(9)]
-        found = [one for some in await asyncio.gather(*turns) for one in some]
-        assert all(len(some) <= 4 for some in [found[:4]])
+        turns = await asyncio.gather(*(store.claim_due(4, lease=_LONG) for _ in range(9)))
+        assert all(len(some) <= 4 for some in turns)
         left = await store.claim_due(99, lease=_LONG)
-        names = [one.session_id for one in [*found, *left]]
+        names = [one.session_id for some in (*turns, left) for one in some]
         assert sorted(names) == sorted(f"s{place}" for place in range(30))
 
     @store_condition
@@ -370,7 +372,7 @@ class ListingConditions(Conditions):
             await write(store.tenant(name), "s", nodes=(node(1, 0),))
         await store.tenant("gone").erase_all()
         assert await _claimed(store) == {("stays", "s")}
-        await write(store.tenant("gone"), "s", [Message.user("anew")])
+        await write(store.tenant("gone"), "s", ["anew"])
         assert await _claimed(store) == set()
 
     async def _settled(self, store: Store, tenant: TenantStore) -> None:

@@ -207,7 +207,7 @@ class FaultyLLM:
     ``schedule`` lists the fault of the first, second, … call, None for none; after its end nothing
     fails, unless ``rate`` is given: then each later call fails with that probability, by ``seed``.
     ``failed`` counts the faults by kind. Faults of a consolidation's answer are skipped in other
-    requests.
+    requests. Name, window, prices and the like are those of the model inside.
     """
 
     def __init__(
@@ -220,36 +220,15 @@ class FaultyLLM:
         faults: Sequence[Fault | BankFault] = RETURNING,
     ) -> None:
         self.inner: LLM = ScriptedLLM() if inner is None else inner
+        self.name, self.remote = self.inner.name, self.inner.remote
+        self.context_window = self.inner.context_window
+        self.prices: Prices | None = getattr(self.inner, "prices", None)
+        self.overhead_tokens = int(getattr(self.inner, "overhead_tokens", 0) or 0)
         self._schedule = list(schedule)
         self._rate, self._faults = rate, tuple(faults)
         self._random = random.Random(seed)  # noqa: S311  # a replayable schedule, no secret
         self.calls = 0
         self.failed: dict[str, int] = {}
-
-    @property
-    def name(self) -> str:
-        """Return the name of the model inside."""
-        return self.inner.name
-
-    @property
-    def context_window(self) -> int | None:
-        """Return the window of the model inside."""
-        return self.inner.context_window
-
-    @property
-    def remote(self) -> bool:
-        """Return the value of the model inside."""
-        return self.inner.remote
-
-    @property
-    def prices(self) -> Prices | None:
-        """Return the prices of the model inside."""
-        return getattr(self.inner, "prices", None)
-
-    @property
-    def overhead_tokens(self) -> int:
-        """Return the tokens of a call of the model inside besides prompt and answer."""
-        return int(getattr(self.inner, "overhead_tokens", 0) or 0)
 
     async def disconnect(self) -> None:
         """Have the model inside close its connections, if it has any."""

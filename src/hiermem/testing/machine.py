@@ -8,7 +8,7 @@ steer it. A rule draws what it needs as it goes.
 from __future__ import annotations
 
 import asyncio
-import itertools
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -55,7 +55,8 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self, open_store: Callable[[Path], Awaitable[Store]], root: Path) -> None:
         super().__init__()
         self._open_store = open_store
-        self._path = _fresh_path(root)
+        # Hypothesis runs many machines in one test, each in a directory of its own.
+        self._path = Path(tempfile.mkdtemp(prefix="machine-", dir=root)) / "store"
         self._runner = asyncio.Runner()
         self._reference = MemoryStore()
         self._store: Store | None = None
@@ -64,13 +65,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- both stores alike
 
-    def both(self, tenant: str, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
-        """Run ``act`` on both stores, compare the outcomes and return that of the reference."""
+    def both(self, tenant: str, *acts: Callable[[TenantStore], Awaitable[Any]]) -> Any:
+        """Run each act on both stores, compare the outcomes; return the reference's last one."""
         assert self._store is not None
-        expected = self._outcome(self._reference.tenant(tenant), act)
-        found = self._outcome(self._store.tenant(tenant), act)
-        assert found == expected
+        expected: Any = None
+        for act in acts:
+            expected = self._outcome(self._reference.tenant(tenant), act)
+            assert self._outcome(self._store.tenant(tenant), act) == expected
         return expected
+
+    def each(self, *acts: Callable[[TenantStore], Awaitable[Any]]) -> None:
+        """Run each act on both stores, for every tenant."""
+        for tenant in HOSTILE_NAMES[:6]:
+            self.both(tenant, *acts)
 
     def _outcome(self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
         async def run_it() -> Any:
@@ -94,10 +101,11 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Open the store under test."""
-        self._store = self._runner.run(self._opened())
 
-    async def _opened(self) -> Store:
-        return await self._open_store(self._path)
+        async def opened() -> Store:
+            return await self._open_store(self._path)
+
+        self._store = self._runner.run(opened())
 
     # -- reading
 
@@ -105,8 +113,6 @@ class StoreMachine(RuleBasedStateMachine):
     def compare(self, tenant: str) -> None:
         """Compare everything that the tenant's handle can read."""
         self.both(tenant, contents)
-        for kind in ("k", "K"):
-            self.both(tenant, partial(_of_kind, kind))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, start=_SMALL, length=_SMALL, level=st.integers(0, 3))
     def read(self, tenant: str, session: str, start: int, length: int, level: int) -> None:
@@ -137,8 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Compare everything once more, then close the store."""
         try:
             if self._store is not None:
-                for tenant in HOSTILE_NAMES[:6]:
-                    self.compare(tenant)
+                self.each(contents)
         finally:
             if self._store is not None:
                 self._runner.run(self._store.close())
@@ -169,12 +174,12 @@ class StoreMachine(RuleBasedStateMachine):
         """Flag a message, which may not exist, and write an event."""
         flag, closed = data.draw(st.sampled_from(("a", "b"))), data.draw(st.booleans())
         event = tx.LogEvent("close" if closed else "flush", index, NOW, flag)
-        self.both(
-            tenant,
-            lambda handle: write(
-                handle, session, flags=((index, flag),), events=(event,), record={"closed": closed}
-            ),
-        )
+        effects: dict[str, Any] = {
+            "flags": ((index, flag),),
+            "events": (event,),
+            "record": {"closed": closed},
+        }
+        self.both(tenant, lambda handle: write(handle, session, **effects))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, index=_SMALL, data=st.data())
     def rewrite(self, tenant: str, session: str, index: int, data: st.DataObject) -> None:
@@ -188,7 +193,7 @@ class StoreMachine(RuleBasedStateMachine):
             drop_records=(("k", data.draw(_KEYS)),),
             events=(tx.LogEvent("edit", index, NOW),),
         )
-        steps = ((other, writing(other, [Message.user("beside")])), (session, step))
+        steps = ((other, writing(other, ["beside"])), (session, step))
         self.both(tenant, lambda handle: handle.transact(deciding(*steps)))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, source=_SESSIONS, data=st.data())
@@ -328,10 +333,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(tenant, lambda handle: handle.put_run(run(f"run-{number}", subject=subject)))
         self.both(tenant, lambda handle: handle.tree("none").write_nodes([], attempts=[tried]))
         self.both(tenant, lambda handle: handle.put_view(view))
-        for other in HOSTILE_NAMES[:6]:
-            self.both(other, lambda handle: handle.view(subject, name))
-            self.both(other, lambda handle: handle.runs(subject=subject, limit=3))
-            self.both(other, lambda handle: handle.attempts(session_id=subject, limit=3))
+        self.each(
+            lambda handle: handle.view(subject, name),
+            lambda handle: handle.runs(subject=subject, limit=3),
+            lambda handle: handle.attempts(session_id=subject, limit=3),
+        )
 
     @rule(
         tenant=_TENANTS,
@@ -347,17 +353,16 @@ class StoreMachine(RuleBasedStateMachine):
         """Put and delete records, some with a version that does not exist or twice in one call."""
         writes = [tx.RecordWrite(kind, *pick) for pick in picks]
         self.both(tenant, lambda handle: handle.put_records(writes))
-        for other in HOSTILE_NAMES[:6]:
-            self.both(other, lambda handle: handle.records(kind, limit=3))
-        for each in writes:
-            self.both(tenant, partial(_found, each))
+        self.each(lambda handle: handle.records(kind, limit=3))
+        for scope, key, _, _ in picks:
+            self.both(tenant, partial(_records, kind, scope, key))
 
 
-async def _found(write: tx.RecordWrite, handle: TenantStore) -> list[list[tx.Record]]:
+async def _records(kind: str, scope: str, key: str, handle: TenantStore) -> list[list[tx.Record]]:
     return [
-        await handle.records(write.kind, scope=write.scope),
-        await handle.records(write.kind, key=write.key),
-        await handle.records(write.kind, scope=write.scope, key=write.key),
+        await handle.records(kind, scope=scope),
+        await handle.records(kind, key=key),
+        await handle.records(kind, scope=scope, key=key),
     ]
 
 
@@ -396,17 +401,3 @@ async def _listed(
 
 async def _reusable(handle: TenantStore) -> list[Revision | None]:
     return [await handle.reusable(input_hash) for input_hash in ("h1", "h2", "h")]
-
-
-async def _of_kind(kind: str, handle: TenantStore) -> list[tx.Record]:
-    return await handle.records(kind)
-
-
-def _fresh_path(root: Path) -> Path:
-    """Return an unused path in ``root``; Hypothesis runs many machines in one test."""
-    for number in itertools.count():
-        room = root / f"machine-{number}"
-        if not room.exists():
-            room.mkdir(parents=True)
-            return room / "store"
-    raise AssertionError

@@ -10,12 +10,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
-from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
-from hiermem.testing.samples import NOW, attempt, contents, node, remade, revision, write
+from hiermem.testing.samples import NOW, attempt, node, refused, remade, revision, write
 from hiermem.types import Node, Span
 from hiermem.types.transaction import NodeWrite
 
@@ -101,16 +98,13 @@ class NodeConditions(Conditions):
     async def test_setting_a_parent_is_a_write_to_the_node(self, tenant: TenantStore) -> None:
         """A node's version goes up with its parent: a write decided before does not undo it."""
         await write(tenant, "s", nodes=(node(0), node(1)))
-        await write(
-            tenant, "s", nodes=(node(2), node(0, 2)), parents=(("L1.0", "L2.0"), ("L1.2", "L2.0"))
-        )
+        parents = (("L1.0", "L2.0"), ("L1.2", "L2.0"))
+        await write(tenant, "s", nodes=(node(2), node(0, 2)), parents=parents)
         found = await tenant.tree("s").nodes(["L1.0", "L1.1", "L1.2"])
         assert [one.parent for one in found] == ["L2.0", None, "L2.0"]
         assert [one.version for one in found] == [1, 0, 1]
-        assert await tenant.tree("s").write_nodes([remade(node(0)), remade(found[1])]) == [
-            False,
-            True,
-        ]
+        made = [remade(node(0)), remade(found[1])]
+        assert await tenant.tree("s").write_nodes(made) == [False, True]
         assert (await _one(tenant, "L1.0")).parent == "L2.0"
 
     @condition
@@ -139,9 +133,8 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(1)))
         first = remade(node(0))
         missing = remade(node(9))
-        assert await tenant.tree("s").write_nodes([first, missing, remade(node(1))]) == [
-            True, False, True,
-        ]  # fmt: skip
+        writes = [first, missing, remade(node(1))]
+        assert await tenant.tree("s").write_nodes(writes) == [True, False, True]
         late = NodeWrite(replace(node(0), version=1, error="late"), 0)
         assert await tenant.tree("s").write_nodes([late]) == [False]
         assert await _one(tenant, "L1.0") == first.node
@@ -157,10 +150,8 @@ class NodeConditions(Conditions):
         first = remade(node(0))
         parent = replace(remade(node(0, 2)), inputs=(("L1.0", 1),))
         early = replace(parent, inputs=(("L1.0", 0),))
-        outcome = await tenant.tree("s").write_nodes(
-            [parent, first, remade(first.node), early, parent]
-        )
-        assert outcome == [False, True, True, False, False]
+        writes = [parent, first, remade(first.node), early, parent]
+        assert await tenant.tree("s").write_nodes(writes) == [False, True, True, False, False]
         assert (await _one(tenant, "L1.0")).revision == 2
 
     @condition
@@ -195,18 +186,15 @@ class NodeConditions(Conditions):
         """A version that does not follow, or another node's revision: UsageError, no effect."""
         await write(tenant, "s", nodes=(node(0), node(1)))
         await tenant.tree("s").write_nodes([remade(node(1))])
-        before = await contents(tenant)
         good = remade(node(0))
-        again = replace(remade(node(1, revision=0, version=1)))
         for bad in (
             replace(good, expected=5),
             replace(good, revision=revision("L1.1", 1)),
             replace(good, revision=revision("L1.0", 2)),
-            again,
+            remade(node(1, revision=0, version=1)),
         ):
-            with pytest.raises(UsageError):
+            async with refused(tenant):
                 await tenant.tree("s").write_nodes([good, bad], attempts=[attempt("a")])
-            assert await contents(tenant) == before
 
     @condition
     async def test_attempts_are_recorded_in_any_case(self, tenant: TenantStore) -> None:
@@ -237,16 +225,13 @@ class NodeConditions(Conditions):
         assert await tree.write_nodes([claim], attempts_if_applied=allowed) == [True]
         assert await tenant.attempts() == allowed
         late = [replace(first, outcome="ok", ended_at=NOW), attempt("a4")]
-        assert await tree.write_nodes([claim], attempts=[always], attempts_if_applied=late) == [
-            False
-        ]
+        found = await tree.write_nodes([claim], attempts=[always], attempts_if_applied=late)
+        assert found == [False]
         assert await tenant.attempts() == [*allowed, always]
         both = [claim, remade(node(1))]
         assert await tree.write_nodes(both, attempts_if_applied=late) == [False, True]
-        assert await tenant.tree("none").write_nodes(both, attempts_if_applied=late) == [
-            False,
-            False,
-        ]
+        none = tenant.tree("none")
+        assert await none.write_nodes(both, attempts_if_applied=late) == [False, False]
         assert await tenant.attempts() == [*allowed, always]
 
     @condition
@@ -264,8 +249,7 @@ class NodeConditions(Conditions):
         found = await tenant.tree("s").revisions(
             [("L1.1", 1), ("L1.0", 2), ("L1.0", 3), ("L1.0", 1), ("L1.7", 1), ("L1.0", 2)]
         )
-        wanted = [other.revision, second.revision, first.revision, second.revision]
-        assert found == wanted
+        assert found == [other.revision, second.revision, first.revision, second.revision]
         found[2].extras["k"].append(0)
         (again,) = await tenant.tree("s").revisions([("L1.0", 1)])
         assert again == first.revision
@@ -278,18 +262,15 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(tenant, "t", nodes=(node(0),))
         late = NOW + timedelta(days=1)
-        await tenant.tree("s").write_nodes(
-            [remade(node(1), input_hash="h", text="1", created_at=late)]
-        )
-        await tenant.tree("t").write_nodes([remade(node(0), input_hash="h", text="2")])
+        first = remade(node(1), input_hash="h", text="1", created_at=late)
+        await tenant.tree("s").write_nodes([first])
+        good = remade(node(0), input_hash="h", text="2")
+        await tenant.tree("t").write_nodes([good])
         bad = remade(node(0), input_hash="h", text="3", degraded=True)
         await tenant.tree("s").write_nodes([bad])
-        found = await tenant.reusable("h")
-        assert found is not None
-        assert found.text == "2"
+        assert await tenant.reusable("h") == good.revision
         for other in ("H", "h ", "h%", "", "_"):
             assert await tenant.reusable(other) is None
-        await tenant.tree("s").write_nodes([remade(bad.node, input_hash="h", text="4")])
-        found = await tenant.reusable("h")
-        assert found is not None
-        assert found.text == "4"
+        last = remade(bad.node, input_hash="h", text="4")
+        await tenant.tree("s").write_nodes([last])
+        assert await tenant.reusable("h") == last.revision

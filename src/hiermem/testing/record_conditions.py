@@ -14,9 +14,8 @@ import pytest
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
-from hiermem.testing.samples import NOW, attempt, deciding, run, write
+from hiermem.testing.samples import NOW, attempt, delete, run, write
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.types import Message
 from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
 
 
@@ -33,24 +32,19 @@ class RecordConditions(Conditions):
             await tenant.put_run(run(id_, subject="mixed"))
             assert (await tenant.runs())[0].id == id_, place
         assert [one.id for one in await tenant.runs(subject="mixed")] == ["b", "y", "a", "z", "m"]
-        for number in range(5):
-            await tenant.put_run(
-                run(
-                    f"r{number}",
-                    subject="odd" if number % 2 else "even",
-                    started_at=NOW - timedelta(days=number),
-                )
-            )
+        numbered = [
+            run(f"r{n}", subject=("even", "odd")[n % 2], started_at=NOW - timedelta(days=n))
+            for n in range(5)
+        ]
+        for one in numbered:
+            await tenant.put_run(one)
         ended = run("r1", subject="odd", outcome="ok", ended_at=NOW, detail={"made": [1, {}]})
         await tenant.put_run(ended)
         newest = ["r4", "r3", "r2", "r1", "r0"]
         assert [one.id for one in await tenant.runs()] == [*newest, "b", "y", "a", "z", "m"]
         assert [one.id for one in await tenant.runs(limit=2)] == ["r4", "r3"]
         assert [one.id for one in await tenant.runs(subject="even")] == ["r4", "r2", "r0"]
-        assert await tenant.runs(subject="odd", limit=9) == [
-            run("r3", subject="odd", started_at=NOW - timedelta(days=3)),
-            ended,
-        ]
+        assert await tenant.runs(subject="odd", limit=9) == [numbered[3], ended]
         assert await tenant.runs(subject="od") == []
         assert await tenant.runs(limit=0) == []
 
@@ -72,14 +66,10 @@ class RecordConditions(Conditions):
         Neither their clock nor their id changes it.
         """
         tries = [
-            attempt(
-                f"a{5 * number % 7}",
-                run_id=f"run{number % 2}",
-                session_id="s" if number < 4 else "t",
-                started_at=NOW - timedelta(days=number),
-            )
-            for number in range(6)
+            attempt(f"a{5 * n % 7}", run_id=f"run{n % 2}", started_at=NOW - timedelta(days=n))
+            for n in range(6)
         ]
+        tries[4:] = [replace(one, session_id="t") for one in tries[4:]]
         await tenant.tree("s").write_nodes([], attempts=tries[:3])
         await tenant.tree("s").write_nodes([], attempts=tries[3:])
         tries[1] = replace(
@@ -175,8 +165,7 @@ class RecordConditions(Conditions):
         ):
             good = [RecordWrite("k", "s", "b", "x", 1), RecordWrite("k", "s", "c", None, 1)]
             for place in range(3):
-                writes = [*good[:place], wrong, *good[place:]]
-                assert await tenant.put_records(writes) is False
+                assert await tenant.put_records([*good[:place], wrong, *good[place:]]) is False
                 assert await tenant.records("k") == before
         right = [RecordWrite("k", "s", "a", None, 2), RecordWrite("k", "s", "d", "new", 0)]
         assert await tenant.put_records(right) is True
@@ -206,11 +195,9 @@ class RecordConditions(Conditions):
             assert Record(*place, str(number), 1) in await tenant.records(kind, key=key)
             assert Record(*place, str(number), 1) in await tenant.records(kind, scope=scope)
         assert [one.key for one in await tenant.records("k", scope="s")] == sorted([*names, long])
-        last = RecordWrite("k", "s", names[3], None, 1)
-        assert await tenant.put_records([last]) is True
-        assert [one.key for one in await tenant.records("k", scope="s")] == sorted(
-            [*names[:3], long]
-        )
+        assert await tenant.put_records([RecordWrite("k", "s", names[3], None, 1)]) is True
+        left = sorted([*names[:3], long])
+        assert [one.key for one in await tenant.records("k", scope="s")] == left
 
     @condition
     async def test_a_write_goes_with_records_that_stand(self, tenant: TenantStore) -> None:
@@ -267,12 +254,8 @@ class RecordConditions(Conditions):
     async def test_of_writers_at_once_one_wins(self, tenant: TenantStore) -> None:
         """Of several writes that expect the same version exactly one counts."""
         for version in range(4):
-            outcomes = await asyncio.gather(
-                *(
-                    tenant.put_records([RecordWrite("k", "s", "a", str(n), version)])
-                    for n in range(8)
-                )
-            )
+            writes = [RecordWrite("k", "s", "a", str(n), version) for n in range(8)]
+            outcomes = await asyncio.gather(*(tenant.put_records([one]) for one in writes))
             assert sorted(outcomes) == [False] * 7 + [True]
             (found,) = await tenant.records("k")
             assert found == Record("k", "s", "a", str(outcomes.index(True)), version + 1)
@@ -280,8 +263,8 @@ class RecordConditions(Conditions):
     @condition
     async def test_a_write_of_an_earlier_epoch_does_not_land(self, tenant: TenantStore) -> None:
         """Views, records and blocks are refused if the epoch moved or the session is gone."""
-        await write(tenant, "s", [Message.user("x")], record={"epoch": 2})
-        await write(tenant, "t", [Message.user("x")])
+        await write(tenant, "s", ["x"], record={"epoch": 2})
+        await write(tenant, "t", ["x"])
         view, block = ViewRecord("s", "v", "1"), Block("index", 0, 1, b"1")
         record = RecordWrite("k", "s", "a", "1")
 
@@ -303,7 +286,7 @@ class RecordConditions(Conditions):
         await write(tenant, "s", record={"epoch": 3})
         assert await tried(2) == [False] * 3
         assert await tenant.records("k") == [Record("k", "s", "a", "1", 1)]
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         for epoch in (0, 3):
             assert await tried(epoch) == [False] * 3
         assert await tenant.put_records([record], epochs={"none": 0}) is False

@@ -6,20 +6,31 @@ state, sizes and hashes as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
 from hiermem.types import transaction as tx
 
 NOW = datetime(2024, 3, 15, 9, 30, 0, 123456, tzinfo=UTC)
+#: The ``contents`` of a tenant of which nothing is stored.
+NOTHING: dict[str, Any] = {
+    "runs": [], "attempts": [], "spent": tx.Spent(), "backlog": [],
+    "records": [], "views": [], "reusable": {},
+}  # fmt: skip
 
 
-def stored(message: Message, **fields_: Any) -> StoredMessage:
-    """Make a StoredMessage of ``message``; its index is set when it is written."""
+def stored(message: Message | str, **fields_: Any) -> StoredMessage:
+    """Make a StoredMessage; its index is set when it is written. A text is a user's message."""
+    if isinstance(message, str):
+        message = Message.user(message)
     if message.created_at is None:
         message = replace(message, created_at=NOW)
     plain: dict[str, Any] = {"index": 0, "tokens": 7, "size": 9, "hash": "sha256:0f"}
@@ -91,7 +102,7 @@ def attempt(id_: str, **fields_: Any) -> tx.Attempt:
 
 def writing(
     session_id: str,
-    messages: Sequence[Message | StoredMessage] = (),
+    messages: Sequence[str | Message | StoredMessage] = (),
     *,
     record: dict[str, Any] | None = None,
     claim: bool = True,
@@ -99,8 +110,8 @@ def writing(
 ) -> Callable[[tx.Snapshot], tx.Changes[tx.Snapshot]]:
     """Make a decision that appends ``messages`` and returns the snapshot that it saw.
 
-    ``record`` are fields of the session's record to change; ``effects`` are those of Changes. With
-    ``claim`` the messages' keys are claimed.
+    A text among the messages is a user's message. ``record`` are fields of the session's record to
+    change; ``effects`` are those of Changes. With ``claim`` the messages' keys are claimed.
     """
 
     def decide(snapshot: tx.Snapshot) -> tx.Changes[tx.Snapshot]:
@@ -115,12 +126,11 @@ def writing(
         keys = tuple(
             (one.key, tx.KeyEntry(one.index, f"print-{one.index}")) for one in placed if one.key
         )
-        after = replace(
-            before,
-            messages=before.messages + len(placed),
-            version=before.version + 1,
-            **{"state": f"[{before.version + 1}]", **(record or {})},
-        )
+        version = before.version + 1
+        written: dict[str, Any] = {
+            "messages": before.messages + len(placed), "version": version, "state": f"[{version}]",
+        }  # fmt: skip
+        after = replace(before, **(written | (record or {})))
         given = {"keys": keys if claim else (), **effects}
         return tx.Changes(snapshot, session=after, messages=placed, **given)
 
@@ -130,13 +140,24 @@ def writing(
 async def write(
     tenant: TenantStore,
     session_id: str,
-    messages: Sequence[Message | StoredMessage] = (),
+    messages: Sequence[str | Message | StoredMessage] = (),
     *,
     keys: Sequence[str] = (),
     **how: Any,
 ) -> tx.Snapshot:
     """Write to a session what ``writing`` decides; return the snapshot of that decision."""
     return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
+
+
+def changed(
+    session_id: str,
+    seen: SessionRecord | None,
+    messages: Sequence[str | Message | StoredMessage] = (),
+    **how: Any,
+) -> tuple[str, tx.Changes[Any]]:
+    """Make what a batch holds of a session: the changes that ``writing`` decides on a record."""
+    changes: tx.Changes[Any] = writing(session_id, messages, **how)(tx.Snapshot(seen, {}))
+    return session_id, replace(changes, result=None)
 
 
 def deciding(
@@ -163,16 +184,37 @@ def deciding(
     return decide
 
 
+async def delete(tenant: TenantStore, *sessions: str) -> None:
+    """Delete sessions."""
+    await tenant.transact(deciding(delete=sessions))
+
+
+@asynccontextmanager
+async def refused(
+    tenant: TenantStore, error: type[Exception] = UsageError
+) -> AsyncIterator[pytest.ExceptionInfo[Exception]]:
+    """Expect that what is done inside raises ``error`` and changes nothing that is stored."""
+    before = await contents(tenant)
+    with pytest.raises(error) as caught:
+        yield caught
+    assert await contents(tenant) == before
+
+
 async def contents(tenant: TenantStore) -> dict[str, Any]:
     """Read everything that a tenant's handle can reach, in a form that can be compared.
 
-    Revisions are looked up by the numbers up to each node's serving one.
+    Revisions are looked up by the numbers up to each node's serving one; records by their kinds,
+    reusable texts by their hashes, and the views of "s" also where there is no such session.
     """
+    hashes = ("h", "h0", "h1", "h2", "same")
     kept: dict[str, Any] = {
         "runs": await tenant.runs(limit=10_000),
         "attempts": await tenant.attempts(limit=10_000),
         "spent": await tenant.spent(),
         "backlog": await tenant.backlog(limit=10_000),
+        "records": [one for kind in ("k", "K", "chunk") for one in await tenant.records(kind)],
+        "views": [view for name in "vw" if (view := await tenant.view("s", name))],
+        "reusable": {one: text for one in hashes if (text := await tenant.reusable(one))},
     }
     for record in await tenant.sessions(limit=10_000):
         kept[f"session {record.id}"] = await _session(tenant, record)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition, path_condition
-from hiermem.testing.samples import deciding, keyed, rewriting, write
-from hiermem.types import Message
+from hiermem.testing.samples import delete, keyed, rewriting, write
 from hiermem.types.transaction import TERMS, Block, Copy, IndexState, PlacedBlock
 
 _EMPTY = IndexState((), (), ())
@@ -33,7 +32,7 @@ class SegmentConditions(Conditions):
         assert await _gaps(tenant) == [("b", [(0, 10)]), ("a", [(2, 4), (6, 10)])]
         assert await _gaps(tenant, limit=1) == [("b", [(0, 10)])]
         assert await _gaps(tenant, limit=0) == []
-        await write(tenant, "c", [Message.user("more")])
+        await write(tenant, "c", ["more"])
         await _put(tenant, "a", (6, 10), (2, 4))
         assert await _gaps(tenant) == [("b", [(0, 10)]), ("c", [(10, 11)])]
         await write(tenant, "a", rewrites=rewriting(5, "new", "mark"))
@@ -89,7 +88,7 @@ class SegmentConditions(Conditions):
         assert await tenant.put_segment([shorter], {}, replaces=[kept.number]) is False
         await write(tenant, "t", record={"epoch": 1})
         assert await tenant.put_segment(late, {}, replaces=[kept.number]) is False, "an epoch"
-        await tenant.transact(deciding(delete=["t"]))
+        await delete(tenant, "t")
         assert await tenant.put_segment(late, {}, replaces=[kept.number]) is False, "gone"
         state = await tenant.index_state([0])
         assert state.segments == (kept.__class__(kept.number, 1, (), {0: b"x"}),)
@@ -156,11 +155,10 @@ class SegmentConditions(Conditions):
         for name in ("s", "t"):
             await write(tenant, name, keyed(*"0123456789"))
             await _put(tenant, name, (0, 10))
-        loose = (await tenant.index_state()).loose
-        assert await tenant.put_segment(loose, {0: b"both"}) is True
+        assert await tenant.put_segment((await tenant.index_state()).loose, {0: b"both"}) is True
         await write(tenant, "f", copy=Copy("s", 10), record={"forked_from": "s", "forked_at": 10})
         assert await _gaps(tenant) == [("f", [(0, 10)])], "a fork begins without blocks"
-        await tenant.transact(deciding(delete=["s"]))
+        await delete(tenant, "s")
         state = await tenant.index_state([0])
         assert (state.segments, _names(state.loose)) == ((), [("t", 0)])
         assert await tenant.put_segment(state.loose, {0: b"t"}) is True

@@ -62,39 +62,22 @@ def texts(*, large: bool = True) -> st.SearchStrategy[str]:
 
 def times() -> st.SearchStrategy[datetime]:
     """Draw timezone-aware times, close together, in several zones, in no order."""
-    away = (
-        timedelta(hours=2),
-        -timedelta(hours=9, minutes=30),
-        timedelta(hours=5, minutes=45, seconds=17),
-    )
-    return st.builds(
-        lambda seconds, micros, zone: (
-            _START + timedelta(seconds=seconds, microseconds=micros)
-        ).astimezone(zone),
-        st.integers(-100_000, 100_000),
-        st.integers(0, 999_999),
-        st.sampled_from((UTC, *map(timezone, away))),
-    )
+    away = timedelta(hours=2), -timedelta(hours=9.5), timedelta(hours=5.75, seconds=17)
+    zones = st.sampled_from((UTC, *map(timezone, away)))
+    shifts = st.timedeltas(timedelta(days=-1.2), timedelta(days=1.2))
+    return st.builds(lambda shift, zone: (_START + shift).astimezone(zone), shifts, zones)
 
 
 def json_objects() -> st.SearchStrategy[dict[str, Any]]:
     """Draw small JSON objects, nested ones too."""
-    leaves = (
-        st.none()
-        | st.booleans()
-        | st.integers(-(2**53), 2**53)
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(_ALPHABET, max_size=10)
-    )
+    keys = st.text(_ALPHABET, max_size=8)
+    numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
     values = st.recursive(
-        leaves,
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.text(_ALPHABET, max_size=5), inner, max_size=3)
-        ),
+        st.none() | st.booleans() | numbers | st.text(_ALPHABET, max_size=10),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
         max_leaves=6,
     )
-    return st.dictionaries(st.text(_ALPHABET, max_size=8), values, max_size=3)
+    return st.dictionaries(keys, values, max_size=3)
 
 
 def content_parts() -> st.SearchStrategy[tuple[Part, ...]]:
@@ -194,10 +177,5 @@ def _exchange(draw: st.DrawFn, number: int, oversize: int) -> list[Message]:
     late = draw(st.booleans())
     closing = [Message.assistant(draw(said))] if late or len(answered) == count else []
     after = [Message.tool(draw(said), tool_call_id=calls[0].id)] if late else []
-    return [
-        Message.user(opening, key=key),
-        Message.assistant("", tool_calls=calls),
-        *results,
-        *closing,
-        *after,
-    ]
+    begun = [Message.user(opening, key=key), Message.assistant("", tool_calls=calls)]
+    return [*begun, *results, *closing, *after]
