@@ -75,7 +75,7 @@ def test_standing_instructions_are_listed_and_dropped(db):
 
 
 def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("hiermem.cli.options._PAGE", 2)
+    monkeypatch.setattr("hiermem.cli.options._SESSIONS", 2)
     with Memory.open(tmp_path / "m.db") as memory:
         for number in range(5):
             memory.session(f"s{number}").append(Message.user("x"))

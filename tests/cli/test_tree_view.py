@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hiermem.cli.show import GUTTER, Bar, Strip, level_style, strip_for
+from hiermem import Node, Revision, Span, Summary
+from hiermem.cli.show import GUTTER, Strip, level_style, strip_for
+
+AT = datetime(2026, 2, 2, tzinfo=UTC)
+
+
+def bar(start, stop, *, name="L1.0", made):
+    """A summary of these messages, which a text was made for or not."""
+    node = Node(
+        id=name, level=1, ordinal=0, thread="main", span=Span(start, stop), windows=(0, 1),
+        children=(), messages=stop - start, input_size=1, allotted=1, input_tokens=1,
+        allotted_tokens=1, verbatim=False, first_at=AT, last_at=AT,
+    )  # fmt: skip
+    text = Revision(name, 1, "text", 1, "", "", "", "", "model", AT)
+    return Summary("s", node, text if made else None)
 
 
 @st.composite
@@ -17,7 +32,7 @@ def tilings(draw):
     sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=40))
     bars, start = [], 0
     for number, size in enumerate(sizes):
-        bars.append(Bar(1, start, start + size, f"L1.{number}", made=draw(st.booleans())))
+        bars.append(bar(start, start + size, name=f"L1.{number}", made=draw(st.booleans())))
         start += size
     return bars, start + draw(st.integers(0, 20))
 
@@ -34,12 +49,10 @@ def test_every_row_is_exactly_as_wide_as_the_strip(drawn, columns):
 def test_a_bar_is_drawn_over_the_columns_of_what_it_covers_and_no_others(drawn, columns):
     bars, messages = drawn
     strip = Strip(messages, columns)
-    for bar in bars:
-        cells = strip.level(1, [bar]).plain[GUTTER:]
-        begin, end = (
-            strip.column(bar.start),
-            max(strip.column(bar.start) + 1, strip.column(bar.stop)),
-        )
+    for one in bars:
+        cells = strip.level(1, [one]).plain[GUTTER:]
+        begin = strip.column(one.span.start)
+        end = max(begin + 1, strip.column(one.span.stop))
         assert cells[begin] != " "
         assert not cells[:begin].strip()
         assert not cells[end:].strip()
@@ -47,8 +60,9 @@ def test_a_bar_is_drawn_over_the_columns_of_what_it_covers_and_no_others(drawn, 
 
 def test_a_made_summary_looks_unlike_one_that_waits_without_any_colour():
     strip = Strip(20, 40)
-    made = strip.level(1, [Bar(1, 0, 2, "L1.0", made=True)]).plain
-    waiting = strip.level(1, [Bar(1, 0, 2, "L1.0", made=False)]).plain
+    made = strip.level(1, [bar(0, 2, made=True)]).plain
+    waiting = strip.level(1, [bar(0, 2, made=False)]).plain
+    assert strip.level(1, [bar(0, 2, made=False)], filled={"L1.0"}).plain == made
     assert "█" in made
     assert "░" in waiting
 
@@ -56,7 +70,7 @@ def test_a_made_summary_looks_unlike_one_that_waits_without_any_colour():
 def test_a_terminal_without_block_characters_gets_ascii():
     console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     strip = strip_for(console, 20)
-    row = strip.level(1, [Bar(1, 0, 20, "L1.0", made=True)])
+    row = strip.level(1, [bar(0, 20, made=True)])
     assert row.plain.isascii()
     assert strip.sizes([5] * 20).plain.isascii()
 

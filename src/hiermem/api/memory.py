@@ -255,9 +255,7 @@ class AsyncMemory:
         ``for_tenant`` is bound to its tenant, and raises UsageError.
         """
         arguments.whole(limit, "limit", least=1)
-        self._resources.opened()
-        self._check_whole("lists the tenants")
-        return await self._resources.store.tenants(
+        return await self._whole_store("lists the tenants").tenants(
             after=None if after is None else check_name(after, what="after"), limit=limit
         )
 
@@ -426,7 +424,7 @@ class AsyncMemory:
         arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
-            self._check_whole("has a worker for all tenants")
+            self._whole_store("has a worker for all tenants")
         worker = background_worker(
             resources.opened(),
             resources.shared,
@@ -450,9 +448,8 @@ class AsyncMemory:
         otherwise.
         """
         arguments.whole(limit, "limit", least=1)
-        self._resources.opened()
-        self._check_whole("claims sessions of other tenants")
-        return await self._resources.store.claim_due(limit, lease=arguments.seconds(lease, "lease"))
+        store = self._whole_store("claims sessions of other tenants")
+        return await store.claim_due(limit, lease=arguments.seconds(lease, "lease"))
 
     async def sweep_due(self) -> int:
         """Look at every session of every tenant, and have ``claim_due`` find what it missed.
@@ -461,14 +458,14 @@ class AsyncMemory:
         one each hour. Returns the number of sessions that have something to make. It takes its
         time, and a memory that opened its store; otherwise it raises UsageError.
         """
-        self._resources.opened()
-        self._check_whole("looks at other tenants")
-        return await sweep(self._resources.store, self._resources.handles)
+        return await sweep(self._whole_store("looks at other tenants"), self._resources.handles)
 
-    def _check_whole(self, what: str) -> None:
-        """Refuse what is for all tenants in a memory that is bound to one."""
+    def _whole_store(self, what: str) -> Store:
+        """Return the store of all tenants. Raises UsageError in a memory that is bound to one."""
+        self._resources.opened()
         if self._is_child:
             raise UsageError(f"no memory of for_tenant() {what}; ask the one that opened the store")
+        return self._resources.store
 
     async def erase_session(self, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
         """Erase a session with everything that is kept of it; return what was removed.

@@ -260,19 +260,27 @@ class AsyncSession:
             arguments.optional(config, "config", HierarchyConfig)
             if strategy != "full":
                 raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
-        handle = self._handle
+        handle, resources = self._handle, self._resources
         policy = replaced(handle.update_policy, concurrency=concurrency, batch_delay=batch_delay)
-        run = partial(self._run, handle, strategy=strategy, config=config, policy=policy)
+        run = partial(run_update, handle, self.id, strategy=strategy, config=config, policy=policy)
         if dry_run:
-            plan: UpdatePlan = await run(level, dry_run=True)
-            return plan
-        run = partial(run, on_progress=on_progress)
+            return await run(resources.shared, level=level, dry_run=True)
+
+        async def made(level: int | None, **caps: Any) -> UpdateReport:
+            updating = run(resources.shared, level=level, on_progress=on_progress, **caps)
+            report = cast("Awaitable[UpdateReport]", updating)
+            return await with_index(handle, self.id, report, within=caps.get("deadline"))
+
+        async def made_and_embedded(**caps: Any) -> None:
+            await made(level, **caps)
+            resources.embed_behind(self.id)
+
         began = time.monotonic()
-        report: UpdateReport = await run(
+        report = await made(
             level if wait else 1, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline
         )
         if wait:
-            self._resources.embed_behind(self.id)
+            resources.embed_behind(self.id)
         elif (level is None or level > 1) and report.stopped is None:
             # Both parts together are one update: the second gets what the first left of the caps.
             spent = {
@@ -283,27 +291,9 @@ class AsyncSession:
             left = {
                 name: max(0, cap - used) for name, (cap, used) in spent.items() if cap is not None
             }
-            self._resources.opened()  # it may have been closed meanwhile
-            self._resources.behind(self._run_and_embed(partial(run, level, **left)))
+            resources.opened()  # it may have been closed meanwhile
+            resources.behind(made_and_embedded(**left))
         return report
-
-    async def _run_and_embed(self, run: Callable[[], Awaitable[object]]) -> None:
-        await run()
-        self._resources.embed_behind(self.id)
-
-    async def _run(self, handle: Handle, level: int | None, **settings: Any) -> Any:
-        resources = self._resources
-        updating = run_update(
-            handle,
-            self.id,
-            resources.shared,
-            level=level,
-            **settings,
-        )
-        if settings.get("dry_run"):
-            return await updating
-        made = cast("Awaitable[UpdateReport]", updating)
-        return await with_index(handle, self.id, made, within=settings.get("deadline"))
 
     async def recompress(
         self, level: int, span: tuple[int, int] | Span | None = None

@@ -337,17 +337,16 @@ def _by(key: str, agent: str) -> str:
 
 def _print_notes(data: dict[str, Any], notes: list[hiermem.Note], *, dropped: bool) -> None:
     """Print live notes, or those that a model dropped, with its reasons."""
-    rows: list[dict[str, str | int | Text]] = []
+    rows: list[dict[str, str]] = []
     for each in notes:
-        when, said = f"{each.timestamp:%Y-%m-%d %H:%M}", one_line(each.text, _WIDTH)
+        row = {"when": f"{each.timestamp:%Y-%m-%d %H:%M}", "agent": each.agent}
+        said = one_line(each.text, _WIDTH)
         if dropped:
-            revision = str(each.consolidation)
-            why = {"note": said, "revision": revision, "reason": each.dropped_for}
-            rows.append({"when": when, "agent": each.agent, **why})
+            row |= {"note": said, "revision": str(each.consolidation), "reason": each.dropped_for}
         else:
             aside = "(set aside) " if each.state == "blocked" else ""
-            what = {"category": each.category, "note": aside + said}
-            rows.append({"when": when, "agent": each.agent, **what})
+            row |= {"category": each.category, "note": aside + said}
+        rows.append(row)
     empty = "no note was dropped" if dropped else "no live notes"
     result(data, table(rows, boxed=True) if rows else "", whole=True, empty=empty)
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import as_file, files
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from hiermem.cli.options import shown
 from hiermem.cli.output import picked, result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, per_level, plural, share
 from hiermem.cli.search_cmd import print_hit, shown_data
-from hiermem.cli.show import GUTTER, Bar, Strip, bars_of, representation, strip_for
+from hiermem.cli.show import GUTTER, Strip, representation, strip_for
 from hiermem.importers import read_chats
 
 _SESSION = "demo"
@@ -127,7 +127,7 @@ def _figures(stage: _DemoState, context: hiermem.ContextSelection, recalled: int
     return {
         "messages": context.messages,
         "tokens": stage.total,
-        "summaries": len(stage.bars),
+        "summaries": len(stage.summaries),
         "context": {
             **picked(context, "max_tokens", "total_tokens", "coverage"),
             "shown": shown_data(context),
@@ -150,13 +150,17 @@ def _live(console: Console) -> Live | None:
 
 @dataclass
 class _DemoState:
-    """The state of the screen: the strip, the bars so far, and the newest messages."""
+    """The state of the screen: the strip, the messages so far, and their summaries.
+
+    ``filled`` are the ids of summaries that are drawn as made already.
+    """
 
     console: Console
     strip: Strip
     script: Sequence[hiermem.Message]
     tokens: list[int] = field(default_factory=list[int])
-    bars: list[Bar] = field(default_factory=list[Bar])
+    summaries: list[hiermem.Summary] = field(default_factory=list[hiermem.Summary])
+    filled: set[str] = field(default_factory=set[str])
 
     @property
     def total(self) -> int:
@@ -170,7 +174,7 @@ class _DemoState:
 
     def counts(self) -> str:
         """Return the number of summaries of each level."""
-        return per_level(Counter(sorted(bar.level for bar in self.bars)))
+        return per_level(Counter(sorted(each.level for each in self.summaries)))
 
     def introduce(self, people: Sequence[str]) -> None:
         """Introduce the conversation."""
@@ -187,7 +191,7 @@ class _DemoState:
 
     def picture(self, extra: Sequence[Text] = ()) -> Group:
         """Draw the rows of the tree over the messages."""
-        rows = self.strip.tree(self.bars, tallest=3)
+        rows = self.strip.tree(self.summaries, tallest=3, filled=self.filled)
         return Group(self.strip.days(self.times), *rows, self.strip.sizes(self.tokens), *extra)
 
     def growing(self) -> Group:
@@ -220,10 +224,12 @@ def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> floa
     """Append message by message and redraw; return the seconds spent in append."""
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
+    script = stage.script[:-_LATER]
+    ends_of_days = {day(each.created_at): number for number, each in enumerate(script)}.values()
     known: dict[int, int] = {}
     live = _live(console)
     with live or nullcontext():
-        for number, message in enumerate(stage.script[:-_LATER]):
+        for number, message in enumerate(script):
             started = time.perf_counter()
             [index] = session.append(message)
             spent += time.perf_counter() - started
@@ -232,11 +238,11 @@ def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> floa
             nodes = session.status().nodes
             if nodes != known:
                 known = dict(nodes)
-                stage.bars = bars_of(session.summaries())
+                stage.summaries = session.summaries()
             if live is not None:
                 live.update(stage.growing(), refresh=True)
                 time.sleep(pause)
-            elif _ends_a_day(stage.script[:-_LATER], number):
+            elif number in ends_of_days:
                 console.print(
                     f"  {day(stored.created_at):>6}  {number + 1:>4} messages "
                     f"{stage.total:>7,} tokens  sealed: {stage.counts()}",
@@ -244,12 +250,6 @@ def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> floa
     if live is None:
         console.print()
     return spent
-
-
-def _ends_a_day(script: Sequence[hiermem.Message], number: int) -> bool:
-    here = script[number].created_at
-    after = script[number + 1].created_at if number + 1 < len(script) else None
-    return here is None or after is None or here.date() != after.date()
 
 
 def _update(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> None:
@@ -260,38 +260,34 @@ def _update(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> None
     live = _live(console)
     # A run makes each level in the order of time, so the first bars are made first.
     waiting: dict[int, list[str]] = {}
-    for bar in sorted(stage.bars, key=lambda one: one.start):
-        if not bar.made:
-            waiting.setdefault(bar.level, []).append(bar.label)
-    filled: set[str] = set()
+    for each in sorted(stage.summaries, key=lambda one: one.span.start):
+        if not each.made:
+            waiting.setdefault(each.level, []).append(each.id)
 
     def draw(progress: hiermem.UpdateProgress) -> None:
         # Commits come in groups; the bars are filled one by one for the animation.
         for level, (done, _) in sorted(progress.by_level.items()):
-            for label in waiting.get(level, [])[:done]:
-                if label not in filled:
-                    filled.add(label)
-                    _fill(stage, label, live, f"{len(filled)} of {progress.total} summaries")
-                    time.sleep(pause)
+            for made in waiting.get(level, [])[:done]:
+                if made in stage.filled:
+                    continue
+                stage.filled.add(made)
+                said = f"{len(stage.filled)} of {progress.total} summaries"
+                if live is not None:
+                    shown = Group(stage.picture(), Text(), Text(said, style="bold"))
+                    live.update(shown, refresh=True)
+                time.sleep(pause)
 
     started = time.perf_counter()
     with live or nullcontext():
         report = session.update(on_progress=draw)
     seconds = time.perf_counter() - started
-    stage.bars = bars_of(session.summaries())
+    stage.summaries = session.summaries()
     offline = "offline, by extraction"
     took = "" if paced else f" in {seconds:.1f} s"
     console.print(
         f"2. Made {plural(report.made + report.reused, 'summary', 'summaries')}{took}, {offline}.",
         style="bold",
     )
-
-
-def _fill(stage: _DemoState, label: str, live: Live | None, said: str) -> None:
-    """Draw one more bar as made."""
-    stage.bars = [replace(bar, made=bar.made or bar.label == label) for bar in stage.bars]
-    if live is not None:
-        live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
 
 
 def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
@@ -304,25 +300,17 @@ def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
     console.print(Text(" " * GUTTER + "   ".join(key), style="bright_black"))
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
-    console.print(excerpt(context, width=console.width))
+    # The oldest part, as a model reads it.
+    lines = clean(next(block.text for block in context.blocks if block.text)).splitlines()
+    shown = [f"  {one_line(line, console.width - 4)}" for line in lines[:_EXCERPT]]
+    if len(lines) > _EXCERPT:
+        shown.append(f"  … {plural(len(lines) - _EXCERPT, 'more line')}")
+    console.print("The oldest part of it, as a model reads it:", style="bold")
+    console.print("\n".join([*shown, ""]), style="bright_black")
     console.print(compare(stage, context))
     console.print()
     console.print(savings(stage, context))
     console.print(details(stage, context))
-
-
-def excerpt(context: hiermem.ContextSelection, *, width: int) -> Group:
-    """Show the oldest part of the context as a model reads it."""
-    oldest = next((block.text for block in context.blocks if block.text), "")
-    lines = clean(oldest).splitlines()
-    shown = [Text("The oldest part of it, as a model reads it:", style="bold")]
-    shown += [
-        Text(f"  {one_line(line, width - 4)}", style="bright_black") for line in lines[:_EXCERPT]
-    ]
-    if len(lines) > _EXCERPT:
-        more = plural(len(lines) - _EXCERPT, "more line")
-        shown.append(Text(f"  … {more}", style="bright_black"))
-    return Group(*shown, Text()) if lines else Group()
 
 
 def savings(stage: _DemoState, context: hiermem.ContextSelection) -> str:

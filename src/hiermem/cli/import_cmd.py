@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -187,9 +186,12 @@ def _print_survey(found: Survey) -> None:
     branches = ""
     if found.branches:
         branches = f" and {plural(found.branches, 'further branch', 'further branches')}"
+    span = "without times"
+    if found.since is not None and found.until is not None:
+        span = date_range(found.since, found.until)
     say(
         f"{', '.join(found.formats)}: {plural(found.conversations, 'conversation')}{branches}, "
-        f"{plural(found.messages, 'message')}, {_span(found.since, found.until)}."
+        f"{plural(found.messages, 'message')}, {span}."
     )
     speakers = [f"{name} {count:,}" for name, count in found.speakers.items()]
     say(f"Speakers: {named(speakers, _SPEAKERS)}.")
@@ -198,10 +200,6 @@ def _print_survey(found: Survey) -> None:
         say(f"No times in {what}; such messages get the time of their import.")
     for what, count in found.notes.items():
         say(f"Note: {clean(what)}: {count:,}.")
-
-
-def _span(since: datetime | None, until: datetime | None) -> str:
-    return "without times" if since is None or until is None else date_range(since, until)
 
 
 def _print_report(report: ImportReport) -> None:

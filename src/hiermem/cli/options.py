@@ -37,8 +37,8 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Forks = Literal["all", "keep"]
 #: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
-#: The number of sessions that are read at once.
-_PAGE = 500
+#: The number of sessions, and of messages, that are read at once.
+_SESSIONS, _MESSAGES = 500, 1_000
 #: How many sessions are listed if one must be chosen, and how many similar ones for an unknown id.
 _NAMED, _NEAREST = 8, 3
 #: The characters of a title that are shown beside an id.
@@ -145,9 +145,16 @@ def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[hiermem.Sessio
     ``which`` are further arguments of ``memory.sessions``.
     """
     last: str | None = None
-    while page := memory.sessions(after=last, limit=_PAGE, **which):
+    while page := memory.sessions(after=last, limit=_SESSIONS, **which):
         yield from page
         last = page[-1].id
+
+
+def messages_of(session: hiermem.Session) -> Iterator[hiermem.StoredMessage]:
+    """Yield the messages that the session has now, read page by page."""
+    stop = session.count()
+    for start in range(0, stop, _MESSAGES):
+        yield from session.messages(start, min(stop, start + _MESSAGES))
 
 
 def session_of(memory: hiermem.Memory, session: str | None) -> hiermem.Session:
@@ -269,16 +276,15 @@ class Model:
                 )
             return None
         settings = {
+            "base_url": self.model_url or None,
+            "api_key": os.environ.get(KEY) or None,
             "context_window": self.model_window,
             "timeout": self.timeout,
             "temperature": self.temperature,
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        key = os.environ.get(KEY) or None
         try:
-            return hiermem.model_by_name(
-                self.model, base_url=self.model_url or None, api_key=key, **given
-            )
+            return hiermem.model_by_name(self.model, **given)
         except hiermem.ConfigError:
             raise
         except hiermem.UsageError as error:

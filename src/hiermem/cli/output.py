@@ -28,6 +28,8 @@ from typer.core import TyperGroup
 import hiermem
 from hiermem.cli.screen import clean, out, say, silence
 
+#: How the output is written; each command line sets it.
+_written = {"json": False}
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
 #: Seconds between two lines of progress.
@@ -61,20 +63,14 @@ def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.Worke
     return Code.ERROR if failed else Code.DONE
 
 
-class _Written:
-    """How the output is written: ``json`` is set by each command line."""
-
-    json = False
-
-
 def choose(*, as_json: bool) -> None:
     """Say whether results, progress and errors are JSON from now on."""
-    _Written.json = as_json
+    _written["json"] = as_json
 
 
 def wants_json() -> bool:
     """Return whether the result is wanted as JSON."""
-    return _Written.json
+    return _written["json"]
 
 
 class Commands(TyperGroup):
@@ -82,7 +78,7 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look for --json in the whole line, because an error in it is to be JSON already."""
-        _Written.json = "--json" in (args[: args.index("--")] if "--" in args else args)
+        _written["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -107,7 +103,7 @@ def result(
     ``text`` may be a function that prints; where it is "", ``empty`` is a hint. With ``whole``, no
     line of a table is wrapped in a file.
     """
-    if _Written.json:
+    if wants_json():
         print_json(data)
     elif empty and text == "":
         hint(empty)
@@ -159,7 +155,7 @@ def picked(value: object, *names: str) -> dict[str, Any]:
 
 def hint(text: str) -> None:
     """Print a line on standard error that is no part of the result; nothing with --json."""
-    if not _Written.json:
+    if not wants_json():
         say(text, error=True)
 
 
@@ -212,7 +208,7 @@ def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowPr
         if console.is_terminal or time.monotonic() < due or not (sum(totals) or done):
             return
         due = time.monotonic() + _QUIET
-        if _Written.json:
+        if wants_json():
             state = {"subject": subject, "unit": unit, "done": done, "total": sum(totals) or None}
             echo(to_json({"progress": state}) + "\n", error=True)
         else:
@@ -251,7 +247,7 @@ def _termination() -> Generator[None]:
 def _quiet_log() -> Generator[None]:
     """With --json, keep the log's warnings from standard error, where each line is JSON."""
     log, handler = logging.getLogger(hiermem.__name__), logging.NullHandler()
-    if _Written.json:
+    if wants_json():
         log.addHandler(handler)
     try:
         yield
@@ -282,14 +278,14 @@ def _reported_errors() -> Generator[None]:
         again = " Trying again may help." if retryable else ""
         _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
     except _Misuse as error:
-        if not _Written.json:
+        if not wants_json():
             raise
         _fail("UsageError", error.format_message(), Code.USAGE)
 
 
 def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:
     flat = " ".join(clean(text).split())
-    if _Written.json:
+    if wants_json():
         error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
         echo(to_json({"error": error}) + "\n", error=True)
     elif code > Code.INCOMPLETE:

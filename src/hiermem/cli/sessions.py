@@ -15,23 +15,9 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli.options import Forks, OneSession, Place, Yes, named_session, sessions_of
-from hiermem.cli.output import (
-    confirm,
-    echo,
-    hint,
-    picked,
-    print_json,
-    progress,
-    result,
-    to_json,
-    wants_json,
-)
+from hiermem.cli import options, output
 from hiermem.cli.screen import clean, date_range, plural, say
 from hiermem.cli.tables import print_receipt
-
-#: The number of messages that are read at once.
-_PAGE = 1_000
 
 #: What is printed of a session as JSON.
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
@@ -41,7 +27,7 @@ SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
 
 def sessions(
-    place: Place,
+    place: options.Place,
     *,
     metadata: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
@@ -57,9 +43,9 @@ def sessions(
     """List the sessions, one per line."""
     labels = _labels(metadata or [])
     with place.open() as memory:
-        found = islice(sessions_of(memory, metadata=labels or None, order_by=order), limit)
-        if wants_json():
-            print_json({"sessions": [picked(record, *_FIELDS) for record in found]})
+        found = islice(options.sessions_of(memory, metadata=labels or None, order_by=order), limit)
+        if output.wants_json():
+            output.print_json({"sessions": [output.picked(record, *_FIELDS) for record in found]})
             return
         empty = True
         for record in found:
@@ -71,7 +57,7 @@ def sessions(
             count = plural(record.messages, "message")
             say(f"{clean(record.id)}: {count}{about}{days}{forked}{state}")
         if empty:
-            hint("no session is labelled so" if labels else "no sessions yet")
+            output.hint("no session is labelled so" if labels else "no sessions yet")
 
 
 def _times(memory: hiermem.Memory, record: hiermem.SessionRecord) -> list[datetime]:
@@ -92,7 +78,7 @@ def _labels(given: list[str]) -> dict[str, str]:
 
 
 def instructions(
-    one: OneSession,
+    one: options.OneSession,
     *,
     drop: Annotated[str | None, Option(metavar="ID", help="Withdraw this one.")] = None,
 ) -> None:
@@ -105,28 +91,28 @@ def instructions(
         f"{clean(each.text)}{f' (now {each.superseded_by})' if each.superseded_by else ''}{gone}"
         for each in found
     ]
-    result({"instructions": found}, "\n".join(lines), empty="no standing instructions")
+    output.result({"instructions": found}, "\n".join(lines), empty="no standing instructions")
 
 
 def rename(
     name: SessionName,
     title: Annotated[str, Argument(help="Its new title; an empty one removes it.")],
-    place: Place,
+    place: options.Place,
 ) -> None:
     """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
     with place.open() as memory:
-        session = named_session(memory, name)
+        session = options.named_session(memory, name)
         before = session.status().title
         session.set_title(title or None)
         now = f"is called {clean(title)!r}" if title else "has no title"
-        result(
+        output.result(
             {"session_id": session.id, "title": title or None, "before": before},
             f"session {clean(session.id)!r} {now} now",
         )
 
 
 def export(
-    one: OneSession,
+    one: options.OneSession,
     *,
     target: Annotated[
         Path | None, Argument(help="The new file; without it, the export is printed.")
@@ -137,25 +123,25 @@ def export(
     ] = "jsonl",
 ) -> None:
     """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
-    if wants_json() and target is None:
+    if output.wants_json() and target is None:
         raise hiermem.UsageError(
             "--json says what was written to a file; name one, or leave --json out"
         )
     with one.opened() as session:
         if target is None:
             for text in _exported(session, form):
-                echo(text)
+                output.echo(text)
             return
         count = 0
-        with _new_file(target) as file, progress(session.id, "messages") as show:
+        with _new_file(target) as file, output.progress(session.id, "messages") as show:
             total = session.count()
             for text in _exported(session, form):
                 file.write(text)
                 count += 1
                 show({"messages": (count, total)})
-        result(
+        output.result(
             {"session_id": session.id, "file": str(target), "messages": count},
-            lambda: hint(f"wrote {plural(count, 'message')} to {clean(str(target))}"),
+            lambda: output.hint(f"wrote {plural(count, 'message')} to {clean(str(target))}"),
         )
 
 
@@ -181,29 +167,27 @@ def _new_file(target: Path) -> Iterator[TextIO]:
 
 
 def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
-    """Yield a session's live messages in a format, read a page at a time."""
+    """Yield a session's live messages in a format, in order."""
     heading = ""
     if form == "markdown":
         heading = f"# {clean(session.status().title or session.id)}\n"
-    day, stop = "", session.count()
-    for start in range(0, stop, _PAGE):
-        for stored in session.messages(start, min(stop, start + _PAGE)):
-            if stored.state != "live":
-                continue
-            if form == "jsonl":
-                yield to_json(_line(stored)) + "\n"
-                continue
-            said = stored.message.created_at
-            if said is not None and f"{said:%Y-%m-%d}" != day:
-                day = f"{said:%Y-%m-%d}"
-                heading += f"\n## {day}\n"
-            yield heading + _paragraph(stored)
-            heading = ""
+    day = ""
+    for stored in options.messages_of(session):
+        if stored.state != "live":
+            continue
+        if form == "jsonl":
+            yield output.to_json(_line(stored.message)) + "\n"
+            continue
+        said = stored.message.created_at
+        if said is not None and f"{said:%Y-%m-%d}" != day:
+            day = f"{said:%Y-%m-%d}"
+            heading += f"\n## {day}\n"
+        yield heading + _paragraph(stored.message)
+        heading = ""
 
 
-def _line(stored: hiermem.StoredMessage) -> dict[str, Any]:
+def _line(message: hiermem.Message) -> dict[str, Any]:
     """Return a message as a line of JSON holds it."""
-    message = stored.message
     fields: dict[str, Any] = message.to_openai()
     if message.created_at is not None:
         fields["created_at"] = message.created_at.isoformat()
@@ -214,9 +198,8 @@ def _line(stored: hiermem.StoredMessage) -> dict[str, Any]:
     return fields
 
 
-def _paragraph(stored: hiermem.StoredMessage) -> str:
+def _paragraph(message: hiermem.Message) -> str:
     """Return a message as Markdown: who said it, in bold, then the text as it is."""
-    message = stored.message
     speaker = clean(message.name or message.role.capitalize())
     thread = "" if message.thread == "main" else f" ({clean(message.thread)})"
     called = "".join(
@@ -245,15 +228,15 @@ def _text(message: hiermem.Message) -> str:
 
 def delete(
     name: SessionName,
-    place: Place,
+    place: options.Place,
     *,
     forks: Annotated[
-        Forks, Option(help="Delete in all forks as well, or keep the messages there.")
+        options.Forks, Option(help="Delete in all forks as well, or keep the messages there.")
     ] = "all",
-    yes: Yes = False,
+    yes: options.Yes = False,
 ) -> None:
     """Erase a session with everything that is kept of it. This cannot be undone."""
     with place.open() as memory:
-        session = named_session(memory, name)
-        confirm(f"erase session {clean(name)!r}?", yes=yes)
+        session = options.named_session(memory, name)
+        output.confirm(f"erase session {clean(name)!r}?", yes=yes)
         print_receipt(session.delete(forks=forks))

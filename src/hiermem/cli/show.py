@@ -8,7 +8,7 @@ in every row, so a summary stands above the messages that it covers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -20,7 +20,7 @@ from rich.tree import Tree
 from typer import Option
 
 from hiermem import ContextSelection, NotFoundError, Session, SessionStatus, Summary
-from hiermem.cli.options import OneSession
+from hiermem.cli.options import OneSession, messages_of
 from hiermem.cli.output import picked, print_json, result, wants_json
 from hiermem.cli.screen import (
     RETRIED,
@@ -40,7 +40,6 @@ _LINES = 60
 _DRAWN = 5_000
 #: The row of message sizes needs every message; it is left out above this many.
 _SIZED = 20_000
-_PAGE = 1_000
 #: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 #: The columns of a row's name.
@@ -92,9 +91,10 @@ def tree(session: Session, *, lowest: int | None) -> None:
     drawn = {level for level, count in status.nodes.items() if 0 < count <= _DRAWN}
     found = {level: session.summaries(level) for level in sorted(drawn | set(listed))}
     strip = strip_for(console, status.messages)
-    rows = strip.tree(bars_of(each for level in found.values() for each in level))
+    rows = strip.tree([each for level in found.values() for each in level])
     if status.messages <= _SIZED:
-        tokens, times = _sizes(session, status.messages)
+        sizes = [(each.tokens, each.created_at) for each in messages_of(session)]
+        tokens, times = zip(*sizes, strict=True)
         facts = f"{plural(sum(tokens), 'token')}, {date_range(min(times), max(times))}"
         console.print(facts, style="bright_black")
         rows = [strip.days(times), *rows, strip.sizes(tokens)]
@@ -201,16 +201,6 @@ def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
     return chosen
 
 
-def _sizes(session: Session, count: int) -> tuple[list[int], list[datetime]]:
-    tokens: list[int] = []
-    times: list[datetime] = []
-    for start in range(0, count, _PAGE):
-        for message in session.messages(start, start + _PAGE):
-            tokens.append(message.tokens)
-            times.append(message.created_at)
-    return tokens, times
-
-
 def _outline(found: dict[int, list[Summary]], *, width: int) -> Tree:
     """Return the tree of summaries, each under its parent, in the order of time."""
     below: dict[str, list[Summary]] = {}
@@ -255,33 +245,6 @@ def level_style(level: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A summary in a drawing: what it covers, and whether it has a text."""
-
-    level: int
-    start: int
-    stop: int
-    label: str
-    made: bool
-    failed: bool = False
-
-
-def bars_of(summaries: Iterable[Summary]) -> list[Bar]:
-    """Return the bars of summaries."""
-    return [
-        Bar(
-            level=summary.level,
-            start=summary.span.start,
-            stop=summary.span.stop,
-            label=summary.id,
-            made=summary.made,
-            failed=summary.status == "failed",
-        )
-        for summary in summaries
-    ]
-
-
-@dataclass(frozen=True, slots=True)
 class Strip:
     """A strip of ``columns`` columns over ``messages`` messages.
 
@@ -303,22 +266,26 @@ class Strip:
         """Return the column in which the message at ``index`` begins."""
         return index * self.columns // max(1, self.messages)
 
-    def level(self, level: int, bars: Sequence[Bar]) -> Text:
-        """Draw the row of one level."""
+    def level(
+        self, level: int, summaries: Iterable[Summary], *, filled: Container[str] = ()
+    ) -> Text:
+        """Draw the row of one level, each summary as a bar; those in ``filled`` as made, too."""
         cells = [" "] * self.columns
         styles = [""] * self.columns
         colour = level_style(level)
-        for number, bar in enumerate(sorted(bars, key=lambda each: (each.start, each.stop))):
-            begin = min(self.column(bar.start), self.columns - 1)
-            end = max(begin + 1, min(self.column(bar.stop), self.columns))
+        ordered = sorted(summaries, key=lambda each: (each.span.start, each.span.stop))
+        for number, one in enumerate(ordered):
+            begin = min(self.column(one.span.start), self.columns - 1)
+            end = max(begin + 1, min(self.column(one.span.stop), self.columns))
             # A bar of several columns leaves its last one blank; narrow bars alternate in shade.
             drawn = end - 1 if end - begin > 1 else end
-            fill = self.made if bar.made else self.waiting
-            shade = "red" if bar.failed else colour
+            made = one.made or one.id in filled
+            fill = self.made if made else self.waiting
+            shade = "red" if one.status == "failed" else colour
             # Labels are never dim: dim blue is as hard to read as plain blue.
-            if drawn == end and number % 2 and bar.made:
+            if drawn == end and number % 2 and made:
                 shade = f"{shade} dim"
-            label = f" {bar.label} " if drawn - begin >= len(bar.label) + 4 else ""
+            label = f" {one.id} " if drawn - begin >= len(one.id) + 4 else ""
             text = label.center(drawn - begin, fill) if label else fill * (drawn - begin)
             cells[begin:drawn] = text
             styles[begin:drawn] = [shade] * (drawn - begin)
@@ -373,13 +340,17 @@ class Strip:
                 free = at + len(label) + 2
         return _row("", cells, ["bright_black"] * self.columns)
 
-    def tree(self, bars: Sequence[Bar], *, tallest: int = 0) -> list[Text]:
+    def tree(
+        self, summaries: Iterable[Summary], *, tallest: int = 0, filled: Container[str] = ()
+    ) -> list[Text]:
         """Draw the rows of all levels, highest first, and at least ``tallest`` rows."""
-        levels: dict[int, list[Bar]] = {}
-        for bar in bars:
-            levels.setdefault(bar.level, []).append(bar)
-        top = max([tallest, *levels])
-        return [self.level(level, levels.get(level, [])) for level in range(top, 0, -1)]
+        levels: dict[int, list[Summary]] = {}
+        for each in summaries:
+            levels.setdefault(each.level, []).append(each)
+        return [
+            self.level(level, levels.get(level, ()), filled=filled)
+            for level in range(max([tallest, *levels]), 0, -1)
+        ]
 
 
 def _row(name: str, cells: Sequence[str], styles: Sequence[str]) -> Text:
