@@ -20,7 +20,7 @@ from hiermem.engine.worker.worker import background_worker
 from hiermem.errors import StoreBusyError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
 
@@ -85,6 +85,24 @@ def ordinal(node_id):
 
 def level_of(node_id):
     return int(node_id[1 : node_id.index(".")])
+
+
+async def test_what_kills_a_turn_ends_the_worker_and_is_raised_by_drain():
+    """Broken, a worker that does nothing any more says that it is running, and drain() waits."""
+
+    class Deadly(ScriptedLLM):
+        async def complete(self, request):
+            raise DiedError
+
+    office = Office()
+    await office.say("a", 50)
+    async with office.worker(Deadly()) as worker:
+        with pytest.raises(DiedError):
+            await worker.drain(20)
+        assert (worker.status.state, worker.status.last_error) == ("stopping", "DiedError")
+    assert worker.status.state == "stopped"
+    async with office.worker() as worker:
+        assert await worker.drain(20)
 
 
 # -- what is made

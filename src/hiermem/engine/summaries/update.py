@@ -47,11 +47,11 @@ async def update(
     """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
     ``shared`` has the models, and what the run has in common with runs of other sessions.
-    ``max_calls`` and
-    ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends the run before the
-    call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
-    With ``dry_run`` nothing is written or called, and the plan is returned. ``policy`` is the
-    handle's if it is None. ``record`` is the session's record, if the caller has just read it.
+    ``max_calls`` and ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends
+    the run before the call that would exceed it, and the report says so. ``on_progress`` is called
+    after every commit. With ``dry_run`` nothing is written or called, and the plan is returned.
+    ``policy`` is the handle's if it is None. ``record`` is the session's record, if the caller has
+    just read it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.

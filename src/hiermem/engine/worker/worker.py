@@ -276,6 +276,8 @@ class AsyncWorker:
             raise
         except BaseException as error:  # noqa: BLE001 - drain() raises it
             self._error, self._state = error, "stopping"
+            self._scheduler.last_error = type(error).__name__
+            _log.warning("a worker is ended by %s", self._scheduler.last_error)
         finally:
             self._turns += 1
             self._news = self._scheduler.begun
