@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -64,7 +64,7 @@ async def repack(
 
 async def _rounds(
     run: UpdateRun, build: Build, rounds: UpdateRounds
-) -> AsyncIterator[Mapping[int, int]]:
+) -> AsyncGenerator[Mapping[int, int], None]:
     """Yield the nodes of each round: what is sealed by now, finally what is open; then swap.
 
     A round that left a node unmade although nothing changed meanwhile is the last.

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -94,7 +95,7 @@ class UpdateRounds:
             self._backlog = await measure_backlog(self._run)
             await self._run.begin()
 
-    async def work(self, rounds: AsyncIterable[Mapping[int, int]]) -> UpdateReport:
+    async def work(self, rounds: AsyncGenerator[Mapping[int, int], None]) -> UpdateReport:
         """Work until nothing is left that this run can make.
 
         Each of the ``rounds`` is the number of sealed nodes by level that it works on; an ordinary
@@ -103,7 +104,8 @@ class UpdateRounds:
         run = self._run
         run.detail, run.keep_finished = self._detail, self._keep_finished
         try:
-            async with run:
+            # Closed here: left to the garbage collector, it would outlive the run.
+            async with aclosing(rounds), run:
                 async for counts in rounds:
                     await self._run_round(counts)
                 await note_left_alone(run)

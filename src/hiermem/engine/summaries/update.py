@@ -8,7 +8,7 @@ which node is next, what it needs and what a failure means.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -95,7 +95,7 @@ async def update(
     if dry_run:
         return await plan_update(run, counts, await provisional_nodes(run, level))
 
-    async def once() -> AsyncIterator[Mapping[int, int]]:
+    async def once() -> AsyncGenerator[Mapping[int, int], None]:
         # Only where the policy follows the strategy: another prompt, model or ratio does not make
         # a text untrue.
         for number, stop in sorted(counts.items()):

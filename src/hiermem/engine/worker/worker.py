@@ -213,6 +213,8 @@ class AsyncWorker:
     # -- the loop
 
     def _check_alive(self) -> None:
+        if self._error is not None:
+            raise self._error
         if self._state not in ("running", "paused"):
             raise UsageError(f"this worker is {self._state}; it must be running")
 
