@@ -1,0 +1,95 @@
+"""Excerpts: what a few hundred tokens show of a text that is far longer."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from linear import is_linear, repeated
+
+from hiermem.core.text import units
+from hiermem.core.text.excerpt import GAP, excerpt
+from hiermem.tokens import TiktokenCounter
+
+count = TiktokenCounter().count
+count("loads the vocabulary, so that no drawn example is charged for it")
+
+SUFFIX = re.compile(r" \[x\d+\]$")
+lines = st.sampled_from(
+    ["ok 1", "ok 22", "", "  indented", "```py", "=====", "E   AssertionError: 3 != 4", "漢字。漢字"]
+) | st.text(max_size=300)
+texts = st.lists(lines, max_size=80).map("\n".join)
+
+
+def shown(text):
+    return [SUFFIX.sub("", line) for line in text.splitlines() if line != GAP]
+
+
+@given(text=texts, limit=st.integers(1, 400))
+def test_an_excerpt_fits_and_says_nothing_that_the_text_does_not(text, limit):
+    """Broken, a summary is made from words that nobody said, or a request is over its limit."""
+    found = excerpt(text, limit, count)
+    if count(text) <= limit:
+        assert found == text
+        return
+    assert excerpt(text, limit, count) == found
+    assert count(found) <= max(limit, 12)
+    # Lines are shown in the order of the text, each whole or as one stretch of it.
+    at = 0
+    for line in shown(found):
+        at = text.find(line.strip(), at)
+        assert at >= 0, line
+        at += len(line.strip())
+
+
+@given(
+    cases=st.integers(300, 3000),
+    failures=st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), unique=True),
+    limit=st.integers(200, 800),
+)
+def test_failures_stand_in_an_excerpt_and_repeated_lines_once(cases, failures, limit):
+    """Broken, a coding agent's memory is its tools' noise, and the failures are not in it."""
+    log = [f"tests/test_{n}.py::test_case PASSED [{n * 100 // cases}%]" for n in range(cases)]
+    for n, name in enumerate(failures, 1):
+        log.insert(n * cases // 5, f"FAILED tests/test_store.py::{name} - expected 3, got {n}")
+    text = "\n".join(["session starts", *log, f"{len(failures)} failed"])
+    found = excerpt(text, limit, count)
+    assert all(f"::{name} - expected" in found for name in failures)
+    assert found.count("PASSED") == 1
+    assert f"[x{cases}]" in found, "nobody can tell how many lines a line stands for"
+    assert found.startswith("session starts") and found.endswith(f"{len(failures)} failed")
+
+
+def test_an_excerpt_shows_both_ends_and_marks_each_gap():
+    """Broken, two lines that were far apart read as neighbours."""
+    text = "\n".join(f"{word} says that it is {word * 2}" for word in map(chr, range(97, 123)))
+    text = "\n".join(text.replace("says", f"says {verb}") for verb in ("no", "yes", "maybe"))
+    head, *between, tail = excerpt(text, 120, count).splitlines()
+    assert text.startswith(head) and text.endswith(tail)
+    assert GAP in between
+    pieces = excerpt(text, 120, count).split(f"\n{GAP}\n")
+    assert all(piece in text for piece in pieces), "a gap without a mark"
+
+
+def test_a_text_of_one_long_line_is_cut_into_records_or_stretches():
+    """Broken, one line of a megabyte is shown whole, or nothing of it."""
+    records = ",".join(f'{{"id": {n}, "name": "item {n}"}}' for n in range(4000))
+    found = excerpt(f'{{"items": [{records}]}}', 100, count)
+    assert '{"id": 3999, "name": "item 3999"}]}' in found
+    assert count(excerpt("0123456789abcdef" * 20_000, 100, count)) <= 100
+
+
+def test_the_units_of_an_excerpt_are_lines_of_the_text():
+    """Broken, gap marks become facts, or half a code block hides all that follows it."""
+    text = "\n".join(["intro of it", "```py", *(f"call_{n}()" for n in range(900)), "the end"])
+    found = excerpt(text, 60, count)
+    split = units.split(found, index=0, role="tool", speaker="Tool", date="")
+    assert [unit.text for unit in split] == ["intro of it", "call_0() [x900]", "the end"]
+
+
+@pytest.mark.parametrize("unit", ["a line of words\n", "x", '{"é": 1},', "word {} of it\n"])
+def test_the_time_grows_with_the_text(unit):
+    """Broken, one large output of a tool holds up an update for minutes."""
+    assert is_linear(
+        lambda size: repeated(unit, size), lambda text: excerpt(text, 400, count), size=50_000
+    )
