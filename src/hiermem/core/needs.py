@@ -21,6 +21,11 @@ T = TypeVar("T")
 Reading: TypeAlias = Generator[Need | tuple[Need, ...], Any, T]
 
 
+def at_length() -> Reading[None]:
+    """State that the rest of the decision may take more than 20 ms: it leaves the event loop."""
+    yield ()
+
+
 def messages(start: int, stop: int) -> Reading[list[StoredMessage]]:
     """Read messages by index; nothing is asked for an empty range."""
     if stop <= start:

@@ -231,17 +231,29 @@ class Handle:
         """Run a reading decision to its end, supplying what it needs from the store.
 
         A node is read once, though a decision asks for it by its level, as a child and then as a
-        parent; those ``prefetched`` were read just before.
+        parent; those ``prefetched`` were read just before. What the decision says to take long
+        (``needs.at_length``) runs in a thread.
         """
         known = {node.id: node for node in prefetched}
         reply: Any = None
-        while True:
+        is_long = False
+        results: list[T] = []
+
+        def send() -> Need | tuple[Need, ...]:
+            # A StopIteration cannot leave a thread's future.
             try:
-                need = reading.send(reply)
+                return reading.send(reply)
             except StopIteration as done:
-                result: T = done.value
-                return result
-            if isinstance(need, tuple):
+                results.append(done.value)
+                return ()
+
+        while True:
+            need = await asyncio.to_thread(send) if is_long else send()
+            if results:
+                return results[0]
+            if need == ():
+                is_long, reply = True, None
+            elif isinstance(need, tuple):
                 reply = await self._supply_together(session_id, need)
             else:
                 reply = await self._supply(session_id, need, known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -22,8 +23,10 @@ from hiermem import (
     Message,
     UsageError,
 )
+from hiermem.core.context import pool
 from hiermem.core.context.render import RENDERER
 from hiermem.core.context.verbatim import newest, pieces_of
+from hiermem.core.summaries import salience
 from hiermem.core.text.measure import body, day
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
@@ -328,3 +331,32 @@ async def test_a_cold_cache_fills_the_budget():
     found = await session.context(2_000, cache_cold=True)
     assert found.total_tokens >= 0.9 * 2_000
     assert found.total_tokens <= 2_000
+
+
+async def test_a_long_absence_costs_what_a_first_context_costs_and_leaves_the_loop(monkeypatch):
+    """Otherwise an import holds the event loop for half a millisecond a message."""
+    weighed, threads = [], set()
+    real = salience.select
+
+    def counted(units, *args, **options):
+        weighed.append(len(units))
+        threads.add(threading.get_ident())
+        return real(units, *args, **options)
+
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    talk = talk_of(1_500)
+    for name in ("shown", "new"):
+        session = memory.session(name)
+        await session.append(talk[:300])
+        if name == "shown":
+            await session.context(2_000)
+        await session.append(talk[300:])
+        await session.update()
+    monkeypatch.setattr(pool.salience, "select", counted)
+    first = await memory.session("new").context(2_000)
+    cost_of_first = sum(weighed)
+    weighed.clear()
+    later = await memory.session("shown").context(2_000)
+    assert 0 < sum(weighed) <= 1.5 * cost_of_first
+    assert later.shown.by_quarter == first.shown.by_quarter
+    assert threading.get_ident() not in threads

@@ -42,6 +42,9 @@ _PRESSED = 0.75
 _ROOM = 0.5
 #: Above this many characters a slice is not counted to see whether it stays verbatim.
 _LONG = 50_000
+#: A previous cut is not extended if the messages behind its zone take more than this many times the
+#: budget: more than a budget of them is new then, and a plan from the tree reads less.
+_GAP = 2
 #: The name of a record of standing instructions that is not part of a cut.
 _BESIDE = "instructions"
 #: Number of windows per read when the planner walks back from the newest window.
@@ -191,23 +194,24 @@ class Planner:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold:
             return (yield from self.replan(policy.replan_cold))
-        if sum(record.tokens for record in previous.standing) <= self.at.standing_room:
-            kept = yield from self.keep(previous)
-            if kept is not None:
-                return kept
-        return (yield from self.replan(policy.replan))
+        stood = sum(record.tokens for record in previous.standing)
+        if previous.boundary > self.last or stood > self.at.standing_room:
+            return (yield from self.replan(policy.replan))
+        windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
+        if windows and windows[0].ordinal > previous.boundary:
+            return (yield from self.replan(policy.replan_cold))
+        kept = yield from self.keep(previous, windows)
+        return kept or (yield from self.replan(policy.replan))
 
     # -- keeping the previous cut
 
-    def keep(self, view: View) -> Reading[Cut | None]:
+    def keep(self, view: View, windows: Sequence[Node]) -> Reading[Cut | None]:
         """Append the new messages; collapse or rewrite at the budget; None means re-plan."""
-        if view.boundary > self.last:
-            return None
-        windows = yield from needs.windows(view.boundary, self.total)
         shown = yield from verbatim.read(self.at.state, windows)
         cut = self._assemble(view, shown)
         if cut.tokens <= self.at.budget:
             return cut
+        yield from needs.at_length()
         cut = (yield from self._append(view, windows, shown)) or cut
         if cut.tokens > self.at.budget:
             cut = yield from self._rewrite(view, windows, shown)
@@ -418,12 +422,13 @@ class Planner:
         pooled view of all other messages takes the remaining tokens.
         """
         budget, policy = self.at.budget, self.at.policy
-        windows = (yield from self._newest_windows()) or self.tail
+        windows = (yield from self._newest_windows(budget)) or self.tail
         shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
             if cut.tokens <= budget:
                 return cut
+        yield from needs.at_length()
         limit = int(fullness * budget)
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
         part = self._part(windows, shown, min(share, limit))
@@ -460,16 +465,17 @@ class Planner:
             pieces = ((yield from self.zone.of_messages(part.older, share, at=part.boundary)),)
         return self._assemble(View(part.boundary, pieces, standing=records), part.after)
 
-    def _newest_windows(self) -> Reading[list[Node]]:
-        """Read windows backwards from the newest until their messages exceed the budget."""
+    def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
+        """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens."""
         tokens = sum(window.tokens for window in self.opened)
         found: list[Node] = []
-        begin = self.total
-        while begin > 0 and tokens <= self.at.budget:
-            end, begin = begin, max(0, begin - _STRIDE)
-            read = yield from needs.windows(begin, end)
+        end = self.total
+        while end > begin and tokens <= most:
+            start = max(begin, end - _STRIDE)
+            read = yield from needs.windows(start, end)
             found = read + found
             tokens += sum(window.input_tokens for window in read)
+            end = start
         return found
 
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
@@ -535,7 +541,7 @@ class Planner:
         self, below: Sequence[Covered], newest: Sequence[Shown], older: Sequence[list[Shown]]
     ) -> Reading[Cut]:
         """Show as many of the newest messages as fit, if there is no room for any view."""
-        windows = yield from self._newest_windows()
+        windows = yield from self._newest_windows(self.at.budget)
         # The boundary is the earliest allowed one whose verbatim zone stays inside the budget.
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         tokens = sum(window.tokens for window in self.opened)

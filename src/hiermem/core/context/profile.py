@@ -190,11 +190,8 @@ class _Planner(Planner):
         self.profile = profile
         self.session_id = session_id
 
-    def keep(self, view: View) -> Reading[Cut | None]:
+    def keep(self, view: View, windows: Sequence[Node]) -> Reading[Cut | None]:
         """Append the new messages; return None if there are too many."""
-        if view.boundary > self.last:
-            return None
-        windows = yield from needs.windows(view.boundary, self.total)
         found = self._assemble(view, (yield from verbatim.read(self.at.state, windows)))
         if found.tokens > self.at.budget:
             return None
@@ -204,6 +201,7 @@ class _Planner(Planner):
 
     def replan(self, fullness: float) -> Reading[Cut]:
         """Plan both zones anew; as without a profile where its wishes do not fit."""
+        yield from needs.at_length()
         budget = self.at.budget
         part = yield from self._recent(int(fullness * budget))
         older, boundary = part.older, part.boundary
@@ -229,7 +227,7 @@ class _Planner(Planner):
 
     def _recent(self, limit: int) -> Reading[Part]:
         """Divide the messages of the newest windows; the newest ones that are wanted stay."""
-        windows = (yield from self._newest_windows()) or self.tail
+        windows = (yield from self._newest_windows(self.at.budget)) or self.tail
         shown = yield from verbatim.read(self.at.state, windows)
         wanted = self.profile.recent
         share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
