@@ -317,7 +317,8 @@ def _piece_counter(encoding: tiktoken.Encoding, text: str) -> Callable[[int, int
         safe = min(end, len(text)) - _LOOK_AHEAD
         first = bisect_left(ends, place)
         while place <= safe and ends[first] != place:
-            piece = _ASCII_PIECE.match(text, place)
+            # Bounded by the stretch: a piece of the text may be as long as the text.
+            piece = _ASCII_PIECE.match(text, place, end)
             assert piece is not None  # every character is part of a piece
             if piece.end() > safe:
                 break
