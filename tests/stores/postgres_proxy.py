@@ -12,15 +12,21 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 class Proxy:
     """Listens where ``dsn`` points; ``waits`` counts how often a client sent and was answered."""
 
-    def __init__(self, dsn):
+    def __init__(self, dsn, *, tcp=False):
         self._place = tempfile.TemporaryDirectory(prefix="hm-px-")
         self._to = conninfo_to_dict(dsn)
-        self.dsn = make_conninfo(dsn, host=self._place.name, port=5432)
         self.waits = 0
         self._left = None
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(Path(self._place.name) / ".s.PGSQL.5432"))
-        self._listening.listen()
+        self._silent = False
+        if tcp:
+            self._listening = socket.create_server(("127.0.0.1", 0))
+            host, port = self._listening.getsockname()
+        else:
+            host, port = self._place.name, 5432
+            self._listening = socket.socket(socket.AF_UNIX)
+            self._listening.bind(str(Path(host) / ".s.PGSQL.5432"))
+            self._listening.listen()
+        self.dsn = make_conninfo(dsn, host=host, port=port)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -59,7 +65,8 @@ class Proxy:
                         self._left = None
                         break
                 turn["of"] = source
-                target.sendall(data)
+                if not self._silent:
+                    target.sendall(data)
         except OSError:
             pass
         finally:
@@ -75,6 +82,10 @@ class Proxy:
     def cut_after(self, waits):
         """Close the next connection whose client has waited that often, instead of the answer."""
         self._left = waits
+
+    def be_silent(self):
+        """From now on pass nothing on, in either direction."""
+        self._silent = True
 
     def close(self):
         self._listening.close()

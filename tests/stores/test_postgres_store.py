@@ -33,7 +33,7 @@ from hiermem.errors import (
     StoreNewerError,
     UsageError,
 )
-from hiermem.stores.postgres import PostgresStore
+from hiermem.stores.postgres import PostgresStore, connections
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import shown
 from hiermem.stores.postgres.failures import refused_connection
@@ -422,6 +422,71 @@ async def test_a_write_whose_commit_was_sent_may_have_taken_effect(schema):
             assert await said(tenant, "s") == ["a", "b", "c", "d", "e"]
     finally:
         proxy.close()
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+async def test_a_commit_of_eight_megabytes_ends(schema, tcp):
+    """Over a socket and over TCP: what the buffers do not take at once is sent all the same."""
+    proxy = Proxy(postgres_server.dsn(), tcp=tcp)
+    try:
+        async with opened(schema, dsn=proxy.dsn) as store:
+            tenant = store.tenant("t")
+            for _ in range(5):
+                many = [Message.user("x" * 4_000) for _ in range(2_000)]
+                await asyncio.wait_for(write(tenant, "s", many), 30)
+            assert (await tenant.session("s")).messages == 10_000
+    finally:
+        proxy.close()
+
+
+async def test_a_server_that_does_not_answer_is_given_up_after_a_limit(schema):
+    """Neither a read nor a write waits for ever, and a commit that was sent is unknown."""
+    proxy = Proxy(postgres_server.dsn())
+    limits = {"statement_timeout": 0.3, "idle_timeout": 0.2, "pool_max": 1}
+    try:
+        async with opened(schema, dsn=proxy.dsn, **limits) as store:
+            tenant = store.tenant("t")
+            for text in "abc":
+                await write(tenant, "s", [Message.user(text)])
+            proxy.be_silent()
+            with pytest.raises(StoreError, match="did not answer within 0.5 seconds") as caught:
+                await asyncio.wait_for(write(tenant, "s", [Message.user("d")]), 20)
+            assert caught.value.committed is None
+        async with opened(schema) as store:
+            assert await said(store.tenant("t"), "s") == ["a", "b", "c"]
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("limited", [True, False])
+async def test_a_decision_that_waits_for_its_process_is_ended(schema, monkeypatch, limited):
+    """Its locks are free again after idle_timeout, with and without the limit of PostgreSQL 17."""
+    if not limited:
+        monkeypatch.setattr(connections, "_LIMITS_TRANSACTIONS", 10**9)
+    async with opened(schema, idle_timeout=0.3) as one, opened(schema) as two:
+        handles = one.tenant("t"), two.tenant("t")
+        await write(handles[0], "s", [Message.user("a")])
+
+        def waiting():
+            yield "s", NeedSession()
+            yield "s", NeedMessages(0, 1)
+            time.sleep(0.6)  # the event loop stands still, as all of a stopped process does
+            yield "s", NeedMessages(0, 1)
+            return Batch(None)
+
+        with pytest.raises(StoreError):
+            await handles[0].transact(waiting)
+        begun = time.monotonic()
+        await write(handles[1], "s", [Message.user("b")])
+        assert time.monotonic() - begun < 4
+
+        def quick():
+            for _ in range(8):
+                yield "s", NeedMessages(0, 1)
+                time.sleep(0.1)
+            return Batch("ended")
+
+        assert await handles[0].transact(quick) == "ended"
 
 
 async def test_a_store_is_closed_for_another_loop_and_after_a_fork(schema):

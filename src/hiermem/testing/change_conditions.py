@@ -74,6 +74,18 @@ class ChangeConditions(Conditions):
         assert await tenant.read([]) == []
 
     @condition
+    async def test_a_large_write_ends(self, tenant: TenantStore) -> None:
+        """8 MB in one commit are more than any buffer between a process and a server holds."""
+        texts = [f"{number} " + "x" * 4_000 for number in range(2_000)]
+        await asyncio.wait_for(write(tenant, "s", texts), 60)
+        found = await tenant.messages("s", 0, 2_000)
+        assert [message.content for message in found] == texts
+        block = tx.Block("index", 0, 1, bytes(range(256)) * 32_000)
+        put = tenant.put_blocks("s", [block], epoch=0)
+        assert await asyncio.wait_for(put, 60)
+        assert (await tenant.blocks("s", "index"))[0].data == block.data
+
+    @condition
     async def test_a_transaction_reads_what_the_handle_reads(self, tenant: TenantStore) -> None:
         """Every need is answered as the method of the same meaning answers."""
         loose = replace(node(9), id="open/L1/main", sealed=False)

@@ -127,6 +127,7 @@ class PostgresStore:
             smallest=pool_min,
             largest=pool_max,
             statement_timeout=statement_timeout,
+            idle_timeout=idle_timeout,
             prepare=prepare,
         )
         limits = (lock_timeout, statement_timeout, idle_timeout)

@@ -7,8 +7,9 @@ longer than a transaction, so that it may be another one behind a pooler.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, suppress
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from hiermem.errors import ConfigError, MemoryClosedError, UsageError
+from hiermem.errors import ConfigError, MemoryClosedError, StoreError, UsageError
 from hiermem.process import HomeProcess
 from hiermem.stores.postgres.failures import FAILURES, translate
 
@@ -35,6 +36,9 @@ _CONNECT = 10
 _PORT = "5432"
 #: Seconds after which a connection that does not come is asked for outside the pool.
 _SOON = 1.0
+#: PostgreSQL 17, the first version with a limit for a whole transaction.
+_LIMITS_TRANSACTIONS = 170_000
+_LIMIT = "SELECT set_config('transaction_timeout', $1, true)"
 
 
 def shown(dsn: str) -> str:
@@ -74,29 +78,22 @@ def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
     }
 
 
-class _Pipeline(psycopg.AsyncPipeline):
-    """Ends with a Sync and nothing after it.
-
-    The driver's own sends a Flush as well, at which the server stops its clock for a transaction
-    that is idle. Then a process that stops would keep its locks for ever.
-    """
-
-    def _exit_gen(self) -> Generator[Any, Any, None]:
-        self._enqueue_sync()
-        try:
-            yield from self._communicate_gen()
-        finally:
-            yield from self._fetch_gen(flush=False)
-
-
 class Connections:
     """A pool of connections, which belongs to the event loop that uses it first."""
 
     def __init__(
-        self, dsn: str, *, smallest: int, largest: int, statement_timeout: float, prepare: bool
+        self,
+        dsn: str,
+        *,
+        smallest: int,
+        largest: int,
+        statement_timeout: float,
+        idle_timeout: float,
+        prepare: bool,
     ) -> None:
         self.shown = shown(dsn)
         self._dsn, self._statement_timeout = dsn, statement_timeout
+        self._idle_timeout = idle_timeout
         # How often the pool could not make a connection when the server was last seen to take one.
         self._failed = 0
         self._home = HomeProcess()
@@ -209,29 +206,83 @@ class Connections:
             await pool.putconn(connection)
 
     async def send(
-        self, connection: Connection, statements: Sequence[Sent], *, committing: bool = False
+        self,
+        connection: Connection,
+        statements: Sequence[Sent],
+        *,
+        committing: bool = False,
+        leaves_open: bool = False,
     ) -> list[list[tuple[Any, ...]]]:
         """Send the statements together and return the rows of each; ``committing`` with the last.
 
-        Raises an error of hiermem; the first statement that failed ended the transaction.
+        ``leaves_open`` says that their transaction goes on with the next call. The server ends it
+        if that does not come within the idle timeout.
+
+        Raises an error of hiermem; the first statement that failed ended the transaction. If the
+        server does not answer all of them in time, the connection is closed.
         """
+        status = connection.info.transaction_status
+        limited = connection.info.server_version >= _LIMITS_TRANSACTIONS
+        before: list[Sent] = []
+        after: list[Sent] = []
+        if limited and status == pq.TransactionStatus.INTRANS:
+            before.append((_LIMIT, ("0",)))
+        if limited and leaves_open:
+            after.append((_LIMIT, (f"{1000 * self._idle_timeout:.0f}",)))
         cursors: list[psycopg.AsyncCursor[tuple[Any, ...]]] = []
         failed: Exception | None = None
         sent = False
-        try:
-            connection._pipeline = _Pipeline(connection)  # noqa: SLF001 - it takes no other
-            async with connection.pipeline():
-                # The driver would log an error that leaves this block, with the text of the next
-                # error.
-                try:
-                    for sql, values in statements:
-                        cursors.append(await connection.execute(sql.encode(), values))
-                    sent = committing
-                except FAILURES as error:
-                    failed = error
-            if failed is None:
-                self._unanswered.discard(connection)
-                return [await one.fetchall() if one.description else [] for one in cursors]
-        except FAILURES as error:
-            failed = failed or error
+        with self._answered_in_time(connection) as late:
+            try:
+                async with connection.pipeline():
+                    # The driver would log an error that leaves this block, with the text of the
+                    # next error.
+                    try:
+                        for sql, values in (*before, *statements, *after):
+                            cursors.append(await connection.execute(sql.encode(), values))
+                        sent = committing
+                    except FAILURES as error:
+                        failed = error
+                if failed is None and leaves_open and not limited:
+                    # The pipeline ends with a message at which the server stops its clock for an
+                    # idle transaction. A statement by itself starts it again.
+                    await connection.execute(b"SELECT")
+                if failed is None:
+                    self._unanswered.discard(connection)
+                    wanted = cursors[len(before) : len(before) + len(statements)]
+                    return [await one.fetchall() if one.description else [] for one in wanted]
+            except FAILURES as error:
+                failed = failed or error
+        if late:
+            self._unanswered.discard(connection)  # another try would wait as long
+            made = StoreError(
+                f"PostgreSQL at {self.shown} did not answer within {self._longest:g} seconds; the "
+                "server or the network hangs, or statement_timeout is too short for what was sent"
+            )
+            made.committed = None if sent else False
+            raise made
+        assert failed is not None
         raise translate(failed, self.shown, committing=sent) from None
+
+    @property
+    def _longest(self) -> float:
+        """Return the seconds in which what is sent together must be answered."""
+        return self._statement_timeout + self._idle_timeout
+
+    @contextmanager
+    def _answered_in_time(self, connection: Connection) -> Iterator[list[bool]]:
+        """Close the connection after the limit; the list is not empty if that happened."""
+        late: list[bool] = []
+
+        def give_up() -> None:
+            late.append(True)
+            with suppress(OSError, psycopg.Error):
+                one = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+                with one:  # the driver sees the end of the connection, and cleans up by itself
+                    one.shutdown(socket.SHUT_RDWR)
+
+        timer = asyncio.get_running_loop().call_later(self._longest, give_up)
+        try:
+            yield late
+        finally:
+            timer.cancel()

@@ -87,7 +87,8 @@ class _Run(Generic[T]):
         elif (names - self.held or (whole and not self.whole)) and not scope.read_only:
             tried = len(names - self.held) + (whole and not self.whole)
             before.append(scope.try_locks(names - self.held, whole=whole and not self.whole))
-        found = await scope.send(self.connection, [*before, *map(scope.sent, queries)])
+        sent = [*before, *map(scope.sent, queries)]
+        found = await scope.send(self.connection, sent, leaves_open=True)
         self.names |= names
         self.whole |= whole
         if tried and not all(found[0][0]):

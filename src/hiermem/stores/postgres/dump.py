@@ -78,7 +78,7 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
             scope.sent(reads.session(session_id)),
             scope.sent(reads.secret()),
         ]
-        found = await scope.send(connection, begin)
+        found = await scope.send(connection, begin, leaves_open=True)
         filling = Pages(tenant=scope.name, secret=reads.secret().read(found[3]))
         if session_id != NO_SESSION:
             record = reads.session(session_id).read(found[2])
@@ -93,14 +93,14 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
             declare = f"DECLARE {name} NO SCROLL CURSOR FOR {selected.sql}"
             fetch: Sent = (f"FETCH {_CHUNK} FROM {name}", ())
             begun = [scope.sent(Statement(declare, selected.values)), fetch]
-            chunk = (await scope.send(connection, begun))[1]
+            chunk = (await scope.send(connection, begun, leaves_open=True))[1]
             while chunk:
                 for item in rows.items(kind, chunk):
                     if page := filling.add(item):
                         yield page
                 if len(chunk) < _CHUNK:
                     break
-                (chunk,) = await scope.send(connection, [fetch])
+                (chunk,) = await scope.send(connection, [fetch], leaves_open=True)
         yield filling.end()
 
 
@@ -181,12 +181,14 @@ class PostgresReceiver:
             if found is None or tuple(found[1:]) != (before.rows, before.chain, before.first):
                 raise taken_over(self._id)
             statements = list(self._shown(found[0]))
-            await scope.send(connection, [scope.index_lock(), *map(scope.sent, statements)])
+            shown = [scope.index_lock(), *map(scope.sent, statements)]
+            await scope.send(connection, shown, leaves_open=True)
             last = -1
-            while page := (await scope.send(connection, [scope.sent(self._page(last))]))[0]:
+            while page := await self._page_after(connection, last):
                 ((last, data),) = page
                 items = held_items(json.loads(zlib.decompress(data)))
-                await scope.send(connection, [*map(scope.sent, _written(self._id, items))])
+                sent = [*map(scope.sent, _written(self._id, items))]
+                await scope.send(connection, sent, leaves_open=True)
             ended = [
                 Statement(
                     "UPDATE store SET secret = $2 WHERE $1::uuid = $1 AND secret <> $2",
@@ -227,7 +229,8 @@ class PostgresReceiver:
         asked: list[Query[Any]] = [
             reads.session(self._id), reads.secret(), reads.holds_nothing(), self._progress(),
         ]  # fmt: skip
-        found = await scope.send(connection, [*begin, *map(scope.sent, asked)])
+        sent = [*begin, *map(scope.sent, asked)]
+        found = await scope.send(connection, sent, leaves_open=True)
         there, secret, empty, progress = (
             one.read(found[place]) for place, one in enumerate(asked, len(begin))
         )
@@ -244,11 +247,10 @@ class PostgresReceiver:
             lambda found: found[0] if found else None,
         )
 
-    def _page(self, last: int) -> Statement:
-        return Statement(
-            f"SELECT row, data FROM restored_rows {_AT} AND row > $3 ORDER BY row LIMIT 1",
-            (self._id, last),
-        )
+    async def _page_after(self, connection: Connection, last: int) -> list[tuple[Any, ...]]:
+        select = f"SELECT row, data FROM restored_rows {_AT} AND row > $3 ORDER BY row LIMIT 1"
+        asked = [self._scope.sent(Statement(select, (self._id, last)))]
+        return (await self._scope.send(connection, asked, leaves_open=True))[0]
 
     def _reserved(self, first: bytes) -> Iterator[Statement]:
         """Yield the statements that reserve a number that no session has had, and none will get.
