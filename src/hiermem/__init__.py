@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.check import CheckReport as CheckReport
     from hiermem.core.check import Finding as Finding
     from hiermem.core.context.profile import ContextProfile as ContextProfile
-    from hiermem.core.context.selection import AsyncContextSelection as AsyncContextSelection
     from hiermem.core.context.selection import ContextBudget as ContextBudget
     from hiermem.core.context.selection import ContextSelection as ContextSelection
     from hiermem.core.context.selection import ShownSummary as ShownSummary
@@ -202,9 +201,7 @@ else:  # at run time, the same names by module
         "hiermem.core.calls.run_report": "RunItem RunReport",
         "hiermem.core.check": "CheckReport Finding",
         "hiermem.core.context.profile": "ContextProfile",
-        "hiermem.core.context.selection": (
-            "AsyncContextSelection ContextBudget ContextSelection ShownSummary"
-        ),
+        "hiermem.core.context.selection": ("ContextBudget ContextSelection ShownSummary"),
         "hiermem.core.extraction.diagram": "to_graphml to_mermaid",
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",

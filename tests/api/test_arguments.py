@@ -89,12 +89,6 @@ SESSION_CALLS = {
         "beside": NOT_A_CONTEXT,
         **FILTERS,
     },
-    "fill_budget": {
-        "hits": (5, None, "m1", b"x", ["m1"], [5]),
-        "max_tokens": (*NOT_A_COUNT, None),
-        "neighbours": (*NOT_A_COUNT, None),
-        "beside": NOT_A_CONTEXT,
-    },
     "embed": {},
     "sync": {
         "messages": (5, None, "Hello", b"x", [5], [{"text": "Hello"}]),
@@ -341,7 +335,6 @@ NEEDED = {
     "sync": {"messages": []},
     "search": {"query": "remark"},
     "recall": {"query": "remark"},
-    "fill_budget": {"hits": [], "max_tokens": 100},
     "expand": {"node": "L1.0"},
     "session": {"session_id": "s"},
     "feedback": {"target": "L1.0", "score": 0.5},

@@ -91,7 +91,6 @@ SESSION: dict[str, Call] = {
     "context": (lambda s: s.context(2_000, query="Kestrel"), ContextSelection),
     "search": (lambda s: s.search("Kestrel", 3, levels=[0]), list),
     "recall": (lambda s: s.recall("Kestrel", 300, neighbours=1), Evidence),
-    "fill_budget": (lambda s: s.fill_budget(s.search("Kestrel"), 300), Evidence),
     "embed": (lambda s: s.embed(), EmbeddingReport),
     "expand": (lambda s: s.expand("L1.0", depth=None), tuple),
     "edit": (lambda s: s.edit(39, "Never mind.", on_edit="rebuild"), EditReport),
@@ -236,7 +235,7 @@ if TYPE_CHECKING:
         assert_type(session.tri_vector(), TriVector | None)
         assert_type(session.versions(0), tuple[StoredMessage, ...])
         assert_type(session.fork("f"), Session)
-        assert_type(session.context().zoom("x"), ContextSelection)
+        assert_type(session.context(), ContextSelection)
         assert_type(memory.update_all(strategy="full"), BatchReport)
         assert_type(memory.update_all(dry_run=True), UpdatePlan)
         assert_type(memory.count_sessions(metadata={"user": "ada"}), int)

@@ -10,7 +10,7 @@ import pickle
 
 import pytest
 
-from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy, UsageError, errors
+from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy, errors
 from hiermem.types.frozen import FrozenDict
 
 
@@ -59,14 +59,6 @@ def test_every_value_survives_a_pickle_and_every_kind_of_copy(values: dict[str, 
         assert copy.deepcopy(value) == value, name
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             dataclasses.asdict(value)
-
-
-def test_only_a_pickled_context_cannot_be_zoomed(values) -> None:
-    """The pickle has no memory to ask; a copy in the same process has."""
-    context = values["context"]
-    with pytest.raises(UsageError, match="zoomed"):
-        pickle.loads(pickle.dumps(context)).zoom("pump")
-    assert copy.deepcopy(context)._zoom is context._zoom
 
 
 KINDS = [

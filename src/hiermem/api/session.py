@@ -19,7 +19,6 @@ from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
-    AsyncContextSelection,
     ContextBudget,
     ContextSelection,
     ShownSummary,
@@ -356,7 +355,7 @@ class AsyncSession:
         allow_omission: bool = False,
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
-    ) -> AsyncContextSelection:
+    ) -> ContextSelection:
         """Return the best context within ``max_tokens`` that covers every message exactly once.
 
         Newer messages stand verbatim, older ones as summaries. With a ``query``, the messages that
@@ -420,7 +419,7 @@ class AsyncSession:
         max_tokens: int = 1_000,
         *,
         neighbours: int = 0,
-        beside: AsyncContextSelection | ContextSelection | None = None,
+        beside: ContextSelection | None = None,
         **filters: Unpack[RecallFilters],
     ) -> Evidence:
         """Return the messages that answer ``query`` best, verbatim, in at most ``max_tokens``.
@@ -439,32 +438,11 @@ class AsyncSession:
             self._handle, question, max_tokens, neighbours=neighbours, shown=shown
         )
 
-    async def fill_budget(
-        self,
-        hits: Iterable[Hit],
-        max_tokens: int,
-        *,
-        neighbours: int = 1,
-        beside: AsyncContextSelection | ContextSelection | None = None,
-    ) -> Evidence:
-        """Return the messages behind ``hits``, verbatim, in at most ``max_tokens``.
-
-        The first hit is packed first. For a summary, the messages that it was found for are packed.
-        ``neighbours`` passages before and after each are added as far as they fit. The result is in
-        the order of the conversation, without messages that the context ``beside`` shows verbatim.
-        """
-        from hiermem.engine.search import search
-
-        shown = self._shown(beside)
-        return await search.fill_budget(
-            self._handle, self.id, hits, max_tokens, neighbours=neighbours, shown=shown
-        )
-
     def _shown(self, beside: Any) -> tuple[Span, ...]:
         """Return what a context shows verbatim. Raises UsageError for another session's."""
         if beside is None:
             return ()
-        if not isinstance(beside, (AsyncContextSelection, ContextSelection)):
+        if not isinstance(beside, ContextSelection):
             raise UsageError(
                 f"beside is {type(beside).__name__}; it must be what context() gives, or None"
             )

@@ -22,8 +22,6 @@ from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
-from hiermem.core.context import selection
-from hiermem.core.context.selection import AsyncContextSelection, ContextSelection
 from hiermem.core.summaries.reports import WorkerStatus
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
@@ -115,12 +113,6 @@ async def _called(function: Callable[[], T]) -> T:
     return function()
 
 
-def _selected(
-    thread: LoopThread, selecting: Coroutine[Any, Any, AsyncContextSelection]
-) -> ContextSelection:
-    return selection.blocking(thread.call(selecting), thread.call)
-
-
 class Session(BlockingFacade[AsyncSession]):
     """One conversation, blocking: append messages, summarise them, read contexts and search.
 
@@ -165,10 +157,9 @@ class Session(BlockingFacade[AsyncSession]):
     reconfigure = blocking(AsyncSession.reconfigure)
     feedback = blocking(AsyncSession.feedback)
 
-    context = blocking_as(AsyncSession.context, _selected)
+    context = blocking(AsyncSession.context)
     search = blocking(AsyncSession.search)
     recall = blocking(AsyncSession.recall)
-    fill_budget = blocking(AsyncSession.fill_budget)
     embed = blocking(AsyncSession.embed)
     expand = blocking(AsyncSession.expand)
 

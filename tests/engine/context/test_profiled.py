@@ -83,9 +83,6 @@ async def test_pins_stand_verbatim_wherever_they_are_and_only_once():
     assert found.total_tokens <= 2_500
     with_question = await session.context(2_500, profile=pinned, query="harbour master Ottilie")
     assert 120 not in {stored.index for stored in with_question.recall}
-    near = await found.zoom("ferry")
-    assert "The harbour master is called Ottilie Brandt." in near.to_text()
-    assert near.total_tokens <= 2_500
     await session.erase([120])
     assert "Ottilie" not in (await session.context(2_500, profile=pinned)).to_text()
     with pytest.raises(BudgetTooSmallError, match="pins"):

@@ -50,10 +50,7 @@ async def test_no_text_is_an_error_at_any_door():
         found = await session.context(1_500, query=query, recall_tokens=400)
         assert found.total_tokens <= 1_500
         assert [b for b in found.blocks if b.kind != "recall"] == list(plain.blocks)
-        assert (await plain.zoom(query)).total_tokens <= 1_500
         assert (await memory.manager.semantic_search("s", query, 300)).total_tokens <= 300
-        hits = await session.search(query, 3)
-        assert (await session.fill_budget(hits, 120)).total_tokens <= 120
         assert all(0 <= begin < end for begin, end in matched("the ferry\0\ud800🙂", query))
     await memory.close()
 
@@ -229,7 +226,6 @@ async def test_search_answers_while_the_worker_is_half_way():
         assert "zeppelin" in (await session.recall("zeppelin")).text
         found = await session.context(3_000, query="violin")
         assert found.recall
-        assert (await found.zoom("lemon")).total_tokens <= 3_000
     gate.set()
     await working
     assert {hit.level for hit in await session.search("violin", 40)} > {0, 1}
@@ -268,12 +264,11 @@ async def test_a_fork_is_recalled_into_its_context_from_the_shared_prefix_once()
     assert found.blocks[-1].text.count("harbour master is called Ottilie") == 1
 
 
-async def test_a_closed_session_is_recalled_and_zoomed():
+async def test_a_closed_session_is_recalled():
     _, session = await opened()
     await session.close()
     found = await session.context(2_000, query="Who is the harbour master?")
     assert "Ottilie" in found.evidence.text
-    assert "Ottilie" in (await (await session.context(2_000)).zoom("harbour master")).to_text()
 
 
 # -- settings that shape an answer
@@ -379,17 +374,9 @@ async def test_what_is_packed_beside_a_context_says_nothing_of_it_again(profile)
     _, session = await opened()
     context = await session.context(3_000, query="harbour master", profile=profile)
     query = "Who is the harbour master of the ferry, and what is the price?"
-    hits = await session.search(query, 30)
-    alone = await session.fill_budget(hits, 2_000)
-    beside = await session.fill_budget(hits, 2_000, beside=context)
+    alone = await session.recall(query, 2_000)
     recalled = await session.recall(query, 2_000, beside=context)
     shown = context.verbatim
     assert any(overlapping(one, hit.span) for one in shown for hit in alone)
-    for found in (beside, recalled):
-        assert found.hits
-        assert not any(overlapping(one, hit.span) for one in shown for hit in found)
-    near = await context.zoom("ferry price")
-    raised = await session.recall(query, 2_000, beside=near)
-    assert near.recall
-    assert not any(overlapping(one, hit.span) for one in near.verbatim for hit in raised)
-    assert {stored.index for stored in near.recall}.isdisjoint(hit.index for hit in raised)
+    assert recalled.hits
+    assert not any(overlapping(one, hit.span) for one in shown for hit in recalled)

@@ -715,10 +715,9 @@ async def test_evidence_has_one_mark_where_a_message_is_cut_at_the_gap():
     long = "\n\n".join(f"Paragraph {n} of the manual is about valves. " * 8 for n in range(12))
     middle = long.replace("Paragraph 6 of", "Paragraph 6 on the zephyr of")
     await session.append(Message.user(middle), Message.user("Go on."), Message.user("Zephyr!"))
-    hits = await session.search("zephyr", levels=[0])
-    text = (await session.fill_budget(hits, 300, neighbours=0)).text
+    text = (await session.recall("zephyr", 150)).text
     assert "zephyr" in text
-    assert " …\nUser: Zephyr!" in text
+    assert " …\n" in text
     assert "… …" not in text
 
 
@@ -742,38 +741,16 @@ async def test_an_overview_is_wide_and_a_question_is_deep():
     assert len(whole) == 20
 
 
-async def test_hits_fill_a_budget_with_what_they_rest_on():
-    _, session = await filled(MemoryStore(), 60)
-    await session.update()
-    hits = await session.search("violin", 10)
-    alone = await session.fill_budget(hits, 5_000, neighbours=0)
-    assert {hit.index for hit in alone} == {index for hit in hits for index in hit.found}
-    more = await session.fill_budget(hits, 5_000, neighbours=1)
-    around = {
-        place for index in (hit.index for hit in alone) for place in range(index - 1, index + 2)
-    }
-    assert {hit.index for hit in more} == {place for place in around if 0 <= place < 60}
-    assert (await session.fill_budget(hits, 30)).total_tokens <= 30
-    assert len(await session.fill_budget([], 30)) == 0
-    other = memory_over(MemoryStore()).session("other")
-    await other.append(said(0))
-    with pytest.raises(UsageError, match="another session"):
-        await other.fill_budget(hits, 30)
-
-
 async def test_nothing_is_recalled_that_stands_in_the_context_beside():
     """A caller who puts evidence behind a context of their own would else pay for it twice."""
     memory, session = await filled(MemoryStore(), 120)
     await session.update()
     context = await session.context(1_500)
     standing = {message.index for message in context.recent_messages}
-    hits = await session.search("violin", 50, levels=[0])
     alone = {hit.index for hit in await session.recall("violin", 4_000)}
     assert alone & standing
     beside = {hit.index for hit in await session.recall("violin", 4_000, beside=context)}
     assert beside == alone - standing
-    packed = await session.fill_budget(hits, 4_000, neighbours=0, beside=context)
-    assert {hit.index for hit in packed} == {hit.index for hit in hits} - standing
     other = memory.session("other")
     await other.append(said(0))
     with pytest.raises(UsageError, match="another session"):

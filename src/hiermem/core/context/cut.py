@@ -95,8 +95,7 @@ class Omitted:
 class Cut:
     """A decided cut: its sticky state, what it renders, and what it omits.
 
-    ``pinned`` are messages that are shown verbatim in addition to being covered, ``in_full`` those
-    that a zoom shows so in the zone.
+    ``pinned`` are messages that are shown verbatim in addition to being covered.
     """
 
     view: View
@@ -104,7 +103,6 @@ class Cut:
     blocks: tuple[Block, ...]
     omitted: tuple[Omitted, ...] = ()
     pinned: tuple[Shown, ...] = ()
-    in_full: tuple[Shown, ...] = ()
 
     @property
     def tokens(self) -> int:

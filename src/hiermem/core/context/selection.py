@@ -6,8 +6,8 @@ returns, including the system prompt and the tools. This module makes no decisio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from hiermem.convert import context_to_anthropic, context_to_responses
@@ -120,11 +120,6 @@ class ContextSelection:
     instructions: tuple[str, ...] = ()
     _lines: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
-    _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
-
-    def __getstate__(self) -> list[Any]:
-        """Leave ``zoom`` out of a pickle: another process has no memory to ask."""
-        return [None if each.name == "_zoom" else getattr(self, each.name) for each in fields(self)]
 
     def __copy__(self) -> Self:
         return self  # a value that does not change is its own copy
@@ -138,20 +133,6 @@ class ContextSelection:
         held = {index for span in self.verbatim for index in range(span.start, span.stop)}
         held |= {index for begin, end in self._lines for index in range(begin, end)}
         return shown.of(held, total=self.messages, gone=self._gone)
-
-    def zoom(self, query: str) -> ContextSelection:
-        """Return this selection with the summarised stretch that ``query`` is about in full.
-
-        The verbatim messages stay as they were. The other summaries shrink, so that the whole stays
-        within the budget. If no summarised message answers the query, nothing changes. Nothing is
-        stored: the next selection does not depend on this call.
-
-        Raises UsageError for a selection that came from no session.
-        """
-        if self._zoom is None:
-            raise UsageError("only what a session's context() or a manager gives can be zoomed")
-        found: ContextSelection = self._zoom(query)
-        return found
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.
@@ -228,30 +209,6 @@ class ContextSelection:
                 f"{_some([item.name for item in self.omitted])}."
             )
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncContextSelection(ContextSelection):
-    """A ContextSelection whose ``zoom`` is a coroutine."""
-
-    async def zoom(self, query: str) -> AsyncContextSelection:  # type: ignore[override]
-        """Return this selection with the summarised stretch that ``query`` is about in full."""
-        if self._zoom is None:
-            raise UsageError("only what a session's context() or a manager gives can be zoomed")
-        found: AsyncContextSelection = await self._zoom(query)
-        return found
-
-
-def blocking(
-    selection: AsyncContextSelection, wait: Callable[[Coroutine[Any, Any, Any]], Any]
-) -> ContextSelection:
-    """Return the same selection with a blocking ``zoom``, which waits by ``wait``."""
-
-    def zoom(query: str) -> ContextSelection:
-        return blocking(wait(selection.zoom(query)), wait)
-
-    held = {each.name: getattr(selection, each.name) for each in fields(ContextSelection)}
-    return ContextSelection(**{**held, "_zoom": zoom})
 
 
 def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:

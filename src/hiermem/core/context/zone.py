@@ -62,16 +62,6 @@ class ZoneMaker:
         sources = {} if kept else dict.fromkeys((unit.text for unit in own), item)
         return replace(piece, shown=runs_of((yield from of_lines(own, sources))))
 
-    def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
-        """Return a piece that shows the messages of a window word for word."""
-        block = self.quoted(shown) or Block("quote", window.id, window.span, tokens=0)
-        return Piece.of(
-            replace(block, span=window.span),
-            window.windows,
-            covers=(cover.covered(window),),
-            shown=runs_of(item.message.index for item in shown if not item.empty),
-        )
-
     def quoted(self, shown: Sequence[Shown]) -> Block | None:
         """Quote messages word for word in one record; return None if they have no content."""
         spoken = [item for item in shown if not item.empty]

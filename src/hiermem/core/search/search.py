@@ -276,12 +276,11 @@ def of_spans(
     budget: int,
     *,
     count: Callable[[str], int],
-    neighbours: int,
     shown: Iterable[Span] = (),
 ) -> list[int]:
     """Return the units of the ``wanted`` spans that fit a budget, the first spans first."""
     index = asked.index
     may = ~_inside(index, shown)
     found = [np.flatnonzero(_inside(index, (span,)) & may).tolist() for span in wanted]
-    ranked = around(index, chain.from_iterable(found), neighbours, may)
+    ranked = list(dict.fromkeys(chain.from_iterable(found)))
     return fill(index, ranked, budget, count=count, overview=asked.overview)

@@ -1,6 +1,6 @@
 """The context window manager: the interface that applications call directly, over any store.
 
-The manager makes no decisions. Each call hands its checked arguments to ``select`` or ``zoom``.
+The manager makes no decisions. Each call hands its checked arguments to ``select`` or ``semantic``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Unpack
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
+from hiermem.core.context.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.search.filters import SearchFilters, read_filters
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
-from hiermem.engine.context.select import Request, Strategy
+from hiermem.engine.context.select import Request, Strategy, context
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
@@ -68,7 +68,7 @@ class ContextWindowManager:
         query: str | None = None,
         recall_tokens: int | None = None,
         profile: ContextProfile | None = None,
-    ) -> AsyncContextSelection:
+    ) -> ContextSelection:
         """Return the best context of the session that fits the budget.
 
         With a ``query``, the messages that answer it are at the end, verbatim, in at most
@@ -95,8 +95,6 @@ class ContextWindowManager:
             recall_tokens=recall_tokens,
             profile=profile,
         )
-        from hiermem.engine.context.zoom import context
-
         return await context(self._handle, check_name(session_id, what="session id"), request)
 
     async def semantic_search(
@@ -105,7 +103,7 @@ class ContextWindowManager:
         query: str,
         budget: ContextBudget | int = 1_000,
         **filters: Unpack[SearchFilters],
-    ) -> AsyncContextSelection:
+    ) -> ContextSelection:
         """Return the messages and summaries of all levels that answer ``query``, in a budget.
 
         The policy's numbers of candidates (10 messages, 5 L1, 3 L2 and 1 of each level above) are
@@ -117,7 +115,7 @@ class ContextWindowManager:
         Raises NotFoundError, UsageError; BudgetTooSmallError if the system prompt and the tools
         alone exceed the budget.
         """
-        from hiermem.engine.context.zoom import found
+        from hiermem.engine.context.semantic import found
         from hiermem.engine.search.search import Question
 
         name = check_name(session_id, what="session id")

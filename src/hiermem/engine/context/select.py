@@ -19,8 +19,8 @@ from hiermem.core import arguments
 from hiermem.core.context import cut, layered, profile, recalled, selection, standing
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.render import RENDERER, Block, Writer, in_order
-from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
+from hiermem.core.context.render import RENDERER, Block, Writer
+from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
@@ -33,6 +33,7 @@ from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.read import known_instructions
 from hiermem.protocols import TokenCounter
+from hiermem.tracing import span
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 
 if TYPE_CHECKING:
@@ -126,13 +127,28 @@ class Request:
         return int(handle.context_policy.recall_share(budget) * budget)
 
 
-async def select(
-    handle: Handle, session_id: str, request: Request
-) -> tuple[Decided, AsyncContextSelection]:
-    """Return the decision for a context request and the selection.
+async def context(handle: Handle, session_id: str, request: Request) -> ContextSelection:
+    """Return the selection for a context request, within a trace span.
 
     Raises BudgetTooSmallError, NotFoundError.
     """
+    limit = request.budget.max_tokens
+    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
+        found = await _select(handle, session_id, request)
+        shown = found.shown
+        note(
+            messages=found.messages,
+            tokens=found.total_tokens,
+            shared_prefix_tokens=found.shared_prefix_tokens,
+            blocks=len(found.blocks),
+            coverage=found.coverage,
+            shown_messages=len(shown.messages),
+            shown_by_quarter=shown.by_quarter,
+        )
+    return found
+
+
+async def _select(handle: Handle, session_id: str, request: Request) -> ContextSelection:
     room = request.room_for_recall(handle)
     decided = None
     while decided is None:
@@ -145,7 +161,7 @@ async def select(
             # Where the system prompt leaves no room, a minimum does not count the cut yet.
             room = max(0, room - max(1, error.minimum - error.budget))
     block, evidence = await _recalled(handle, request, decided, room)
-    return decided, chosen(handle, request, decided, block, evidence)
+    return chosen(handle, request, decided, block, evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,12 +393,11 @@ def chosen(
     decided: Decided,
     block: Block | None = None,
     evidence: Evidence | None = None,
-) -> AsyncContextSelection:
+) -> ContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
     total = decided.record.messages
     shown = decided.cut
-    raw = recalled.shown_spans([*shown.shown, *shown.pinned, *shown.in_full])
-    in_full = {item.message.index: item.message for item in in_order(shown.in_full)}
+    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
     left_out = _left_out(shown)
     beside = cut.said_beside(decided.situation, shown)
     records = shown.view.standing
@@ -393,7 +408,7 @@ def chosen(
         blocks = (*blocks, block)
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
-    return AsyncContextSelection(
+    return ContextSelection(
         session_id=decided.record.id,
         max_tokens=request.budget.max_tokens,
         total_tokens=rendered + system_tokens + tool_tokens,
@@ -404,7 +419,7 @@ def chosen(
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
         summaries=_by_level(shown.view.pieces),
-        recall=evidence.sources if evidence else tuple(in_full.values()),
+        recall=evidence.sources if evidence else (),
         evidence=evidence,
         verbatim=(*raw, *(hit.span for hit in evidence or ())),
         shared_prefix_tokens=decided.shared,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import postings
@@ -99,30 +99,18 @@ async def recall(
     return await _packed(handle, question, choose, max_tokens, shown=tuple(shown), smaller=smaller)
 
 
-async def fill_budget(
-    handle: Handle,
-    session_id: str,
-    hits: Iterable[Hit],
-    max_tokens: int,
-    *,
-    neighbours: int = 1,
-    shown: Iterable[Span] = (),
-    smaller: Smaller | None = None,
+async def pack(
+    handle: Handle, session_id: str, hits: Sequence[Hit], max_tokens: int, *, smaller: Smaller
 ) -> Evidence:
-    """Pack the messages behind hits into ``max_tokens``, the first hit first, with neighbours.
+    """Pack the messages of hits into ``max_tokens``, the first hit first.
 
-    For a summary, the messages that it was found for are packed. ``smaller`` is as in ``recall``.
+    ``smaller`` is as in ``recall``.
     """
-    arguments.whole(max_tokens, "max_tokens")
-    arguments.whole(neighbours, "neighbours")
     choose = partial(
-        core_search.of_spans,
-        wanted=_wanted(session_id, hits),
-        count=handle.counter.count,
-        neighbours=neighbours,
+        core_search.of_spans, wanted=[hit.span for hit in hits], count=handle.counter.count
     )
     question = Question(session_id, "")
-    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown), smaller=smaller)
+    return await _packed(handle, question, choose, max_tokens, shown=(), smaller=smaller)
 
 
 async def _packed(
@@ -156,22 +144,6 @@ async def _packed(
             tokens = less
 
     return await _asked(handle, question, answer)
-
-
-def _wanted(session_id: str, hits: Any) -> list[Span]:
-    if isinstance(hits, (str, bytes)) or not isinstance(hits, Iterable):
-        raise UsageError(f"hits is {type(hits).__name__}; it must be a sequence of hits")
-    found: list[Span] = []
-    for hit in hits:
-        if not isinstance(hit, Hit):
-            raise UsageError(f"hits holds {type(hit).__name__}; it must hold what search() gives")
-        if hit.session_id != session_id:
-            raise UsageError("hits holds a hit of another session")
-        if hit.kind == "message":
-            found.append(hit.span)
-        else:
-            found += [Span(index, index + 1) for index in hit.found]
-    return found
 
 
 async def rebuild(handle: Handle) -> IndexReport:
