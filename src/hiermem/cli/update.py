@@ -227,15 +227,12 @@ def _planned(session: str, plan: hiermem.UpdatePlan) -> str:
     levels = per_level(dict(sorted(plan.by_level.items())))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
     cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
-    retried = f", {plan.retries:,} of them for refused texts" if plan.retries else ""
     calls = plural(plan.calls, "call")
-    if plan.calls_if_unfit > plan.calls:
-        calls = f"{plan.calls:,} to {plan.calls_if_unfit:,} calls"
-    if plan.calls_max > plan.calls_if_unfit:
-        calls += f" ({plan.calls_max:,} if the provider fails)"
+    if plan.calls_max > plan.calls:
+        calls = f"{plan.calls:,} to {plan.calls_max:,} calls"
     return (
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{calls}{retried}, {plan.tokens_in:,} tokens in, "
+        f"{calls}, {plan.tokens_in:,} tokens in, "
         f"{plan.tokens_out:,} out{cost}, about {duration(plan.seconds)}."
     )
 

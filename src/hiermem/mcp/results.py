@@ -51,13 +51,11 @@ class Plan(Result):
     """The work that an update would do."""
 
     calls: int
-    calls_if_unfit: int
     calls_max: int
     tokens_in: int
     tokens_out: int
     by_level: dict[int, int]
     reused: int
-    retries: int
     seconds: float
     cost: float | None
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem.core.calls.run_report import answering_time, cut_off, report, with_current_outcome
+from hiermem.core.calls.run_report import cut_off, report, with_current_outcome
 from hiermem.types.transaction import Attempt, RunRecord
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -131,14 +131,3 @@ def test_no_time_is_negative():
         replace(run("ok"), started_at=NOON, ended_at=NOON - timedelta(hours=1)), [early], NOON
     )
     assert (found.seconds, found.latency, found.items[0].seconds) == (0.0, 0.0, 0.0)
-    assert answering_time([early], model=early.model) == 0.0
-
-
-def test_the_answering_time_is_that_of_answers():
-    """Broken, calls that were refused at once, or never answered, make a slow model seem fast."""
-    slow = call(1, "L1.0", "ok")
-    slow = replace(slow, ended_at=slow.started_at + timedelta(seconds=30))
-    fast = replace(call(2, "L1.1", "error"), ended_at=slow.started_at)
-    assert answering_time([slow, fast], model=slow.model) == 30.0
-    assert answering_time([fast], model=slow.model) is None
-    assert answering_time([slow], model="another") is None

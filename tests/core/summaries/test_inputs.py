@@ -53,34 +53,6 @@ def test_what_is_erased_quarantined_blank_or_our_own_is_covered_and_not_read():
     assert found.tokens == (2 + 4) + (2 + 4)
 
 
-RECEIVED = st.builds(
-    dict,
-    text=st.sampled_from(["", " \n", "keep this", " and this too"]),
-    state=st.sampled_from(["live", "live", "live", "erased", "quarantined"]),
-    echoes=st.sampled_from([(), (), (), (), ((0, 4),)]),
-)
-
-
-@given(st.lists(RECEIVED, min_size=1, max_size=6))
-def test_inputs_without_their_texts_are_the_same_inputs(received):
-    """Broken, a dry run plans other requests than the update makes."""
-    span = Span(0, len(received))
-    messages = [stored(index, **each) for index, each in enumerate(received)]
-    whole = reading.from_messages(span, messages, count=count)
-    found = reading.without_texts(span, messages)
-    if any(each["echoes"] and each["state"] == "live" for each in received) or not whole.sources:
-        assert found is None
-    else:
-        assert found == replace(whole, sources=(), unread=True)
-
-
-def test_inputs_of_a_part_of_a_message_are_not_found_without_its_text():
-    long = stored(3, "one two three four", slices=(8,))
-    assert reading.without_texts(Span(3, 4), [long])
-    assert reading.without_texts(Span(3, 4, 0, 8), [long]) is None
-    assert reading.without_texts(Span(3, 4, 8), [long]) is None
-
-
 def test_slices_are_read_between_their_characters_and_hash_apart():
     long = stored(3, "one two three four", slices=(8,))
     first = read(Span(3, 4, 0, 8), [long])

@@ -76,9 +76,7 @@ def test_a_concise_text_is_asked_for_three_fifths_of_a_detailed_one():
         assert (length.target, length.limit) == (target, 1.5 * target)
         stated = level_plan(config, template=load(1, style)).ratio
         assert stated == target / 2000, "the prompt states another ratio"
-        tally = plan.Tally(policy=UpdatePolicy(), remote=True, is_deterministic=False)
-        tally.called(made, parts=1, tokens_in=1, tokens_out=plan.asked_tokens(made, config))
-        assert tally.plan().tokens_out == target
+        assert plan.asked_tokens(made, config) == target
 
 
 def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
@@ -198,36 +196,9 @@ def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
     assert not plan.is_clean(made, inputs(9, ["a", "b"]), replace(serving, degraded=True))
 
 
-def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
-    policy = UpdatePolicy(retries=4, concurrency=2, batch_delay=1.0)
-    tally = plan.Tally(policy=policy, remote=True, is_deterministic=False)
-    tally.called(node(), parts=1, tokens_in=1)
-    tally.called(node(level=3), parts=2, tokens_in=20, windows=2)
-    tally.reused(node())
-    tally.kept(node(level=2))
-    made = tally.plan()
-    assert (made.calls, made.tokens_in) == (3, 21)
-    assert made.calls_if_unfit == 1 * 2 + 2 * 4
-    assert made.calls_max == 1 * 2 * 5 + 2 * 4 * 5
-    assert (made.by_level, made.reused, made.reused_by_level) == ({1: 2, 2: 1, 3: 1}, 1, {1: 1})
-    assert made.seconds == 2 * 4.0 + 1.0
-    # More parts than are likely, more from the windows, and an answer that is not to be had.
-    tally.called(node(level=3), parts=1, tokens_in=1, most=3, windows=4)
-    tally.shared(node(), most=2)
-    again = tally.plan()
-    assert (again.calls, again.reused) == (4, 2)
-    assert again.calls_max - made.calls_max == (3 + 4) * 2 * 5 + 2 * 2 * 5
-    is_deterministic = plan.Tally(policy=policy, remote=False, is_deterministic=True)
-    is_deterministic.called(node(), parts=1, tokens_in=1)
-    alone = is_deterministic.plan()
-    assert (alone.calls, alone.calls_if_unfit, alone.calls_max) == (1, 1, 1)
-
-
-def test_a_plan_takes_the_time_that_calls_took():
-    """Broken, a slow model's update is announced for a quarter of its time."""
-    policy = UpdatePolicy(concurrency=2, batch_delay=0)
-    for known, each in ((None, 4.0), (30.0, 30.0)):
-        tally = plan.Tally(policy=policy, remote=True, is_deterministic=False, call_seconds=known)
-        for _ in range(3):
-            tally.called(node(), parts=1, tokens_in=1)
-        assert tally.plan().seconds == 2 * each
+def test_the_time_of_a_plan_is_that_of_waves_of_calls_or_of_the_limits_per_minute():
+    policy = UpdatePolicy(concurrency=2, batch_delay=1.0)
+    assert plan.seconds(3, 0, policy, remote=True) == 2 * 4.0 + 1.0
+    slow = UpdatePolicy(concurrency=64, batch_delay=0, requests_per_minute=1)
+    assert plan.seconds(3, 0, slow, remote=True) >= 120
+    assert plan.seconds(3, 250_000, policy, remote=False) == 1.0

@@ -289,7 +289,6 @@ async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
     """Broken, one request holds the whole of a message that was edited to any length."""
     fixture = await told(50)
     await changing.edit(fixture.handle, "s", 13, sentence(1, 20_000), on_edit="rebuild")
-    plan = await fixture.update(ExtractiveLLM(), dry_run=True)
     seen = []
 
     class Looking(ExtractiveLLM):
@@ -301,7 +300,7 @@ async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
     first = [words for level, words in seen if level == 1]
     assert len(first) > 6
     assert max(first) <= fixture.config.hard_limit
-    assert plan.calls == report.calls == len(seen)
+    assert report.calls == len(seen)
     node, revision = (await fixture.tree())["L1.1"]
     assert node.span.start == 10, "its bounds are what they were"
     assert node.span.stop == 20

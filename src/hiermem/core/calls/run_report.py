@@ -147,16 +147,6 @@ def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunRep
     return RunReport(record, items)
 
 
-def answering_time(attempts: Iterable[Attempt], *, model: str) -> float | None:
-    """Return the mean seconds that ``model`` took for an answer; None where it gave none."""
-    took = [
-        _seconds(call)
-        for call in attempts
-        if call.model == model and call.outcome in ("ok", "rejected") and call.ended_at is not None
-    ]
-    return sum(took) / len(took) if took else None
-
-
 def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: bool) -> RunItem:
     return RunItem(
         id=node_id,

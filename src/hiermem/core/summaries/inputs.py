@@ -12,7 +12,6 @@ into forks with it, and never worked out again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -128,30 +127,6 @@ def from_messages(
         overlap=overlap[0],
         overlap_from=overlap[1],
     )
-
-
-def without_texts(span: Span, messages: Iterable[StoredMessage]) -> Inputs | None:
-    """Return the inputs of the messages of ``span`` without their texts: hashes and tokens.
-
-    They are those of ``from_messages``, found in a fraction of the time. Returns None where they
-    depend on the texts, because a message is held only in part or contains renderings, and where no
-    message has a text.
-    """
-    if span.start_char or span.stop_char is not None:
-        return None
-    outputs: list[str] = []
-    tokens, has_text = 0, False
-    for stored in messages:
-        if stored.state != "live":
-            continue
-        if stored.echoes:
-            return None
-        outputs.append(stored.hash)
-        if body(stored.message).strip():
-            tokens += stored.tokens
-            has_text = True
-    unread = Inputs((), tuple(outputs), (), tokens, "conversation", unread=True)
-    return unread if has_text else None
 
 
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
@@ -305,27 +280,6 @@ def partition(
     if part:
         parts.append(tuple(part))
     return tuple(parts)
-
-
-def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
-    """Return the most parts that ``partition`` makes of summaries of at most these tokens each.
-
-    Two neighbouring parts together are over the room, whatever their texts. A text that alone is
-    over the room is halved: every halved text is over the room, and no text is halved more often
-    than its length in characters can be.
-    """
-    if room is None:
-        return 1
-    room, frame = max(room, 1), _FRAME + count(SUMMARY) + _CUT
-    pieces = total = 0
-    for size in sizes:
-        cut = 1
-        if size + frame > room:
-            times = (size * _LONGEST_TOKEN).bit_length()
-            cut += times * math.ceil(size / max(1, room - frame))
-        pieces += cut
-        total += size + cut * frame
-    return max(1, min(pieces, 2 * (total // room) + 1))
 
 
 def word_for_word(inputs: Inputs, *, count: Count) -> Draft:

@@ -228,7 +228,7 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
     if node.dirty and node.status == "active" and clean and not node.forced:
         return _clean(task)
     if node.verbatim or inputs.empty:
-        copied: Revision = yield partial(_copy, task)
+        copied: Revision = yield partial(copy, node, inputs, run)
         return _serve(task, "made", copied)
     return (yield from _reuse_or_ask(task))
 
@@ -362,14 +362,14 @@ def _serve(
     )
 
 
-def _copy(task: _Task) -> Revision:
+def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
     """Return the revision of a node that copies its inputs word for word, or that has none."""
-    inputs, count = task.inputs, task.run.counter.count
-    copied = word_for_word(inputs, count=count) if inputs.sources else Draft("", 0, ())
+    copied = word_for_word(inputs, count=run.counter.count) if inputs.sources else Draft("", 0, ())
     found = anchors.find(copied.text, limit=MOST_ANCHORS)
     draft = replace(copied, model="verbatim", anchors=found)
-    level_plan = replace(task.run.plan(task.node.level), strategy=VERBATIM)
-    return _revision(task, draft, task.run.labels(inputs), level_plan)
+    level_plan = replace(run.plan(node.level), strategy=VERBATIM)
+    task = _Task(node, run, run.time(), inputs, None, clean=False, stale=False)
+    return _revision(task, draft, run.labels(inputs), level_plan)
 
 
 def _moved_here(task: _Task, found: Revision) -> Revision:

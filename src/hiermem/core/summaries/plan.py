@@ -13,7 +13,6 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.calls.sliding_window import RateLimits, least_seconds
-from hiermem.core.summaries.assess import PROMPTS
 from hiermem.core.summaries.inputs import Count, Inputs, partition
 from hiermem.core.summaries.prompt import Length, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
@@ -21,7 +20,6 @@ from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
-from hiermem.types.prices import Prices
 
 #: From this level up, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
@@ -33,8 +31,7 @@ _GOOD_WINDOW: Final = 8_192
 _HEADINGS_ROOM: Final = 80
 #: The share of its allotted length that a text is asked for in a style, where that is not all.
 _OF_ALLOTTED: Final[Mapping[str, float]] = {"concise": 0.6}
-#: A plan's assumptions: seconds of a remote call, where the journal shows none, and tokens per
-#: second of local work.
+#: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
 
@@ -47,18 +44,12 @@ _LOCAL_TOKENS: Final = 250_000
 class UpdatePlan:
     """The work that an update would do; nothing was written and no model was called.
 
-    ``calls`` is the number of calls if every answer is fit. It is exact, except for a model whose
-    window is so small that summaries are read in parts: the number of parts depends on the length
-    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_if_unfit`` is
-    the most if no call fails: every answer is then asked for once more, more strictly.
-    ``calls_max`` is never exceeded while the session is unchanged: it includes every possible retry
-    as well. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
-    call because the same inputs were summarised before. ``retries`` counts those of the calls that
-    ask again for a text that was refused in an earlier update. ``tokens_in``, ``tokens_out`` and,
-    where the model has prices, ``cost`` are estimates for ``calls``. The requests are rendered and
-    counted; a text that is not made yet counts with its allotted size. ``seconds`` assumes that the
-    model answers as fast as the journal says, or in an ordinary time where it says nothing, and
-    respects the limits per minute.
+    ``calls`` and ``tokens_out`` are exact if every answer is fit and of the size that is asked for;
+    ``tokens_in`` and, if the model has prices, ``cost`` are then right to 10 %. ``calls_max`` is
+    the most if each answer is asked for once more; calls repeated because the provider failed come
+    on top. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
+    call because the same inputs were summarised before. ``seconds`` is an estimate that respects
+    the limits per minute.
     """
 
     calls: int = 0
@@ -70,8 +61,6 @@ class UpdatePlan:
     reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     seconds: float = 0.0
     cost: float | None = None
-    retries: int = 0
-    calls_if_unfit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,101 +334,11 @@ def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bo
     return kind == "permanent" or attempts >= policy.max_attempts
 
 
-class Tally:
-    """Adds up a dry run, node by node, in constant space.
-
-    ``call_seconds`` is the time that a call of the model took lately, None where it is not known.
-    """
-
-    def __init__(
-        self,
-        *,
-        policy: UpdatePolicy,
-        remote: bool,
-        is_deterministic: bool,
-        prices: Prices | None = None,
-        call_seconds: float | None = None,
-    ) -> None:
-        self._policy, self._remote, self._is_deterministic = policy, remote, is_deterministic
-        self._prices = prices
-        self._call_seconds = _REMOTE_SECONDS if call_seconds is None else call_seconds
-        self._calls = self._unfit = self._in = self._out = self._retries = 0
-        self._made: dict[int, int] = {}
-        self._reused: dict[int, int] = {}
-
-    def kept(self, node: Node) -> None:
-        """Count a node that is made without a call: word for word, or empty."""
-        self._made[node.level] = self._made.get(node.level, 0) + 1
-
-    def reused(self, node: Node) -> None:
-        """Count a node whose text was made before."""
-        self.kept(node)
-        self._reused[node.level] = self._reused.get(node.level, 0) + 1
-
-    def shared(self, node: Node, *, most: int, windows: int = 1) -> None:
-        """Count a node that shares another node's answer, and asks itself where that one fails."""
-        self.reused(node)
-        self._fail(node, most, windows)
-
-    def called(
-        self,
-        node: Node,
-        *,
-        parts: int,
-        tokens_in: int,
-        most: int | None = None,
-        windows: int = 1,
-        prompts: int = PROMPTS,
-        retried: bool = False,
-        tokens_out: int | None = None,
-    ) -> None:
-        """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
-
-        ``tokens_in`` are those of all its requests, as rendered; ``tokens_out`` those of its text,
-        by default the allotted ones. ``windows`` is the most requests
-        that the node takes when made from the windows below it. Each request is sent with
-        ``prompts`` prompts at most; ``retried`` means that the text was refused before.
-        """
-        self.kept(node)
-        self._calls += parts
-        self._retries += parts if retried else 0
-        self._fail(node, parts if most is None else max(parts, most), windows, prompts)
-        self._in += tokens_in
-        self._out += node.allotted_tokens if tokens_out is None else tokens_out
-
-    def _fail(self, node: Node, parts: int, windows: int, prompts: int = PROMPTS) -> None:
-        """Count the most calls that a node can take in a run without a retry.
-
-        They are all ``prompts`` for each of the ``parts`` of its inputs, and from level 3 up for
-        each part of the ``windows`` below. A deterministic model (the extractive one) is asked
-        once, because it would repeat its answer.
-        """
-        if self._is_deterministic:
-            self._unfit += parts
-        else:
-            self._unfit += prompts * (parts + (windows if node.level >= FROM_WINDOWS else 0))
-
-    def plan(self) -> UpdatePlan:
-        """Return the sums as a plan."""
-        waves = math.ceil(self._calls / self._policy.concurrency)
-        seconds = (
-            waves * self._call_seconds + max(0, waves - 1) * self._policy.batch_delay
-            if self._remote
-            else self._in / _LOCAL_TOKENS
-        )
-        if self._remote:
-            limits = RateLimits(self._policy.requests_per_minute, self._policy.tokens_per_minute)
-            seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
-        return UpdatePlan(
-            calls=self._calls,
-            calls_if_unfit=self._unfit,
-            calls_max=self._unfit * (1 if self._is_deterministic else 1 + self._policy.retries),
-            tokens_in=self._in,
-            tokens_out=self._out,
-            by_level=dict(sorted(self._made.items())),
-            reused=sum(self._reused.values()),
-            reused_by_level=dict(sorted(self._reused.items())),
-            seconds=seconds,
-            cost=self._prices.cost(self._in, self._out) if self._prices else None,
-            retries=self._retries,
-        )
+def seconds(calls: int, tokens: int, policy: UpdatePolicy, *, remote: bool) -> float:
+    """Return about how long so many calls take, within the limits per minute."""
+    if not remote:
+        return tokens / _LOCAL_TOKENS
+    waves = math.ceil(calls / policy.concurrency)
+    limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
+    in_waves = waves * _REMOTE_SECONDS + max(0, waves - 1) * policy.batch_delay
+    return max(in_waves, least_seconds(calls, tokens, limits))

@@ -125,7 +125,6 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
         total = replace(
             total,
             calls=total.calls + plan.calls,
-            calls_if_unfit=total.calls_if_unfit + plan.calls_if_unfit,
             calls_max=total.calls_max + plan.calls_max,
             tokens_in=total.tokens_in + plan.tokens_in,
             tokens_out=total.tokens_out + plan.tokens_out,
@@ -134,7 +133,6 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
             reused=total.reused + plan.reused,
             seconds=total.seconds + plan.seconds,
             cost=add_costs(total.cost, plan.cost),
-            retries=total.retries + plan.retries,
         )
     return total
 

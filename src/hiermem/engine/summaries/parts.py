@@ -7,7 +7,6 @@ removes the parts with it, and none is written back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -55,12 +54,6 @@ async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
         return None
     run.split_nodes.add(node_id)
     return from_json(found[0].body)
-
-
-async def count_stored(run: UpdateRun, keys: Iterable[str]) -> int:
-    """Return how many of a node's parts need no call any more."""
-    found = [await run.store.records(PART, scope=run.session_id, key=key) for key in keys if key]
-    return sum(map(bool, found))
 
 
 async def store_part(run: UpdateRun, node_id: str, key: str, draft: Draft) -> None:
