@@ -421,9 +421,10 @@ def default_counter() -> TokenCounter:
 
 
 def as_counter(given: object) -> TokenCounter:
-    """Return a token counter: the default for None, that of a named encoding, or ``given`` itself.
+    """Return a token counter: the default for None, that of a named encoding, or ``given``.
 
-    Raises UsageError for anything else, and for an encoding that tiktoken does not know.
+    A counter of the application is wrapped, so that each of its answers is checked. Raises
+    UsageError for anything else, and for an encoding that tiktoken does not know.
     """
     from hiermem.protocols import TokenCounter
 
@@ -436,7 +437,41 @@ def as_counter(given: object) -> TokenCounter:
             f"token_counter is {type(given).__name__}; it must have a name and count(), be the "
             "name of an encoding such as 'o200k_base', or be None"
         )
-    return given
+    if type(given) in _CHECKED or isinstance(given, CalibratedCounter):
+        return given
+    return _GivenCounter(given)
+
+
+def _count(counter: TokenCounter, tokens: object) -> int:
+    """Return a counter's answer; raise UsageError if it is not a count.
+
+    Every count is stored or added to stored ones, so that a wrong one would spoil a session.
+    """
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        raise UsageError(
+            f"token counter {counter.name!r} answered a {type(tokens).__name__} that is no count; "
+            "it must answer an int of 0 or more"
+        )
+    return tokens
+
+
+class _GivenCounter:
+    """A counter of the application, whose answers are checked."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: TokenCounter) -> None:
+        self._given = given
+
+    def __repr__(self) -> str:
+        return repr(self._given)
+
+    @property
+    def name(self) -> str:
+        return self._given.name
+
+    def count(self, text: str) -> int:
+        return _count(self, self._given.count(text))
 
 
 class FunctionCounter:
@@ -465,13 +500,7 @@ class FunctionCounter:
 
     def count(self, text: str) -> int:
         """Call the function; raise UsageError if its answer is not a count."""
-        tokens = self._function(text)
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-            raise UsageError(
-                f"token counter {self.name!r} answered a {type(tokens).__name__} that is no count; "
-                "it must answer an int of 0 or more"
-            )
-        return tokens
+        return _count(self, self._function(text))
 
 
 #: Usage of fewer tokens than this says nothing about a tokenizer.
@@ -504,7 +533,7 @@ class CalibratedCounter:
             raise UsageError(f"margin is {type(margin).__name__}; it must be a number")
         if not 1.0 <= margin <= _MOST_MARGIN:
             raise UsageError(f"margin is {margin}; it must be from 1 to {_MOST_MARGIN:g}")
-        self._inner = default_counter() if counter is None else counter
+        self._inner = as_counter(counter)
         self._margin = float(margin)
         self._lock = Lock()
 
@@ -597,3 +626,7 @@ class ApproximateCounter:
             _, width, first = _RUNS[(run.lastindex or 1) - 1]
             total += first + (run.end() - run.start()) / width
         return max(1, math.ceil(total)) if text else 0
+
+
+#: The counters that answer counts only.
+_CHECKED = frozenset({TiktokenCounter, ApproximateCounter, FunctionCounter, _GivenCounter})

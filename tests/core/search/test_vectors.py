@@ -49,6 +49,7 @@ def over(index, parts, *, dimension):
         ([[1.0], [1.0, 2.0]], "no table"),
         (None, "shape|no table"),
         ({"data": 1}, "no table"),
+        ([[10**400, 0]], "no table"),
     ],
 )
 def test_an_unusable_answer_is_refused(answer, says):

@@ -384,14 +384,26 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
         assert report.cost == pytest.approx(billed / 1e6)
 
 
-async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
-    for units in (("a",), None, 7):
-        fixture = SessionFixture(policy=POLICY)
-        await fixture.say(messages(50))
-        script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
-        report = await fixture.update(ScriptedLLM(remote=True, script=script))
-        assert (report.made, report.failed) == (0, 5)
-        assert {node.attempts for node in await fixture.nodes() if node.level == 1} == {1}
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"units": units} for units in (("a",), None, 7)),
+        *({"text": text} for text in (None, b"said", 7, "\ud800")),
+        *({"finish_reason": word} for word in ("max_tokens", "MAX_TOKENS", "tool_use", "", None)),
+    ],
+    ids=str,
+)
+async def test_an_answer_of_another_shape_costs_an_attempt_and_not_the_run(wrong):
+    """Broken, what a provider cut off in its own words becomes memory, or ends the update."""
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50))
+    script = lambda request: replace(LLMResponse(write(request)), **wrong)  # noqa: E731
+    report = await fixture.update(ScriptedLLM(remote=True, script=script))
+    assert (report.made, report.failed) == (0, 5)
+    nodes = [node for node in await fixture.nodes() if node.level == 1]
+    assert {node.attempts for node in nodes} == {1}
+    if "finish_reason" in wrong:
+        assert all("'stop', 'length', 'refusal', 'error'" in str(node.error) for node in nodes)
 
 
 async def test_what_a_call_may_take_beside_its_answer_is_set_aside():

@@ -44,7 +44,7 @@ def check(vectors: Any, *, many: int, dimension: int) -> Array:
     """
     try:
         found = np.asarray(vectors, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("the embedder gave something that is no table of numbers") from None
     if found.size == 0 and many == 0:
         return np.empty((0, dimension), dtype=np.float32)

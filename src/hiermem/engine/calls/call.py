@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import Generic, NoReturn
+from typing import Generic, NoReturn, get_args
 
 from hiermem import errors, tracing
 from hiermem.core.calls.faults import described, places
@@ -24,7 +24,7 @@ from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import calibration_for
 from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.engine.calls.token_count import tokens_of
-from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
@@ -344,8 +344,9 @@ def _free(attempt: Attempt, reason: str) -> Attempt:
 def _checked(response: object, *, asked: str) -> LLMResponse:
     """Return the answer with the usage and model that can be believed.
 
-    Raises UnexpectedModelError for an answer of another type, and for one with a text or units that
-    cannot be stored. So a faulty adapter costs one attempt and not the run.
+    Raises UnexpectedModelError for an answer of another type, for one with a text or units that
+    cannot be stored, and for an unknown finish reason: an answer that a provider cut off must not
+    pass for a whole one. So a faulty adapter costs one attempt and not the run.
     """
     if not isinstance(response, LLMResponse):
         raise _unexpected(f"the model answered {type(response).__name__}, not an LLMResponse")
@@ -353,6 +354,9 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
         check(response.text, what="the answer", cap=MAX_CONTENT)
     except errors.InvalidTextError:
         raise _unexpected("the model answered a text that cannot be stored") from None
+    if response.finish_reason not in get_args(Finish):
+        known = ", ".join(map(repr, get_args(Finish)))
+        raise _unexpected(f"the model gave a finish_reason that is none of {known}")
     units: object = response.units
     if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
         raise _unexpected("the model answered units that are none")
