@@ -342,6 +342,7 @@ class AsyncMemory:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        search_index: bool = False,
         dry_run: Literal[False] = False,
     ) -> BatchReport: ...
 
@@ -354,6 +355,7 @@ class AsyncMemory:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        search_index: bool = False,
         dry_run: Literal[True],
     ) -> UpdatePlan: ...
 
@@ -365,6 +367,7 @@ class AsyncMemory:
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
+        search_index: bool = False,
         dry_run: bool = False,
     ) -> BatchReport | UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
@@ -373,7 +376,8 @@ class AsyncMemory:
         ``deadline`` (seconds) are caps on all sessions together. A run that is killed or hits a cap
         is resumed by the next call with the same strategy, model and configuration. An error that
         ends one session's update is listed in the report and does not end the others. With
-        ``dry_run`` the call returns the sum of the sessions' plans and writes nothing.
+        ``search_index`` the index over all sessions is made ready too, which the first search over
+        them would do. With ``dry_run`` the call returns the sum of the sessions' plans and writes nothing.
 
         ``on_progress`` is called after every commit and at the end of every session, on the event
         loop's thread. In the blocking API that is a thread of the memory's own, from which any call
@@ -383,6 +387,7 @@ class AsyncMemory:
         arguments.run(
             max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
         )
+        arguments.switch(search_index, "search_index")
         arguments.switch(dry_run, "dry_run")
         resources = self._resources
         return await run_update_all(
@@ -393,6 +398,7 @@ class AsyncMemory:
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
+            search_index=search_index,
             dry_run=dry_run,
         )
 

@@ -49,6 +49,9 @@ def update(
         Strategy, Option(help="Make missing and outdated summaries, or re-pack everything.")
     ] = "incremental",
     caps: Caps,
+    search_index: Annotated[
+        bool, Option("--search-index", help="Also make the index of a search over all sessions.")
+    ] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
@@ -59,6 +62,10 @@ def update(
     slow = llm is not None
     if all_tenants and (session is not None or level is not None or dry_run):
         raise hiermem.UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
+    if search_index and (all_tenants or session is not None or dry_run):
+        raise hiermem.UsageError(
+            "--search-index goes with neither --all-tenants, --session nor --dry-run"
+        )
     if after is not None and not all_tenants:
         raise hiermem.UsageError("--after goes with --all-tenants")
     with place.open(llm, update_policy=policy) as memory:
@@ -66,7 +73,8 @@ def update(
             _update_tenants(memory, place.db, after, strategy, caps, slow=slow)
             return
         chosen = None
-        if session is not None or level is not None or len(memory.sessions(limit=2)) == 1:
+        of_one = not search_index and len(memory.sessions(limit=2)) == 1
+        if session is not None or level is not None or of_one:
             chosen = session_of(memory, session)
         name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
         data = {"session_id": chosen and chosen.id}
@@ -83,7 +91,9 @@ def update(
             touched = [chosen.id]
             report = _updated(chosen, level, strategy, caps, slow=slow)
         else:
-            report, touched = _updated_all(memory, strategy, caps, slow=slow)
+            report, touched = _updated_all(
+                memory, strategy, caps, search_index=search_index, slow=slow
+            )
         errors = _errors(memory, report, touched)
         result({**data, **asdict(report), "errors": errors}, _made(name, report))
         _hint_errors(errors)
@@ -107,7 +117,7 @@ def _updated(
 
 
 def _updated_all(
-    memory: hiermem.Memory, strategy: Strategy, caps: Caps, *, slow: bool
+    memory: hiermem.Memory, strategy: Strategy, caps: Caps, *, search_index: bool, slow: bool
 ) -> tuple[hiermem.BatchReport, list[str]]:
     """Update all sessions; return the report, and which of them were worked on."""
     made: dict[str, int] = {}
@@ -119,7 +129,9 @@ def _updated_all(
                 made[now.session_id] = now.nodes.done
             show({"sessions": (now.done, now.total)}, f", {sum(made.values()):,} summaries")
 
-        report = memory.update_all(strategy=strategy, on_progress=draw, **vars(caps))
+        report = memory.update_all(
+            strategy=strategy, on_progress=draw, search_index=search_index, **vars(caps)
+        )
     return report, list(made)
 
 

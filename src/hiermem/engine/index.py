@@ -108,6 +108,9 @@ class Indexes:
         self._stored: dict[str, tuple[object, int]] = {}
         #: The parts of the index over all sessions that its segments store, by their numbers.
         self.segments: dict[int, Part] = {}
+        #: Whether updates keep that index, and how many ended since one last looked at it.
+        self.kept_by_updates = False
+        self.updates = 0
         #: What no segment had when it was last looked, with what that was.
         self.loose: tuple[object, Part, list[Postings]] | None = None
 
@@ -234,21 +237,19 @@ class Indexes:
         return postings.join(parts)
 
     async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
-        new: list[Postings] = []
-        tail = list(known.tail)
-        full: list[tuple[int, Postings]] = []
-        start = known.messages
-        while start < record.messages:
-            stop = min(record.messages, (start // STRIDE + 1) * STRIDE)
-            part = await self.collect(record.id, start, stop)
-            new.append(part)
-            tail.append(part)
-            if stop % STRIDE == 0:
-                full.append((stop - STRIDE, postings.join(tail)))
-                tail = []
-            start = stop
+        """Add the messages since; full strides are read as they are stored, not made again."""
+        begun, full = -(-known.messages // STRIDE), record.messages // STRIDE
+        stop = min(record.messages, begun * STRIDE)
+        new = [await self.collect(record.id, known.messages, stop)]
+        tail = [*known.tail, *new]
+        if stop == begun * STRIDE:
+            if known.messages < stop:
+                await self._keep(record, begun - 1, tail)
+            for first in range(begun, full, _AT_ONCE):
+                new += await self._strides(record, first, min(full, first + _AT_ONCE))
+            tail = [await self.collect(record.id, full * STRIDE, record.messages)]
+            new += tail
         await self._check(record)
-        await self._put(record, full)
         more = postings.join(new)
         index = known.index
         if len(index) + len(more) <= _FEW_UNITS:
@@ -257,6 +258,13 @@ class Indexes:
             index = await asyncio.to_thread(index.extended, more)
         known.record, known.messages, known.index = record, record.messages, index
         known.tail = [postings.join(tail)]
+
+    async def _keep(self, record: SessionRecord, number: int, parts: Sequence[Postings]) -> None:
+        """Store a stride that was filled, unless an update did."""
+        start = number * STRIDE
+        stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
+        if all(block.stop < start + STRIDE for block in stored):
+            await self._put(record, [(start, postings.join(parts))])
 
     async def collect(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; withdrawn messages yield none."""

@@ -126,6 +126,24 @@ async def test_a_search_after_an_append_reads_what_is_new(tmp_path):
     await memory.close()
 
 
+async def test_a_search_long_after_the_last_one_reads_what_updates_stored(tmp_path):
+    """Broken, a process that searched before reads all messages since, and indexes them again."""
+    memory = await memory_of(tmp_path / "chat.db", 1)
+    session, tenant = memory.session("s0"), memory._handle.store
+    await session.append(chat(9))
+    await session.search("ferry")
+    await session.append([Message.user(f"The zeppelin departs, {n}.") for n in range(4 * STRIDE)])
+    await session.update()
+    watched = memory._handle.store = memory._handle.indexes._store = Watched(tenant)
+    memory._handle.indexes._read = watched.messages
+    found = await session.search("zeppelin departs", 3)
+    assert found
+    read = sum(stop - start for start, stop in watched.read)
+    assert read < STRIDE + 20, "a stride that was begun, the last one, and the hits"
+    assert watched.written == []
+    await memory.close()
+
+
 class Watched:
     """A tenant's store that notes what is read and which blocks are written."""
 

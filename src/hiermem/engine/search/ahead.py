@@ -1,4 +1,4 @@
-"""Keeps the index of long sessions with their summaries and forks, so that no search builds it.
+"""Keeps the indexes of long sessions, of forks and over all sessions: no search builds them.
 
 This module is imported with every session, so it loads the index only where one is worth keeping.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.engine.handle import Handle
-from hiermem.errors import NotFoundError, StoreError
+from hiermem.errors import HiermemError, NotFoundError, StoreError
 from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.search")
@@ -22,6 +22,8 @@ _log = logging.getLogger("hiermem.search")
 _LONG: Final = 256
 #: Seconds after which an update that still runs has sent its first calls.
 _HEAD_START: Final = 0.1
+#: Updates of short sessions after which one looks at the index over all sessions.
+_UPDATES: Final = 16
 
 
 async def with_index(
@@ -52,6 +54,7 @@ async def with_index(
                             from hiermem.engine.search.summary_index import store_ahead
 
                             await store_ahead(handle, record)
+                    await _keep_over_all(handle, now=stored)
         return report
     finally:
         index.cancel()
@@ -74,6 +77,20 @@ async def _store_messages(handle: Handle, session_id: str, ended: asyncio.Event)
     except (StoreError, NotFoundError) as error:
         _log.info("an index was not stored: %s", type(error).__name__)
     return True
+
+
+async def _keep_over_all(handle: Handle, *, now: bool) -> None:
+    """Keep the index over all sessions, if there is one; not at every update, if not ``now``."""
+    handle.indexes.updates += 1
+    if not now and handle.indexes.updates < _UPDATES:
+        return
+    handle.indexes.updates = 0
+    from hiermem.engine.search.tenant_index import keep
+
+    try:
+        await keep(handle)
+    except HiermemError as error:
+        _log.info("the index over all sessions was not kept: %s", type(error).__name__)
 
 
 async def _long_session(handle: Handle, session_id: str) -> SessionRecord | None:

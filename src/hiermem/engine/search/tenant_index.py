@@ -5,11 +5,11 @@
     messages in no block ──▶ few? read at each search ── many? made into blocks ─┐
     blocks in no segment ──▶ few? read at each search ── many? made into a segment ◀┘
 
-Only a search over all sessions adds to this index; an append never does. A search indexes all that
-is not indexed yet, in pieces of one transaction each. So the first search of a large tenant is
-slow, and the next search continues one that was killed. Two searches at once, in one process or
-two, do some work twice and write nothing twice. If the store cannot be written, each search reads
-everything that is not indexed.
+An append never adds to this index. The first search over all sessions indexes all that is not
+indexed yet, in pieces of one transaction each, and the next search continues one that was killed.
+From then on updates index what came since, so that no later search has to. ``update_all`` may do it
+before the first search. Two searches at once, in one process or two, do some work twice and write
+nothing twice. If the store cannot be written, each search reads everything that is not indexed.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldB
     Returns its parts, and the blocks of the last one, which is in memory. Raises
     SessionChangedError where a session was changed meanwhile: try again.
     """
+    handle.indexes.kept_by_updates = True
     pages, kept, corrected = {HEAD, *segments.page_numbers(query)}, True, False
     while True:
         limit = _AT_ONCE if kept else None
@@ -79,6 +80,26 @@ async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldB
                 pages |= more
                 continue
         return parts, held
+
+
+async def keep(handle: Handle) -> None:
+    """Index what is not indexed, if the tenant was ever searched as a whole.
+
+    A segment in the store says that it was, in any process.
+    """
+    indexes = handle.indexes
+    if not indexes.kept_by_updates:
+        state = await handle.store.index_state([], limit=0)
+        indexes.kept_by_updates = bool(state.segments)
+    if indexes.kept_by_updates:
+        await prepare(handle)
+
+
+async def prepare(handle: Handle) -> None:
+    """Index what is not indexed yet; from now on updates keep it so."""
+    handle.indexes.kept_by_updates = True
+    async with handle.indexes.lock(_LOCK):
+        await _catch_up(handle)
 
 
 async def placed_blocks(
@@ -179,6 +200,8 @@ def _member(one: PlacedBlock, held: Postings) -> Member:
 
 
 def _is_behind(state: IndexState) -> bool:
+    if state.loose and not state.segments:
+        return True  # the first segment says in every process that the tenant is searched as a whole
     messages = sum(stop - start for _, gaps in state.unindexed for start, stop in gaps)
     return (
         messages > _FEW_MESSAGES

@@ -8,9 +8,11 @@ that an earlier batch had finished.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -55,6 +57,7 @@ async def update_all(
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
+    search_index: bool = False,
     dry_run: bool = False,
 ) -> reports.BatchReport | UpdatePlan:
     """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
@@ -62,8 +65,8 @@ async def update_all(
     Several are worked on at once: level 1 first, alternating between sessions. The caps hold for
     all of them together; ``deadline`` is in seconds from now. A batch that was cut off, or met a
     cap, is resumed by the next one of the same strategy, model and configuration. ``on_progress``
-    is called after every commit and at every session's end. ``dry_run`` returns the sum of the
-    sessions' plans.
+    is called after every commit and at every session's end. ``search_index`` makes the index over
+    all sessions too. ``dry_run`` returns the sum of the sessions' plans.
 
     An error of a single session is in the report; raises what the store raises otherwise.
     """
@@ -96,13 +99,28 @@ async def update_all(
         compare_clocks=partial(handle.compare_clocks, lease=lease),
     ) as run:
         if not scheduler.waiting:
+            await _index(handle, budget, search_index=search_index)
             return scheduler.report(None)
         await run.begin()
         await _drain(AsyncWorker(pool, scheduler))
         total = scheduler.report(run.run_id)
+        if not total.stopped:
+            await _index(handle, budget, search_index=search_index)
         clean = not (total.stopped or total.failures or total.failed or total.degraded)
         run.outcome = "ok" if clean else "partial"
     return total
+
+
+async def _index(handle: Handle, budget: Budget, *, search_index: bool) -> None:
+    """Bring the index over all sessions up to date, if there is one or one is wanted.
+
+    What is not done by the deadline is left to the next update, or to a search.
+    """
+    from hiermem.engine.search.tenant_index import keep, prepare
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(budget.time_left()):
+            await (prepare if search_index else keep)(handle)
 
 
 async def _drain(worker: AsyncWorker) -> None:
