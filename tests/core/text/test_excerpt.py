@@ -16,7 +16,16 @@ count("loads the vocabulary, so that no drawn example is charged for it")
 
 SUFFIX = re.compile(r" \[x\d+\]$")
 lines = st.sampled_from(
-    ["ok 1", "ok 22", "", "  indented", "```py", "=====", "E   AssertionError: 3 != 4", "漢字。漢字"]
+    [
+        "ok 1",
+        "ok 22",
+        "",
+        "  indented",
+        "```py",
+        "=====",
+        "E   AssertionError: 3 != 4",
+        "漢字。漢字",
+    ]
 ) | st.text(max_size=300)
 texts = st.lists(lines, max_size=80).map("\n".join)
 

@@ -201,7 +201,9 @@ def _member(one: PlacedBlock, held: Postings) -> Member:
 
 def _is_behind(state: IndexState) -> bool:
     if state.loose and not state.segments:
-        return True  # the first segment says in every process that the tenant is searched as a whole
+        return (
+            True  # the first segment says in every process that the tenant is searched as a whole
+        )
     messages = sum(stop - start for _, gaps in state.unindexed for start, stop in gaps)
     return (
         messages > _FEW_MESSAGES
