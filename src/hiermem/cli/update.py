@@ -151,7 +151,7 @@ def _update_tenants(
     code, reports = Code.DONE, list[dict[str, Any]]()
     for tenant in _tenants(memory, after):
         with memory.for_tenant(tenant) as one:
-            report, touched = _updated_all(one, strategy, caps, slow=slow)
+            report, touched = _updated_all(one, strategy, caps, search_index=False, slow=slow)
             errors = _errors(one, report, touched)
         caps = caps.less(report.calls, report.tokens)
         reports.append({"tenant": tenant, **asdict(report), "errors": errors})
