@@ -66,7 +66,8 @@ def test_failures_stand_in_an_excerpt_and_repeated_lines_once(cases, failures, l
     assert all(f"::{name} - expected" in found for name in failures)
     assert found.count("PASSED") == 1
     assert f"[x{cases}]" in found, "nobody can tell how many lines a line stands for"
-    assert found.startswith("session starts") and found.endswith(f"{len(failures)} failed")
+    assert found.startswith("session starts")
+    assert found.endswith(f"{len(failures)} failed")
 
 
 def test_an_excerpt_shows_both_ends_and_marks_each_gap():
@@ -74,7 +75,8 @@ def test_an_excerpt_shows_both_ends_and_marks_each_gap():
     text = "\n".join(f"{word} says that it is {word * 2}" for word in map(chr, range(97, 123)))
     text = "\n".join(text.replace("says", f"says {verb}") for verb in ("no", "yes", "maybe"))
     head, *between, tail = excerpt(text, 120, count).splitlines()
-    assert text.startswith(head) and text.endswith(tail)
+    assert text.startswith(head)
+    assert text.endswith(tail)
     assert GAP in between
     pieces = excerpt(text, 120, count).split(f"\n{GAP}\n")
     assert all(piece in text for piece in pieces), "a gap without a mark"

@@ -57,7 +57,7 @@ class _Line:
 
 
 def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
-    """Return ``text`` if it has at most ``limit`` tokens, else an excerpt of about so many.
+    r"""Return ``text`` if it has at most ``limit`` tokens, else an excerpt of about so many.
 
     ``count`` counts tokens. An excerpt is over the limit only if the limit is too small for the
     beginning of a line and ``GAP``.
