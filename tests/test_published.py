@@ -71,7 +71,7 @@ CHANGED = {
     "summarizationModel": ("gemini-pro", "model.name", "litellm:gemini-pro"),
     "summarizationTemperature": (0.7, "config.temperature", 0.7),
     "enableSemanticDeduplication": (False, "arguments.search.semantic_dedup", False),
-    "regenerateSummariesOnEdit": (True, "arguments.edit.on_edit", "rebuild"),
+    "regenerateSummariesOnEdit": (True, "update_policy.regenerate_on_edit", True),
     "LLMAAS_API_URL": ("http://127.0.0.1:9/v1", "model.base_url", "http://127.0.0.1:9/v1"),
     "LLMAAS_API_KEY": ("secret", "model.api_key", "secret"),
     "LLMAAS_MODEL": ("qwen3:27b", "model.name", "openai:qwen3:27b"),
@@ -132,7 +132,7 @@ def test_the_published_defaults_are_the_presets():
     assert tokens.budget == ContextBudget(8_000, 2_000)
     assert tokens.search_policy == SearchPolicy()
     assert tokens.arguments["search"] == {"semantic_dedup": True}
-    assert tokens.arguments["edit"] == {"on_edit": "flag"}
+    assert tokens.update_policy == UpdatePolicy()
     bank = published.settings(published.defaults("consolidation")).bank_policy
     assert bank == BankPolicy(output_tokens=100_000, temperature=0.3)
     extract = published.settings(published.defaults("extraction")).extract_options

@@ -113,7 +113,9 @@ class UpdatePolicy(_Policy):
     totals of one session, or of the tenant. After ``circuit_failures`` failed calls in a row (None:
     never) a remote model is not called for ``circuit_pause`` seconds; the pause doubles each time
     the model still fails. With ``follow_strategy``, summaries made with another model, prompt or
-    ratio are made again. Values are not converted: numbers must be numbers, and switches booleans.
+    ratio are made again. With ``regenerate_on_edit``, updates make the summaries over edited
+    messages again; without, their texts serve, marked as dirty. Values are not converted: numbers
+    must be numbers, and switches booleans.
     """
 
     model_config = ConfigDict(strict=True)
@@ -137,6 +139,7 @@ class UpdatePolicy(_Policy):
     circuit_failures: int | None = Field(default=8, ge=2)
     circuit_pause: float = Field(default=15.0, gt=0)
     follow_strategy: bool = False
+    regenerate_on_edit: bool = False
 
 
 class ExtractionOptions(_Policy):
@@ -345,7 +348,6 @@ class HierarchyConfig(_Policy):
     hard_limit: int = Field(default=0, ge=0, description="0 means 1.5 times the target")
     levels: tuple[LevelConfig, ...] = Field(default=_TOKEN_LEVELS, min_length=1)
     verbatim_tokens: int = Field(default=200, ge=1)
-    open_groups: Literal["wait", "grow"] = "wait"
     ratio_only: bool = False
     temperature: float = Field(default=0.3, ge=0, le=2)
     enabled: bool = True

@@ -263,29 +263,25 @@ class TreeStore(Protocol):
         ...
 
     async def level(self, level: int, start: int, stop: int | None = None) -> list[Node]:
-        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        """Return the nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
         ...
 
     async def levels(self) -> dict[int, int]:
-        """Return the number of sealed nodes of each level that has any."""
+        """Return the number of nodes of each level that has any."""
         ...
 
     async def covering(self, thread: str, index: int) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+        """Return the level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
         The cost is proportional to the result, not to the session. The spans of a thread's windows
         follow one another; none lies within an earlier one.
         """
         ...
 
-    async def provisional(self) -> list[Node]:
-        """Return the nodes that are not sealed, by level, then id."""
-        ...
-
     async def unfinished(self, level: int, after: int, limit: int) -> list[Node]:
         """Return up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
 
-        These are the sealed ones with ``ordinal > after`` that are not active, or are degraded or
+        These are those with ``ordinal > after`` that are not active, or are degraded or
         dirty. The cost is proportional to the result, not to the session.
         """
         ...
@@ -293,7 +289,7 @@ class TreeStore(Protocol):
     async def outdated(
         self, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
+        """Return up to ``limit`` nodes of ``level`` made in none of these ways, by ordinal.
 
         These are the nodes with ``ordinal > after`` whose serving revision's ``strategy`` is not
         among ``strategies``. A node without a text is not outdated. The cost may be proportional to
@@ -302,7 +298,7 @@ class TreeStore(Protocol):
         ...
 
     async def tally(self) -> list[NodeTally]:
-        """Add up the sealed nodes by level, then status."""
+        """Add up the nodes by level, then status."""
         ...
 
     async def revisions(self, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
@@ -524,11 +520,12 @@ class TenantStore(Protocol):
         ...
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
+        """Return up to ``limit`` ids of sessions with pending nodes in the tree that serves.
 
-        They come in the order of the sessions' creation, beginning after the session ``after``, or
-        with the first session if ``after`` is None or gone. The cost is proportional to the result,
-        not to the tenant's data.
+        Pending is what is unfinished, except an active node that is dirty only and has no
+        ``since``: an edit alone made it dirty. The sessions come in the order of their creation,
+        beginning after the session ``after``, or with the first session if ``after`` is None or
+        gone. The cost is proportional to the result, not to the tenant's data.
         """
         ...
 

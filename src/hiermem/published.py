@@ -72,7 +72,7 @@ class Settings:
 
     ``config``, ``update_policy``, ``search_policy`` and ``bank_policy`` are arguments of a memory,
     ``budget`` of ``select_optimal_context``, ``extract_options`` of ``extract``. ``arguments`` has
-    those of the calls "session", "update", "search" and "edit", as far as keys gave them, and
+    those of the calls "session", "update" and "search", as far as keys gave them, and
     ``model`` those of ``model_by_name``, maybe with a secret: it is in no representation.
     """
 
@@ -99,12 +99,10 @@ def settings(mapping: Mapping[str, Any]) -> Settings:
         by_target.setdefault(target, {})[rest] = value
     names = {each.name for each in by_target.get("config", {}).values()}
     own = {name: value for name, value in mapping.items() if name in names}
-    arguments: dict[str, dict[str, Any]] = {"session": {}, "update": {}, "search": {}, "edit": {}}
+    arguments: dict[str, dict[str, Any]] = {"session": {}, "update": {}, "search": {}}
     for rest, value in by_target.get("arguments", {}).items():
         call, _, name = rest.partition(".")
         arguments[call][name] = value.value
-    if "on_edit" in arguments["edit"]:
-        arguments["edit"]["on_edit"] = "rebuild" if arguments["edit"]["on_edit"] else "flag"
     extract = by_target.get("extract_options", {})
     window = extract.pop("window", None)
     if window is not None and "safe_processing_tokens" not in extract:

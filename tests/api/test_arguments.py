@@ -98,7 +98,6 @@ SESSION_CALLS = {
     "edit": {
         "index": (*NOT_A_COUNT, None, 10**30),
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
-        "on_edit": ("bogus", 5, None, ["flag"]),
     },
     "drop_instruction": {"instruction_id": (5, None, b"m0", "m0-000000", "")},
     "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
@@ -459,7 +458,11 @@ async def test_what_is_no_path_is_refused(path):
     ("name", "value"),
     [
         *((name, value) for name in UpdatePolicy.model_fields for value in ("1", "yes", [])),
-        *((name, True) for name in UpdatePolicy.model_fields if name != "follow_strategy"),
+        *(
+            (name, True)
+            for name, field in UpdatePolicy.model_fields.items()
+            if field.annotation is not bool
+        ),
         ("concurrency", 2.0),
         ("tenant_calls", 10.0),
         ("follow_strategy", 1),

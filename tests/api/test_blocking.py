@@ -93,7 +93,7 @@ SESSION: dict[str, Call] = {
     "recall": (lambda s: s.recall("Kestrel", 300, neighbours=1), Evidence),
     "embed": (lambda s: s.embed(), EmbeddingReport),
     "expand": (lambda s: s.expand("L1.0", depth=None), tuple),
-    "edit": (lambda s: s.edit(39, "Never mind.", on_edit="rebuild"), EditReport),
+    "edit": (lambda s: s.edit(39, "Never mind."), EditReport),
     "versions": (lambda s: s.versions(39), tuple),
     "instructions": (lambda s: s.instructions(), tuple),
     "drop_instruction": (_said_and_dropped, Instruction),
@@ -253,7 +253,7 @@ if TYPE_CHECKING:
         session.search("x", levels="all")  # type: ignore[arg-type]
         session.update(dry_run="yes")  # type: ignore[call-overload]
         session.update(max_call=3)  # type: ignore[call-overload]
-        session.edit(0, "x", on_edit="keep")  # type: ignore[arg-type]
+        session.edit(0, "x", on_edit="keep")  # type: ignore[call-arg]
         session.feedback("L1.0")  # type: ignore[call-arg]
         session.anything()  # type: ignore[attr-defined]
         memory.runs(10)  # type: ignore[call-arg]

@@ -20,6 +20,7 @@ from hiermem import (
     SessionExistsError,
     Span,
     UpdatePlan,
+    UpdatePolicy,
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
@@ -34,7 +35,8 @@ def talk(count, first=0):
 
 
 def test_changes_as_published(tmp_path):
-    with Memory.open(tmp_path / "chat.db") as memory:
+    policy = UpdatePolicy(regenerate_on_edit=True)
+    with Memory.open(tmp_path / "chat.db", update_policy=policy) as memory:
         session = memory.session("support-42")
         session.append(
             Message.user("My order 5512 never came."),
@@ -43,7 +45,7 @@ def test_changes_as_published(tmp_path):
         )
         session.update()
         refund = "I am sorry. The refund of 59.90 EUR is on its way."
-        report = session.edit(1, refund, on_edit="rebuild")
+        report = session.edit(1, refund)
         assert (report.session_id, report.index, report.version) == ("support-42", 1, 1)
         assert report.dirty[0] == "L1.0"
         assert session.messages(1, 2)[0].content == refund
@@ -54,8 +56,11 @@ def test_changes_as_published(tmp_path):
         assert session.status().oldest_dirty_age is not None
         assert session.update().made >= 1
         assert session.status().oldest_dirty_age is None
-        assert session.edit(3, "Pump 1 stopped.").dirty == ()
-        assert sum(session.status().stale.values()) >= 1
+        with Memory.open(tmp_path / "chat.db") as flagging:
+            other = flagging.session("support-42")
+            assert other.edit(3, "Pump 1 stopped.").dirty[0] == "L1.0"
+            assert sum(other.status().dirty.values()) >= 1
+            assert (other.status().queue[1], other.update().made) == (0, 0)
 
         assert session.recompress(level=1, span=(0, 2)) == ("L1.0",)
         session.update()

@@ -32,8 +32,8 @@ def tallies(draw):
                     count=count,
                     made=made,
                     degraded=draw(st.integers(0, made)),
-                    dirty=draw(st.integers(0, made)),
-                    stale=draw(st.integers(0, made)),
+                    dirty=(dirty := draw(st.integers(0, made))),
+                    pending=draw(st.integers(0, dirty)),
                     input_tokens=tokens,
                     made_input_tokens=made_in,
                     made_tokens=draw(st.integers(0, made_in)),
@@ -62,7 +62,7 @@ def test_shares_are_shares_and_sums_are_sums(found, opened, spent):
     assert figures.tokens == sealed + opened
     assert figures.nodes == sum(tally.count for tally in found)
     assert figures.queue == sum(
-        tally.dirty if tally.status == "active" else tally.count for tally in found
+        tally.pending if tally.status == "active" else tally.count for tally in found
     )
     assert 0 <= figures.dirty_share <= 1
     for level in figures.levels:

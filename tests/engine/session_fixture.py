@@ -119,7 +119,7 @@ class SessionFixture:
         found, tree = [], self.tenant.tree(session)
         for level in await tree.levels():
             found += await tree.level(level, 0)
-        return found + await tree.provisional()
+        return found
 
     async def tree(self, session="s"):
         """Give each node with the text that it serves."""
@@ -133,7 +133,7 @@ class SessionFixture:
         tree = await self.tree(session)
         found = []
         for id_, (node, revision) in tree.items():
-            if revision is None or node.dirty or node.stale or not node.sealed:
+            if revision is None or node.dirty:
                 continue
             if node.children:
                 below = [tree[child][1] for child in node.children]

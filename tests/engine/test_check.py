@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, happen, logs, text
@@ -146,7 +147,7 @@ async def test_it_says_what_it_cannot_see(sound):
     assert set(CHECKED) | set(NOT_SHOWN) >= {f"P{number}" for number in range(1, 14)}
 
 
-@given(log=logs(most=6), config=st.sampled_from(["tokens", "message", "chars", "grow"]))
+@given(log=logs(most=6), config=st.sampled_from(["tokens", "message", "chars"]))
 @drawn(12)
 def test_whatever_was_appended_and_made_is_found_sound(log, config):
     """A drawn history that the library itself wrote is never accused."""
@@ -393,7 +394,7 @@ async def test_nodes_of_one_tree_are_not_looked_for_in_the_next():
 
     async def edit():
         turns.append(len(turns))
-        await session.edit(0, text(3_000 + len(turns), 30), on_edit="rebuild")
+        await regenerating(session).edit(0, text(3_000 + len(turns), 30))
         await session.update()
 
     async def swap():
@@ -420,7 +421,7 @@ async def test_a_session_that_is_being_changed_is_not_accused():
         while busy:
             turn += 1
             await session.append(Message.user(text(1000 + turn, 20)))
-            await session.edit(turn % COUNT, text(2000 + turn, 20), on_edit="rebuild")
+            await regenerating(session).edit(turn % COUNT, text(2000 + turn, 20))
             if turn % 5 == 0:
                 await session.update()
             if turn == 7:

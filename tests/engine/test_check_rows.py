@@ -46,7 +46,6 @@ FREE = {
     "nodes.since": "since when it waits",
     "nodes.tenant": "asked for only of what is to be made",
     "nodes.dirty": "marked for nothing, it is looked at for nothing",
-    "nodes.stale": "as above",
     "nodes.forced": "as above",
     "revisions.written": "a row's number",
     "revisions.style": "how it was asked for",

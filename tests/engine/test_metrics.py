@@ -7,6 +7,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from editing import regenerating
 from logbook import CONFIGS, QUICK, START, Words, text
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, NotFoundError, Prices, UsageError
@@ -171,7 +172,7 @@ async def test_a_run_notes_what_was_out_of_date_when_it_began():
     session = whole.session("s")
     await session.append(messages())
     await session.update()
-    await session.edit(3, "The ferry is cancelled.", on_edit="rebuild")
+    await regenerating(session).edit(3, "The ferry is cancelled.")
     status = await session.status()
     assert status.oldest_dirty_age is not None
     assert timedelta() <= status.oldest_dirty_age < timedelta(minutes=1)

@@ -50,7 +50,6 @@ CONFIGS = {
     "chars": HierarchyConfig.by_chars(
         window_chars=900, min_flush_chars=200, group_chars=700, overlap_chars=80
     ),
-    "grow": HierarchyConfig.by_tokens(target=120, max_messages=6, open_groups="grow"),
     "preset": HierarchyConfig.by_tokens(),
 }
 QUICK = UpdatePolicy(batch_delay=0.0, concurrency=4)
@@ -353,18 +352,13 @@ async def finish(memory: AsyncMemory, session: str = "s"):
 
 async def image(memory: AsyncMemory, session: str = "s"):
     """Give all that must not depend on how a log was played: structure, flags, texts and hashes."""
-    handle, store = memory.session(session), memory._handle.store
+    handle = memory.session(session)
     summaries = {summary.id: summary for summary in await handle.summaries()}
-    loose = await store.tree(session).provisional()
-    texts = await store.tree(session).revisions([(node.id, node.revision) for node in loose])
-    said = {revision.node_id: revision for revision in texts}
     nodes = {}
-    for node in [*(summary.node for summary in summaries.values()), *loose]:
-        made = summaries[node.id].revision if node.id in summaries else said.get(node.id)
-        # A provisional node is made anew when it grows: how often depends on when updates ran.
-        bare = replace(node, version=0, revision=0 if not node.sealed else node.revision)
-        nodes[node.id] = (
-            bare,
+    for summary in summaries.values():
+        made = summary.revision
+        nodes[summary.id] = (
+            replace(summary.node, version=0),
             made
             and (
                 made.text, made.tokens, made.input_hash, made.output_hash, made.strategy,

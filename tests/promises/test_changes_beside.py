@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import START, Words
@@ -24,7 +25,7 @@ from hiermem.errors import StoreError
 from hiermem.stores.memory import MemoryStore
 
 MARK, AT = "zqcanary", 9
-CONFIGS = {"plain": config(), "overlap": config(overlap=200), "grow": config(open_groups="grow")}
+CONFIGS = {"plain": config(), "overlap": config(overlap=200)}
 PARTS = ExtractionOptions(safe_processing_tokens=2_100, output_tokens=256, oversized="slice")
 #: What another has claimed is not waited for: whoever has it waits for the change.
 SOON = 0.05
@@ -102,7 +103,7 @@ async def _begun_anew(memory, session):
 
 
 async def _edited_and_erased(memory, session):
-    await session.edit(AT, said(5).content, on_edit="rebuild")
+    await regenerating(session).edit(AT, said(5).content)
     await session.erase([AT])
 
 
@@ -127,7 +128,7 @@ WORK = {
     "fork": lambda memory, session: session.fork("f2", at=20),
     "extract": lambda memory, session: session.extract(PARTS),
     "context": lambda memory, session: session.context(900, query=MARK),
-    "edit": lambda memory, session: session.edit(2, said(77).content, on_edit="rebuild"),
+    "edit": lambda memory, session: regenerating(session).edit(2, said(77).content),
     "append": lambda memory, session: session.append([said(n) for n in range(26, 33)]),
 }
 CHANGES = {

@@ -14,6 +14,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+from editing import regenerating
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from logbook import CONFIGS, QUICK, START, Words, text
@@ -73,7 +74,7 @@ async def live(memory, steps):
             elif kind == "update":
                 await session.update(max_calls=first if second % 2 else None)
             elif kind == "edit":
-                await session.edit(place, text(5_000 + number, 9), on_edit="rebuild")
+                await regenerating(session).edit(place, text(5_000 + number, 9))
             elif kind in ("erase", "quarantine"):
                 await getattr(session, kind)([place])
             elif kind == "fork" and len(names) < len(NAMES):

@@ -8,17 +8,15 @@ and nothing that stood for an open window or group may outlast it.
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from editing import regenerating
 from logbook import _SMALL, START, Words, text
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.stores.sqlite import SQLiteStore
-from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 
 MARK = re.compile(r"zq\w+")
@@ -76,13 +74,6 @@ def left_in(folder, mark="zqcanary"):
     return [each.name for each in folder.rglob("*") if mark.encode() in each.read_bytes()]
 
 
-def loose_in(folder, mark="zqcanary"):
-    """Name what stands, or stood, for something open and has a text with the mark."""
-    with closing(sqlite3.connect(folder / "x.db")) as connection:
-        wanted = "SELECT node_id FROM revisions WHERE node_id LIKE 'open/%' AND text LIKE ?"
-        return connection.execute(wanted, (f"%{mark}%",)).fetchall()
-
-
 async def marked(session, level=1):
     return [one.id for one in await session.summaries(level=level) if "zqcanary" in one.text]
 
@@ -94,78 +85,6 @@ async def nothing_is_left(memory, folder):
     assert not left_in(folder)
     assert (await memory.check()).findings == ()
     await memory.close()
-
-
-async def test_what_stood_for_an_open_window_goes_when_a_repack_seals_it(tmp_path):
-    """Broken, the provisional text of a re-pack serves beside the sealed window for ever."""
-    sessions = []
-
-    async def meanwhile(shown):
-        if "zqcanary" not in shown:
-            return False
-        await sessions[0].append([said(number) for number in range(14, 22)])
-        return True
-
-    memory = await opened(tmp_path, config(open_groups="grow"), Echo(meanwhile))
-    session = memory.session("s")
-    sessions.append(session)
-    await session.append([said(n, extra="zqcanary" if n == 12 else "") for n in range(14)])
-    assert (await session.update(strategy="full")).swapped
-    assert not loose_in(tmp_path)
-    assert left_in(tmp_path)
-    await session.erase([12])
-    await nothing_is_left(memory, tmp_path)
-
-
-async def test_a_repack_that_was_killed_leaves_no_provisional_text(tmp_path, every):
-    """Broken, what a killed re-pack made of an open window outlives the erasure in its tree."""
-    settings = config(open_groups="grow")
-    left = []
-    for number in range(100, 0, -7 * every(3)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        memory = await opened(folder, settings)
-        await memory.session("s").append(
-            [said(n, extra="zqcanary" if n == 12 else "") for n in range(13)]
-        )
-        await memory.close()
-        plan = FaultPlan({number: "die"})
-        memory = memory_of(FaultyStore(await SQLiteStore.open(folder / "x.db"), plan), settings)
-        try:
-            await memory.session("s").update(strategy="full")
-        except DiedError:
-            left.append(number)
-        plan.revive()
-        await memory.close()
-        memory = await opened(folder, settings)
-        session = memory.session("s")
-        await session.append([said(n) for n in range(13, 22)])
-        await session.update(strategy="full")
-        assert not loose_in(folder)
-        await session.erase([12])
-        await nothing_is_left(memory, folder)
-    assert left, "nothing was killed, and the test shows nothing"
-
-
-async def test_a_run_of_the_configuration_before_leaves_no_provisional_text(tmp_path):
-    """Broken, a run that goes on after "grow" became "wait" writes what nobody drops any more."""
-    sessions = []
-
-    async def meanwhile(shown):
-        await sessions[0].reconfigure(config())
-        return True
-
-    memory = await opened(tmp_path, config(open_groups="grow"), Echo(meanwhile))
-    session = memory.session("s")
-    sessions.append(session)
-    await session.append([said(n, extra="zqcanary" if n == 12 else "") for n in range(13)])
-    await session.update()
-    assert not loose_in(tmp_path)
-    await session.append([said(n) for n in range(13, 20)])
-    await session.update()
-    assert left_in(tmp_path)
-    await session.erase([12])
-    await nothing_is_left(memory, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["erase", "quarantine"])
@@ -230,7 +149,7 @@ async def test_an_edit_reaches_the_overlaps_of_before(tmp_path):
     await session.update()
     assert await marked(session) == ["L1.1", "L1.2"]
     await session.reconfigure(config())
-    report = await session.edit(3, "Quite another thing. " * 20, on_edit="rebuild")
+    report = await regenerating(session).edit(3, "Quite another thing. " * 20)
     assert report.dirty[:2] == ("L1.1", "L1.2")
     await session.update()
     assert not await marked(session)
@@ -255,6 +174,6 @@ async def test_an_edit_stops_what_is_being_made_with_the_overlap_of_before(tmp_p
     await session.append([said(n, extra="zqcanary" if n == 3 else "") for n in range(14)])
     await session.update()
     found = [one for one in await session.summaries(level=1) if "zqcanary" in one.text]
-    assert all(one.node.stale for one in found)
+    assert all(one.node.dirty for one in found)
     await session.erase([3])
     await nothing_is_left(memory, tmp_path)

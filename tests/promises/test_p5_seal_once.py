@@ -36,7 +36,6 @@ class Witness:
             assert found[id_].parent == parent, f"{id_} was given another parent"
         self.tiles(found)
         for id_, node in found.items():
-            assert node.sealed
             self.sealed[id_] = bounds(node)
             if node.parent is not None:
                 self.parents[id_] = node.parent

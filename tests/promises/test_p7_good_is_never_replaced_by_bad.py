@@ -87,7 +87,7 @@ def serving(summaries):
     log=logs(most=6),
     rate=st.sampled_from([0.2, 0.6, 1.0]),
     seed=st.integers(0, 10_000),
-    name=st.sampled_from(["tokens", "message", "chars", "grow"]),
+    name=st.sampled_from(["tokens", "message", "chars"]),
     remote=st.booleans(),
 )
 async def test_p7_no_spoilt_answer_ever_becomes_memory(kind, log, rate, seed, name, remote):

@@ -134,7 +134,6 @@ def level_configs():
             "boundary": st.sampled_from(["turn", "message"]),
             "seal_policy": st.sampled_from(["hybrid", "size", "chars", "time"]),
             "verbatim_tokens": st.sampled_from([1, 50, 200]),
-            "open_groups": st.sampled_from(["wait", "grow"]),
         }
     ),
 )

@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from conformance import Conformance
+from editing import regenerating
 from logbook import START, Words, image
 from rerunning import OptimisticStore, RerunningStore
 
@@ -25,7 +26,7 @@ class TestDecisionsWithoutALock(Conformance):
         return OptimisticStore()
 
 
-CONFIG = HierarchyConfig.by_tokens(target=60, max_messages=5, open_groups="grow")
+CONFIG = HierarchyConfig.by_tokens(target=60, max_messages=5)
 
 
 async def _lived(store):
@@ -49,7 +50,7 @@ async def _lived(store):
     ]
     reports += [await session.append(said[:40]), await session.append(said[30:])]
     await session.update()
-    reports.append(await session.edit(7, "Reading 7 was wrong.", on_edit="rebuild"))
+    reports.append(await regenerating(session).edit(7, "Reading 7 was wrong."))
     await session.fork("f", at=30)
     await session.update()
     reports.append(await session.recompress(1, (0, 9)))

@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import pytest
+from editing import regenerating
 
 from hiermem import AsyncMemory
 from hiermem.stores.sqlite import SQLiteStore, files, reads, trees
@@ -161,7 +162,7 @@ async def test_an_edit_its_update_and_a_recompress_cost_what_they_touch(tmp_path
         await session.update()
         works = []
         for work in (
-            lambda s=session, n=size // 2: s.edit(n, "Another.", on_edit="rebuild"),
+            lambda s=session, n=size // 2: regenerating(s).edit(n, "Another."),
             session.update,
             lambda s=session: s.recompress(1, (0, 2)),
         ):

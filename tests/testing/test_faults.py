@@ -47,7 +47,6 @@ async def _everything(store):
     await tenant.tree("s").nodes([])
     await tenant.tree("s").level(1, 0)
     await tenant.tree("s").levels()
-    await tenant.tree("s").provisional()
     await tenant.tree("s").unfinished(1, -1, 9)
     await tenant.tree("s").revisions([])
     await tenant.reusable("h")

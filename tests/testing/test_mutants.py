@@ -1099,17 +1099,6 @@ class OrdersNodesAsTexts(MemoryTree):
 
 
 @mutant
-class CountsProvisionalNodes(MemoryTree):
-    """Counts nodes that are not sealed."""
-
-    async def levels(self):
-        counts = await super().levels()
-        for one in await self.provisional():
-            counts[one.level] = counts.get(one.level, 0) + 1
-        return counts
-
-
-@mutant
 class AnswersNodesInStoredOrder(MemoryTree):
     """Ignores the order of the ids asked for."""
 
@@ -2207,7 +2196,7 @@ class CountsBuildsAsBacklog(MemoryTenant):
             id_
             for id_ in ids
             if any(
-                one.sealed and (one.status != "active" or one.degraded or one.dirty)
+                one.status != "active" or one.degraded or one.since is not None
                 for tree in kept.sessions[id_].trees.values()
                 for one in tree.nodes.values()
             )
@@ -2224,16 +2213,6 @@ class AddsUpEarlierTexts(MemoryTree):
         spent = sum(one.tokens_in for one in made.values())
         tallies = await super().tally()
         return [replace(one, tokens_in=spent) if one.made else one for one in tallies]
-
-
-@mutant
-class TalliesLooseNodes(MemoryTree):
-    """Adds up nodes that are not sealed."""
-
-    async def tally(self):
-        tallies = await super().tally()
-        loose = len(await self.provisional())
-        return [replace(one, count=one.count + loose) for one in tallies]
 
 
 @mutant

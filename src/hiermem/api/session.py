@@ -25,7 +25,6 @@ from hiermem.core.context.selection import (
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.log.alignment import SyncReport
-from hiermem.core.log.edit import OnEdit
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.metrics import Metrics
@@ -508,12 +507,12 @@ class AsyncSession:
 
     # -- Editing, erasing, forking
 
-    async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
+    async def edit(self, index: int, content: Content) -> EditReport:
         """Replace the content of a message; its earlier content stays readable as a version.
 
-        Windows keep their bounds. With ``on_edit="flag"`` the summaries above the message are
-        marked as stale and go on serving. With "rebuild" the next update makes them again, and
-        the levels above them as far as a text below came out different.
+        Windows keep their bounds. The summaries above the message are marked as dirty and go on
+        serving. With ``UpdatePolicy(regenerate_on_edit=True)`` the next update makes them again,
+        and the levels above them as far as a text below came out different.
 
         Raises NotFoundError, SessionClosedError, MessageWithdrawnError where the message was erased
         or quarantined, InvalidMessageError and InvalidTextError. Nothing was written then.
@@ -523,7 +522,6 @@ class AsyncSession:
             self.id,
             index,
             content,
-            on_edit=on_edit,
             on_bad_text=self._about.on_bad_text,
         )
 

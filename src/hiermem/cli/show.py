@@ -130,7 +130,7 @@ def summary_data(found: Summary) -> dict[str, Any]:
         "from": node.first_at,
         "to": node.last_at,
         **picked(found, "parent", "children", "status"),
-        **picked(node, "degraded", "dirty", "stale"),
+        **picked(node, "degraded", "dirty"),
         "model": made and made.model,
         "tokens": found.tokens,
         "fidelity": made and made.fidelity,
@@ -226,7 +226,7 @@ def _line(summary: Summary, *, width: int, text: bool) -> Text:
     when = date_range(summary.node.first_at, summary.node.last_at, year=not text)
     line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
     flags: list[str] = [] if summary.status == "active" else [summary.status]
-    flags += [flag for flag in ("degraded", "dirty", "stale") if getattr(summary.node, flag)]
+    flags += [flag for flag in ("degraded", "dirty") if getattr(summary.node, flag)]
     line.append("".join(f" {flag}" for flag in flags), style="not bold yellow")
     if text and summary.made:
         begins = _DATED.sub("", summary.text, count=1)

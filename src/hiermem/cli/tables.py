@@ -200,7 +200,7 @@ def metrics_table(found: hiermem.Metrics) -> RenderableType:
                 "made": level.made,
                 "degraded": level.degraded,
                 "to be made": level.queue,
-                "stale": level.dirty + level.stale,
+                "dirty": level.dirty,
                 "tokens in": level.input_tokens,
                 "tokens out": level.output_tokens,
                 "saved": _percent(level.compression),

@@ -229,7 +229,7 @@ def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count
     if ordinals != known:
         yield "P3", f"level {level}", f"it does not hold the nodes 0 to {count - 1}"
     for node in nodes:
-        if node.id != node_id(level, node.ordinal) or node.level != level or not node.sealed:
+        if node.id != node_id(level, node.ordinal) or node.level != level:
             yield "P3", node.id, "it is not what its id says"
         if level == 1:
             if node.windows != (node.ordinal, node.ordinal + 1) or node.children:
@@ -346,7 +346,7 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
     erased or quarantined. A node that is marked says openly that it is out of date, and is left
     alone.
     """
-    if node.dirty or node.stale or node.forced or node.status != "active":
+    if node.dirty or node.forced or node.status != "active":
         return
     same = [
         inputs

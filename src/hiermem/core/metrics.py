@@ -64,7 +64,6 @@ class LevelMetrics:
     made: int
     degraded: int
     dirty: int
-    stale: int
     reused: int
     input_tokens: int
     output_tokens: int
@@ -124,7 +123,7 @@ class Metrics:
 
     @property
     def dirty_share(self) -> float:
-        """Return the share of the summaries whose text is out of date: dirty or stale."""
+        """Return the share of the summaries whose text is out of date."""
         return dirty_share(self.levels)
 
     @property
@@ -134,10 +133,9 @@ class Metrics:
 
 
 def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
-    """Return the share of the summaries whose text is out of date: dirty or stale."""
+    """Return the share of the summaries whose text is out of date."""
     counted = [
-        (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty + each.stale)
-        for each in sums
+        (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty) for each in sums
     ]
     nodes = sum(count for count, _ in counted)
     return sum(min(count, marked) for count, marked in counted) / nodes if nodes else 0.0
@@ -167,7 +165,6 @@ def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
         made=made - total("degraded"),
         degraded=total("degraded"),
         dirty=total("dirty"),
-        stale=total("stale"),
         reused=reused,
         input_tokens=came_in,
         output_tokens=came_out,

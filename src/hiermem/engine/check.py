@@ -22,6 +22,7 @@ from hiermem.core.log.erase import edits_of
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
+from hiermem.core.summaries.status import waits
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
@@ -403,7 +404,7 @@ class _SessionCheck:
 
 
 def _waits(node: Node) -> bool:
-    return node.status != "active" or node.degraded or node.dirty
+    return waits(node) or node.degraded
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:

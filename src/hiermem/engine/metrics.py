@@ -147,10 +147,9 @@ async def _target_key(handle: Handle, record: SessionRecord, target: object) -> 
 def _is_that(node: Node, target: object) -> bool:
     """Return whether a node still covers what the caller's summary did.
 
-    A bare id is accepted, and so is a node that is still open.
+    A bare id is accepted.
     """
-    span = getattr(target, "span", node.span)
-    return not node.sealed or span == node.span
+    return getattr(target, "span", node.span) == node.span
 
 
 def _scores(body: str) -> dict[str, Any]:

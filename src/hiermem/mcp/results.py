@@ -377,7 +377,6 @@ class Level(Result):
     degraded: int
     queue: int
     dirty: int
-    stale: int
     compression: float | None
     fidelity: float | None
     seconds: float | None

@@ -114,7 +114,7 @@ def check_record_writes(writes: Sequence[tx.RecordWrite]) -> None:
             )
 
 
-def answer_to(  # noqa: PLR0912 - one for each need
+def answer_to(
     need: tx.Need,
     reads: ModuleType,
     trees: ModuleType,
@@ -146,8 +146,6 @@ def answer_to(  # noqa: PLR0912 - one for each need
             found = trees.level(*of_tree(tree), level, start, stop)
         case tx.NeedCovering(thread, index, tree, last):
             found = trees.spanning(*of_tree(tree), thread, index, index if last is None else last)
-        case tx.NeedProvisional(tree):
-            found = trees.provisional(*of_tree(tree))
         case tx.NeedRevisions(wanted, tree):
             found = trees.revisions(*of_tree(tree), wanted)
         case tx.NeedViews(names):

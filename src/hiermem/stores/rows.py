@@ -219,17 +219,19 @@ def _make_message(*columns: Any) -> types.StoredMessage:
 # -- nodes and revisions
 
 #: Which nodes an update may have to make.
-DUE = "sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1)"
-#: Matches the level in the id of a sealed or open node.
-_LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
+DUE = "(status <> 'active' OR degraded = 1 OR dirty = 1)"
+#: Which of them make a session pending: those of an edit alone do not.
+PENDING = f"{DUE} AND (status <> 'active' OR degraded = 1 OR since IS NOT NULL)"
+#: Matches the level in the id of a node.
+_LEVEL_OF = re.compile(r"L(\d{1,9})(?:\.|$)")
 _NODE_BEGIN = attrgetter(
     "id", "level", "ordinal", "thread", "span.start", "span.stop", "span.start_char",
     "span.stop_char",
 )  # fmt: skip
 _NODE_REST: Final = (
     "children, messages, input_size, allotted, input_tokens, allotted_tokens, verbatim, "
-    "first_at, last_at, linked, sealed, parent, status, revision, version, attempts, error, "
-    "degraded, dirty, stale, lease_owner, lease_until, unit, forced, since"
+    "first_at, last_at, linked, parent, status, revision, version, attempts, error, "
+    "degraded, dirty, lease_owner, lease_until, unit, forced, since"
 )
 _node_rest = attrgetter(*_NODE_REST.split(", "))
 
@@ -297,7 +299,7 @@ NODES: Final = Format(
     "nodes",
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
     + _NODE_REST,
-    "siiSiiiIii" + "liiiiio" + "ttooSsiiiS" + "oooST" + "soT",
+    "siiSiiiIii" + "liiiiio" + "ttoSsiiiS" + "ooST" + "soT",
     _make_node,
     _node_columns,
     owner="tree",
@@ -375,9 +377,9 @@ SPENT: Final = Format(
     lambda _: (),
 )
 _OF_NODES: Final = _sums(
-    "n.degraded", "n.dirty", "n.stale", "n.input_tokens",
-    "CASE WHEN r.number IS NULL THEN 0 ELSE n.input_tokens END", "r.tokens", "r.tokens_in",
-    "r.tokens_out", "r.calls", "r.reused", "r.duration_ms",
+    "n.degraded", "n.dirty", "CASE WHEN n.dirty = 1 AND n.since IS NOT NULL THEN 1 ELSE 0 END",
+    "n.input_tokens", "CASE WHEN r.number IS NULL THEN 0 ELSE n.input_tokens END", "r.tokens",
+    "r.tokens_in", "r.tokens_out", "r.calls", "r.reused", "r.duration_ms",
 )  # fmt: skip
 #: Of nodes ``n`` of one level and status, each with the revision ``r`` that it serves, if any.
 TALLY: Final = Format(

@@ -88,8 +88,7 @@ class ChangeConditions(Conditions):
     @condition
     async def test_a_transaction_reads_what_the_handle_reads(self, tenant: TenantStore) -> None:
         """Every need is answered as the method of the same meaning answers."""
-        loose = replace(node(9), id="open/L1/main", sealed=False)
-        nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")), loose)
+        nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")))
         event = tx.LogEvent("flush", 1, NOW)
         await write(tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(event,))
         await write(tenant, "s", nodes=(node(7),), tree=1)
@@ -115,8 +114,6 @@ class ChangeConditions(Conditions):
             (tx.NeedCovering("main", 0, None, 9), await tenant.tree("s").covering("main", 0)),
             (tx.NeedCovering("main", 0, None, 12), await tenant.tree("s").level(1, 0)),
             (tx.NeedCovering("main", 10, None, 90), await tenant.tree("s").level(1, 1)),
-            (tx.NeedProvisional(), await tenant.tree("s").provisional()),
-            (tx.NeedProvisional(1), []),
             (tx.NeedRevisions(wanted), await tenant.tree("s").revisions(wanted)),
             (tx.NeedRevisions(wanted, 1), []),
             (tx.NeedViews(), views),

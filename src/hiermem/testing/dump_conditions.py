@@ -84,7 +84,7 @@ async def _fill(tenant: TenantStore, session: str = "s", *, messages: int = 3) -
     for number in range(2):
         said = replace(stored(Message.user(f"edit {number}", key="key-0")), index=0)
         await write(tenant, session, rewrites=(tx.Rewrite(said, "edit"),))
-    await write(tenant, session, nodes=(node(0), node(0, id="open/L1/x", sealed=False)), tree=6)
+    await write(tenant, session, nodes=(node(0),), tree=6)
     await tenant.tree(session).write_nodes([remade(node(2), input_hash="h2")])
     first = remade(node(0), input_hash="h1", extras={"a": {"b": [1]}}, anchors=("x", "y"))
     await tenant.tree(session).write_nodes(

@@ -253,7 +253,7 @@ class ListingConditions(Conditions):
         made = remade(node(1, 0))
         assert await tenant.tree("s").write_nodes([made]) == [True]
         assert await _claimed(store) == set()
-        dirty = NodeWrite(replace(made.node, version=2, dirty=True), 1)
+        dirty = NodeWrite(replace(made.node, version=2, dirty=True, since=NOW), 1)
         assert await tenant.tree("s").write_nodes([replace(dirty, expected=5, node=replace(
             dirty.node, version=6))]) == [False]  # fmt: skip
         assert await _claimed(store) == set()

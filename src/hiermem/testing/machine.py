@@ -89,12 +89,11 @@ class StoreMachine(RuleBasedStateMachine):
             return type(error)
 
     def nodes(self, tenant: str, session: str) -> list[Node]:
-        """Return the reference's nodes of a session, sealed ones first."""
+        """Return the reference's nodes of a session."""
 
         async def all_of(handle: TenantStore) -> list[Node]:
             tree = handle.tree(session)
-            found = [one for level in await tree.levels() for one in await tree.level(level, 0)]
-            return found + await tree.provisional()
+            return [one for level in await tree.levels() for one in await tree.level(level, 0)]
 
         return self._outcome(self._reference.tenant(tenant), all_of)  # type: ignore[no-any-return]
 
@@ -264,7 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
         forget = data.draw(st.lists(_SMALL, max_size=2))
         tree = data.draw(st.sampled_from((None, 0, 1)))
         changed: dict[str, Any] = {
-            "nodes": (node(0), node(0, id="open/L1/main", sealed=False)),
+            "nodes": (node(0),),
             "forget": tuple(nodes[pick % len(nodes)].id for pick in forget if nodes),
             "drop_tree": data.draw(st.sampled_from((None, None, 0, 1))),
             "tree": tree,
@@ -276,14 +275,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(tenant=_TENANTS, session=_SESSIONS, level=st.integers(1, 3), data=st.data())
     def seal(self, tenant: str, session: str, level: int, data: st.DataObject) -> None:
-        """Seal nodes of a level and write a provisional one."""
-        known = sum(one.level == level and one.sealed for one in self.nodes(tenant, session))
+        """Seal nodes of a level."""
+        known = sum(one.level == level for one in self.nodes(tenant, session))
         status = data.draw(st.sampled_from(_STATUSES))
         work = {"degraded": data.draw(st.booleans()), "dirty": data.draw(st.booleans())}
-        loose = node(0, level, id=f"open/L{level}", sealed=False, status=status)
         count = data.draw(st.integers(1, 12))
-        sealed = [node(known + n, level, status=status, **work) for n in range(count)]
-        self.both(tenant, lambda handle: write(handle, session, nodes=(*sealed, loose)))
+        sealed = tuple(node(known + n, level, status=status, **work) for n in range(count))
+        self.both(tenant, lambda handle: write(handle, session, nodes=sealed))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, child=_SMALL, gone=_SMALL)
     def regroup(self, tenant: str, session: str, child: int, gone: int) -> None:

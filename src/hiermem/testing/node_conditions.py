@@ -32,7 +32,7 @@ class NodeConditions(Conditions):
             3, 2, thread=None, span=Span(5, 20, 7, 9), windows=(2, 9), children=("L1.2", "L1.3"),
             messages=11, input_size=12, allotted=13, input_tokens=14, allotted_tokens=15,
             verbatim=True, linked=True, parent="L3.0", status="failed", revision=4, version=5,
-            attempts=6, error="why", degraded=True, dirty=True, stale=True,
+            attempts=6, error="why", degraded=True, dirty=True,
             lease_owner="worker", lease_until=NOW + timedelta(seconds=60),
             unit="chars", forced=True, since=NOW - timedelta(days=1),
         )  # fmt: skip
@@ -54,38 +54,23 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_a_level_comes_by_ordinal(self, tenant: TenantStore) -> None:
-        """A level is its sealed nodes, ordered as numbers, in a half-open range."""
-        loose = node(0, id="open/L1/main", sealed=False)
-        await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), loose, node(0, 2)))
+        """A level is its nodes, ordered as numbers, in a half-open range."""
+        await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), node(0, 2)))
         for start, stop in ((0, None), (0, 0), (2, 11), (9, None), (11, 99), (40, None)):
             found = await tenant.tree("s").level(1, start, stop)
             assert [one.ordinal for one in found] == list(range(12))[start:stop]
-            assert all(one.level == 1 and one.sealed for one in found)
+            assert all(one.level == 1 for one in found)
         assert await tenant.tree("s").level(3, 0) == []
         assert await tenant.tree("s").levels() == {1: 12, 2: 1}
         assert await tenant.tree("other").levels() == {}
-        assert await tenant.tree("s").provisional() == [loose]
-
-    @condition
-    async def test_provisional_nodes_come_by_level_and_id(self, tenant: TenantStore) -> None:
-        """Nodes that are not sealed are in no level, and are listed by level, then id."""
-        loose = [
-            node(0, 1, id="open/L1/a", sealed=False),
-            node(0, 1, id="open/L1/b", sealed=False),
-            node(0, 2, id="open/L2", sealed=False),
-        ]
-        await write(tenant, "s", nodes=tuple(loose[::-1]))
-        assert await tenant.tree("s").provisional() == loose
-        assert await tenant.tree("s").levels() == {}
-        assert await tenant.tree("s").unfinished(1, -1, 9) == []
 
     @condition
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
-        """Sealed nodes that are not active, or degraded, or dirty: in range and by ordinal."""
+        """Nodes that are not active, or degraded, or dirty: in range and by ordinal."""
         kinds: list[dict[str, Any]] = [
             {"status": "active"}, {"status": "pending"}, {"status": "generating"},
             {"status": "failed"}, {"status": "active", "degraded": True},
-            {"status": "active", "dirty": True}, {"status": "active", "stale": True},
+            {"status": "active", "dirty": True}, {"status": "active", "forced": True},
         ]  # fmt: skip
         nodes = [node(n, **kinds[n % 7]) for n in range(21)]
         await write(tenant, "s", nodes=(*nodes[::-1], node(0, 2)))

@@ -259,7 +259,6 @@ async def _tree(tree: TreeStore) -> dict[str, Any]:
     counts = await tree.levels()
     sealed = {level: await tree.level(level, 0) for level in counts}
     nodes = [node for level in sealed.values() for node in level]
-    nodes += await tree.provisional()
     wanted = [(node.id, number) for node in nodes for number in range(node.revision + 1)]
     return {
         "levels": counts,

@@ -26,9 +26,8 @@ class TreeConditions(Conditions):
     @condition
     async def test_two_trees_do_not_touch_one_another(self, tenant: TenantStore) -> None:
         """The same ids name other nodes in another tree; the record's tree is the default."""
-        loose = node(0, 2, id="open/L2", sealed=False)
         await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
-        nodes = (node(0, error="other"), node(1), node(2), loose)
+        nodes = (node(0, error="other"), node(1), node(2))
         await write(tenant, "s", nodes=nodes, parents=(("L1.1", "L2.9"),), tree=3)
         serving, other = tenant.tree("s"), tenant.tree("s", 3)
         made = remade(node(0, error="other"), text="other", input_hash="h")
@@ -43,8 +42,6 @@ class TreeConditions(Conditions):
         assert await other.levels() == {1: 3}
         assert await tenant.tree("s", 1).levels() == {}
         assert _ids(await other.level(1, 0)) == ["L1.0", "L1.1", "L1.2"]
-        assert await serving.provisional() == []
-        assert await other.provisional() == [loose]
         assert _ids(await serving.unfinished(1, -1, 9)) == ["L1.0", "L1.1"]
         assert _ids(await other.unfinished(1, -1, 9)) == ["L1.1", "L1.2"]
         assert _ids(await other.covering("main", 25)) == ["L1.2"]
@@ -144,8 +141,7 @@ class TreeConditions(Conditions):
         ]  # fmt: skip
         nodes = tuple(node(n, thread=thread, span=span) for n, thread, span in spans)
         upper = node(0, 2, span=Span(0, 20))
-        loose = node(0, id="open/L1/main", sealed=False, span=Span(20, 30))
-        await write(tenant, "s", nodes=(*nodes[::-1], upper, loose))
+        await write(tenant, "s", nodes=(*nodes[::-1], upper))
         for thread, index, wanted in (
             ("main", 0, [0]), ("main", 3, [0]), ("main", 4, [2]), ("main", 12, [2]),
             ("main", 13, [3, 4, 10]), ("main", 14, [10]), ("main", 19, [10]), ("main", 20, []),
@@ -157,10 +153,10 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_outdated_is_what_was_made_otherwise(self, tenant: TenantStore) -> None:
-        """Sealed nodes whose serving text was made in none of the ways, in range, by ordinal."""
+        """Nodes whose serving text was made in none of the ways, in range, by ordinal."""
         ways = ("a", "b", "A", None, "a")
         nodes = tuple(node(n) for n in range(10))
-        await write(tenant, "s", nodes=(*nodes, node(0, 2), node(1, id="open/L1/x", sealed=False)))
+        await write(tenant, "s", nodes=(*nodes, node(0, 2)))
         made = [remade(one, strategy=ways[n % 5]) for n, one in enumerate(nodes) if n % 5 != 3]
         await tenant.tree("s").write_nodes(made[::-1])
         # Its earlier text does not matter.
@@ -183,11 +179,13 @@ class TreeConditions(Conditions):
         names = ("d", "b", "a", "c", "B")
         for name in names:
             await write(tenant, name, nodes=(node(0), node(1)))
-        for name in ("a", "e", "f"):
+        for name in ("a", "e", "f", "g"):
             done = tuple(node(n, status="active") for n in range(2))
             await write(tenant, name, nodes=done)
-        await write(tenant, "e", nodes=(node(0, dirty=True, status="active"),))
-        await write(tenant, "f", nodes=(node(0), node(0, id="open/L1/x", sealed=False)), tree=1)
+        await write(tenant, "e", nodes=(node(0, dirty=True, status="active", since=NOW),))
+        await write(tenant, "f", nodes=(node(0),), tree=1)
+        # An edit alone made it dirty.
+        await write(tenant, "g", nodes=(node(0, dirty=True, status="active"),))
         waiting = ["d", "b", "c", "B", "e"]
         assert await tenant.backlog() == waiting
         for limit in range(7):
@@ -203,20 +201,19 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_a_tally_adds_up_what_serves(self, tenant: TenantStore) -> None:
-        """Sealed nodes by level and status, with the sums of the texts that serve now."""
+        """Nodes by level and status, with the sums of the texts that serve now."""
         kinds: list[dict[str, Any]] = [
-            {"degraded": True}, {"dirty": True, "since": NOW}, {"stale": True},
+            {"degraded": True}, {"dirty": True, "since": NOW}, {"dirty": True},
             {"since": NOW - timedelta(days=1)}, {"status": "failed"}, {},
         ]  # fmt: skip
         nodes = [node(n, input_tokens=100 + n, **kind) for n, kind in enumerate(kinds)]
-        loose = node(0, id="open/L1/x", sealed=False)
-        await write(tenant, "s", nodes=(*nodes, node(0, 2), loose))
+        await write(tenant, "s", nodes=(*nodes, node(0, 2)))
         sums = {"tokens_in": 10, "tokens_out": 4, "calls": 2, "duration_ms": 30}
         made = [remade(one, fidelity=0.5, tokens=7, **sums) for one in nodes[:4]]
         again = remade(made[0].node, fidelity=0.25, tokens=9, reused=True, **sums)
         await tenant.tree("s").write_nodes([*made, again])
         active = NodeTally(
-            1, "active", 4, made=4, degraded=1, dirty=1, stale=1, input_tokens=406,
+            1, "active", 4, made=4, degraded=1, dirty=2, pending=1, input_tokens=406,
             made_input_tokens=406, made_tokens=30, tokens_in=40, tokens_out=16, calls=8, reused=1,
             duration_ms=120, fidelity=1.75, measured=4, since=NOW - timedelta(days=1),
         )  # fmt: skip

@@ -18,7 +18,7 @@ __all__ = [
     "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "Due", "DueSession",
     "IndexState", "KeyEntry", "LogEvent", "Need",
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedFlagged", "NeedForks", "NeedLevel",
-    "NeedMessages", "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession",
+    "NeedMessages", "NeedNodes", "NeedRecords", "NeedRevisions", "NeedSession",
     "NeedViews",
     "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "RestoreState", "Rewrite",
     "RunRecord",
@@ -307,7 +307,7 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True)
 class NodeTally:
-    """The sealed nodes of one level and status, added up.
+    """The nodes of one level and status, added up.
 
     ``made`` are those with a serving revision; ``made_input_tokens`` is the size of their inputs,
     and the following fields sum up their serving revisions. ``fidelity`` is the sum over the
@@ -320,7 +320,7 @@ class NodeTally:
     made: int = 0
     degraded: int = 0
     dirty: int = 0
-    stale: int = 0
+    pending: int = 0
     input_tokens: int = 0
     made_input_tokens: int = 0
     made_tokens: int = 0
@@ -451,7 +451,7 @@ class NeedNodes:
 
 @dataclass(frozen=True, slots=True)
 class NeedLevel:
-    """The sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    """The nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
 
     level: int
     start: int
@@ -461,7 +461,7 @@ class NeedLevel:
 
 @dataclass(frozen=True, slots=True)
 class NeedCovering:
-    """The sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+    """The level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
     With ``last``: those whose span holds any of the messages from ``index`` to it.
     """
@@ -470,13 +470,6 @@ class NeedCovering:
     index: int
     tree: int | None = None
     last: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NeedProvisional:
-    """The nodes that are not sealed, by level, then id."""
-
-    tree: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,7 +507,6 @@ Need: TypeAlias = (
     | NeedLevel
     | NeedMessages
     | NeedNodes
-    | NeedProvisional
     | NeedRecords
     | NeedRevisions
     | NeedSession

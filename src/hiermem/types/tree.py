@@ -185,7 +185,6 @@ class Node:
     first_at: datetime
     last_at: datetime
     linked: bool = False
-    sealed: bool = True
     parent: str | None = None
     status: Status = "pending"
     revision: int = 0
@@ -194,7 +193,6 @@ class Node:
     error: str | None = None
     degraded: bool = False
     dirty: bool = False
-    stale: bool = False
     lease_owner: str | None = None
     lease_until: datetime | None = None
     unit: SizeUnit = "tokens"

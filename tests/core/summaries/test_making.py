@@ -167,7 +167,7 @@ def test_a_store_that_fails_ends_the_decision_and_not_the_attempts():
     stand_in=st.sampled_from([GOOD, UNFIT]),
     counted=st.integers(0, 7),
     before=st.sampled_from([None, "good", "stand-in"]),
-    flags=st.fixed_dictionaries({name: st.booleans() for name in ("dirty", "forced", "stale")}),
+    flags=st.fixed_dictionaries({name: st.booleans() for name in ("dirty", "forced")}),
     max_attempts=st.integers(1, 3),
 )
 def test_p7_whatever_a_model_answers_no_unfit_text_serves_and_no_good_one_is_lost(

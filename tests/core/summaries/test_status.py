@@ -102,14 +102,27 @@ def test_a_live_lease_stops_every_run_but_its_owner():
 
 
 def test_a_good_text_takes_the_flags_off_and_a_stand_in_keeps_the_record_of_failures():
-    marked = node(status="generating", attempts=3, error="empty", dirty=True, stale=True)
+    marked = node(status="generating", attempts=3, error="empty", dirty=True)
     good = status.succeed(marked, revision())
-    assert (good.attempts, good.error, good.dirty, good.stale, good.degraded) == (
-        0, None, False, False, False,
-    )  # fmt: skip
+    assert (good.attempts, good.error, good.dirty, good.degraded) == (0, None, False, False)
     poor = status.succeed(marked, revision(degraded=True))
     assert (poor.attempts, poor.error, poor.degraded) == (3, "empty", True)
     assert status.standing(poor, now=NOW) == "free", "a stand-in is made anew later"
+
+
+def test_a_node_that_an_edit_alone_made_dirty_serves_and_is_not_pending():
+    """Broken, an edit costs a call that nobody asked for, or a changed input costs none."""
+    made = node(status="active", revision=1)
+    flagged = status.flag(made)
+    assert flagged.dirty
+    assert not status.waits(flagged)
+    assert status.standing(flagged, now=NOW) == "settled"
+    asked = status.mark_dirty(flagged, now=NOW)
+    assert status.waits(asked)
+    assert status.flag(asked) == asked, "an edit does not take back what was asked for"
+    assert not status.succeed(replace(asked, status="generating"), revision()).dirty
+    below = status.succeed(replace(asked, status="generating"), revision(), flagged=True)
+    assert status.is_flagged(below), "a text below still says what was edited"
 
 
 def test_keep_needs_a_text_to_keep():
@@ -141,14 +154,7 @@ def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_els
         assert status.rebase(before, replace(before, **change), after) is None
 
 
-def test_a_provisional_node_that_grew_is_pending_and_keeps_its_text():
-    before = node(id="open/L1/main", sealed=False, status="active", revision=3, version=7)
-    assert status.resize(before, node(id="open/L1/main", sealed=False)) is before
-    grown = status.resize(before, node(id="open/L1/main", sealed=False, messages=12))
-    assert (grown.status, grown.revision, grown.version, grown.messages) == ("pending", 3, 8, 12)
-
-
 def test_a_write_compares_the_version_before_and_sets_the_next():
     before = node(version=4)
-    made = status.write(before, status.mark_dirty(before))
+    made = status.write(before, status.mark_dirty(before, now=NOW))
     assert (made.expected, made.node.version, made.node.dirty) == (4, 5, True)

@@ -23,7 +23,6 @@ from hiermem.core.tree.fold import (
     close,
     flush,
     idle_tick,
-    provisional,
     reopen,
     tick,
 )
@@ -960,20 +959,6 @@ def test_a_disabled_session_seals_nothing_but_follows_its_groups():
     assert session.nodes == {}
     assert session.flags == [(40, "orphan_result")]
     assert session.state.open_windows()[0].messages == 41
-
-
-def test_provisional_nodes_stand_for_what_is_open_and_are_dropped_when_it_seals():
-    config = HierarchyConfig.by_tokens(open_groups="grow")
-    state = arrive(SessionState(), chat(23), config).state
-    window, group = provisional(state, config)
-    assert (window.id, window.span, window.windows) == ("open/L1/main", Span(20, 23), (2, 2))
-    assert (group.id, group.children, group.windows) == ("open/L2", ("L1.0", "L1.1"), (0, 2))
-    assert not window.sealed
-    assert not group.sealed
-    assert provisional(state, TOKENS) == ()
-    folded = arrive(state, chat(27, start=23, first="assistant"), config)
-    assert folded.drop == ("open/L1/main", "open/L2")
-    assert provisional(folded.state, config) == ()
 
 
 @pytest.mark.thorough

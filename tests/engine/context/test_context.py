@@ -185,10 +185,9 @@ SMALL = {"target": 150, "max_messages": 6}
     "config",
     [
         HierarchyConfig.by_tokens(**SMALL),
-        HierarchyConfig.by_tokens(**SMALL, boundary="message", open_groups="grow"),
         HierarchyConfig.by_chars(window_chars=900, min_flush_chars=200, group_chars=1500),
     ],
-    ids=["tokens", "grow", "chars"],
+    ids=["tokens", "chars"],
 )
 @drawn(30)
 @given(steps=histories())

@@ -175,9 +175,9 @@ PROFILES = st.sampled_from(
 
 
 @drawn(60)
-@given(steps=histories(most=40), profile=PROFILES, grow=st.booleans())
-async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(steps, profile, grow):
-    changes = {"boundary": "message", "open_groups": "grow"} if grow else {}
+@given(steps=histories(most=40), profile=PROFILES, whole=st.booleans())
+async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(steps, profile, whole):
+    changes = {"boundary": "message"} if whole else {}
     config = HierarchyConfig.by_tokens(**SMALL, **changes)
     memory = AsyncMemory(store=MemoryStore(), token_counter=Words(), config=config)
     session, store = memory.session("s"), memory._handle.store

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, logs, place, play, ways
@@ -39,7 +40,7 @@ def rigid(node):
 
 
 #: What a session is reconfigured to: of these, "off" and "large" leave a backlog.
-LATER = {name: CONFIGS[name] for name in ("tokens", "chars", "grow")} | {
+LATER = {name: CONFIGS[name] for name in ("tokens", "chars")} | {
     "off": HierarchyConfig.by_tokens(enabled=False),
     "large": HierarchyConfig.by_chars(window_chars=20_000),
 }
@@ -85,9 +86,8 @@ class Editor:
         self.number += 1
         content = prose(self.number, self.luck.choice(_SIZES))
         try:
-            await change.edit(
-                handle, "s", index, content, on_edit=self.luck.choice(["flag", "rebuild"])
-            )
+            how = self.luck.choice([False, True])
+            await change.edit(regenerating(handle, how), "s", index, content)
         except (SessionClosedError, MessageWithdrawnError):
             assert record.closed or stored.state != "live"
 
@@ -95,7 +95,7 @@ class Editor:
 @drawn(70)
 @given(
     log=logs(),
-    config=st.sampled_from(["tokens", "message", "chars", "grow"]),
+    config=st.sampled_from(["tokens", "message", "chars"]),
     way=ways,
     seed=st.integers(0, 1000),
     kinds=st.sampled_from([("edit",), ("edit", "edit", "erase", "quarantine")]),
@@ -140,17 +140,21 @@ async def test_flag_tells_what_is_old_and_calls_nothing():
     await fixture.say(messages(60))
     await fixture.update()
     report = await change.edit(fixture.handle, "s", 12, "Something else was said.")
-    assert report.stale == ("L1.1", "L2.0")
-    assert report.dirty == report.split == ()
-    assert report.version == 1
+    assert report.dirty == ("L1.1", "L2.0")
+    assert (report.version, report.split) == (1, ())
     nodes = await tree_of(fixture.tenant, "s")
-    assert {id_ for id_, node in nodes.items() if node.stale} == {"L1.1", "L2.0"}
-    assert not any(node.dirty for node in nodes.values())
+    assert {id_ for id_, node in nodes.items() if node.dirty} == {"L1.1", "L2.0"}
     asked = []
     await fixture.update(FunctionLLM(lambda request: asked.append(request) or "no"))
     assert not asked
     (old,) = await fixture.tenant.versions("s", 12)
     assert old.content == text(12)
+    # What was flagged is made as soon as the policy says so.
+    fixture.policy = regenerating(fixture.handle).update_policy
+    plan = await fixture.update(FunctionLLM(lambda request: "no"), dry_run=True)
+    done = await fixture.update()
+    assert plan.by_level == done.by_level == {1: 1, 2: 1}
+    assert not any(node.dirty for node in (await tree_of(fixture.tenant, "s")).values())
 
 
 async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
@@ -158,12 +162,12 @@ async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
     fixture = SessionFixture()
     await fixture.say(messages(160))
     await fixture.update()
-    report = await change.edit(fixture.handle, "s", 12, text(999), on_edit="rebuild")
-    assert report.dirty == report.stale == ("L1.1", "L2.0", "L3.0")
+    report = await change.edit(regenerating(fixture.handle), "s", 12, text(999))
+    assert report.dirty == ("L1.1", "L2.0", "L3.0")
     done = await fixture.update()
     assert done.by_level == {1: 1, 2: 1, 3: 1}
     nodes = await tree_of(fixture.tenant, "s")
-    assert not any(node.stale or node.dirty for node in nodes.values())
+    assert not any(node.dirty for node in nodes.values())
 
 
 async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
@@ -179,11 +183,11 @@ async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
         levels.append(request.level)
         return same
 
-    await change.edit(fixture.handle, "s", 12, text(12) + " so", on_edit="rebuild")
+    await change.edit(regenerating(fixture.handle), "s", 12, text(12) + " so")
     await fixture.update(FunctionLLM(again, name="m"))
     assert set(levels) == {1}
     nodes = await tree_of(fixture.tenant, "s")
-    assert not any(node.stale or node.dirty for node in nodes.values())
+    assert not any(node.dirty for node in nodes.values())
 
 
 async def test_the_next_window_is_old_too_where_it_was_shown_the_message():
@@ -191,8 +195,8 @@ async def test_the_next_window_is_old_too_where_it_was_shown_the_message():
     fixture = SessionFixture(config=HierarchyConfig.by_tokens(overlap=300))
     await fixture.say(messages(30, words=20))
     await fixture.update()
-    assert (await change.edit(fixture.handle, "s", 9, "Other.")).stale[:2] == ("L1.0", "L1.1")
-    assert (await change.edit(fixture.handle, "s", 15, "Other.")).stale == ("L1.1",)
+    assert (await change.edit(fixture.handle, "s", 9, "Other.")).dirty[:2] == ("L1.0", "L1.1")
+    assert (await change.edit(fixture.handle, "s", 15, "Other.")).dirty == ("L1.1",)
 
 
 async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
@@ -212,7 +216,7 @@ async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
     (window,) = await fixture.tenant.tree("s").nodes(["L1.0"])
     (made,) = await fixture.tenant.tree("s").revisions([("L1.0", window.revision)])
     assert "PURPLE" in made.text
-    assert not window.stale
+    assert not window.dirty
 
 
 async def test_what_says_the_same_already_changes_nothing():
@@ -220,7 +224,7 @@ async def test_what_says_the_same_already_changes_nothing():
     await fixture.say(messages(12))
     before = await fixture.tenant.session("s")
     report = await change.edit(fixture.handle, "s", 3, text(3))
-    assert (report.version, report.stale) == (0, ())
+    assert (report.version, report.dirty) == (0, ())
     assert await fixture.tenant.session("s") == before
 
 
@@ -244,7 +248,7 @@ async def test_a_group_that_an_edit_made_too_large_is_split_and_its_parent_remad
     before = await tree_of(fixture.tenant, "s")
     parent = before["L2.0"].parent
     assert parent is not None
-    report = await change.edit(fixture.handle, "s", 1, text(500, 1500))
+    report = await change.edit(regenerating(fixture.handle), "s", 1, text(500, 1500))
     await check_tree(fixture.tenant, "s", COUNTER)
     nodes = await tree_of(fixture.tenant, "s")
     assert report.split[0] == "L2.0"
@@ -295,8 +299,6 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
     ):
         with pytest.raises(error):
             await change.edit(fixture.handle, "s", *wrong)
-    with pytest.raises(UsageError):
-        await change.edit(fixture.handle, "s", 1, "x", on_edit="later")
     with pytest.raises(NotFoundError):
         await change.edit(fixture.handle, "t", 1, "x")
     assert await fixture.tenant.session("s") == before
@@ -386,7 +388,7 @@ async def _rows_of_an_edit(count):
     ]
     assert all(await fixture.tenant.tree("s").write_nodes(writes))
     fixture.handle.store = Counting(fixture.tenant)
-    await change.edit(fixture.handle, "s", count // 2 + 3, text(9, 31), on_edit="rebuild")
+    await change.edit(regenerating(fixture.handle), "s", count // 2 + 3, text(9, 31))
     model = ScoredQuery()
     await fixture.update(model)
     levels = len(await fixture.tenant.tree("s").levels())

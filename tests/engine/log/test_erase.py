@@ -21,7 +21,7 @@ from hiermem.errors import NotFoundError, UsageError
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message, ToolCall
-from hiermem.types.transaction import Batch, Changes, NeedSession, NodeWrite, Scrubbed, ViewRecord
+from hiermem.types.transaction import Scrubbed, ViewRecord
 
 SHALLOW = HierarchyConfig.by_tokens(
     target=400,
@@ -436,30 +436,6 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         await change.erase_session(fixture.handle, "t")
     assert await fixture.tenant.session("s") == before
     assert (await change.erase(fixture.handle, "s", [])).removed == {}
-
-
-@pytest.mark.parametrize("take", [change.erase, quarantine])
-async def test_whatever_stands_for_something_open_goes(take):
-    """Broken, a provisional text that nothing open names any more outlives what it says."""
-    fixture = await made(SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
-    record = await fixture.tenant.session("s")
-    loose = (await fixture.tenant.tree("s").provisional())[0]
-    stray = replace(loose, id="open/L1/gone", thread="gone", status="pending", revision=0)
-
-    def put():
-        now = yield "s", NeedSession()
-        after = replace(now, version=now.version + 1)
-        return Batch(None, (("s", Changes(None, after, nodes=(stray,))),))
-
-    await fixture.tenant.transact(put)
-    (said,) = await fixture.tenant.tree("s").revisions([(loose.id, loose.revision)])
-    served = replace(stray, status="active", revision=1, version=stray.version + 1)
-    write = NodeWrite(served, stray.version, replace(said, node_id=stray.id, number=1))
-    assert await fixture.tenant.tree("s").write_nodes([write]) == [True]
-    await take(fixture.handle, "s", [3])
-    assert await fixture.tenant.tree("s").provisional() == []
-    assert not await fixture.tenant.tree("s").revisions([(stray.id, 1)])
-    assert (await fixture.tenant.session("s")).epoch == record.epoch + 1
 
 
 @pytest.mark.parametrize("kind", ["erase", "quarantine"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from editing import regenerating
 from session_fixture import SessionFixture, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
@@ -22,7 +23,7 @@ async def outgrown(store=None):
     )
     await fixture.say(messages(7))
     await fixture.update(ScriptedLLM(remote=True))
-    await change.edit(fixture.handle, "s", OUTGROWN, text(7, 12000), on_edit="rebuild")
+    await change.edit(regenerating(fixture.handle), "s", OUTGROWN, text(7, 12000))
     return fixture
 
 
@@ -88,7 +89,7 @@ async def test_an_answer_that_comes_after_the_erasure_is_not_kept():
 async def test_a_part_of_what_was_edited_since_is_not_taken():
     fixture, llm = await outgrown(), ScriptedLLM(remote=True)
     await fixture.update(llm, max_calls=1)
-    await change.edit(fixture.handle, "s", OUTGROWN, text(8, 12000), on_edit="rebuild")
+    await change.edit(regenerating(fixture.handle), "s", OUTGROWN, text(8, 12000))
     await fixture.update(llm)
     assert await fixture.untrue() == []
     assert await kept(fixture) == []

@@ -16,6 +16,7 @@ from sampling import drawn
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
+from editing import regenerating
 from logbook import CONFIGS, logs, messages_of
 from session_fixture import SessionFixture, messages, replayed
 
@@ -35,7 +36,6 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
-from hiermem.types import Message
 from hiermem.types.transaction import Changes
 
 ONE = UpdatePolicy(batch_delay=0, concurrency=1)
@@ -84,7 +84,7 @@ async def test_recompress_makes_exactly_what_it_is_asked_for(kind, tmp_path):
     assert plan.calls >= 3, "whether the texts come out equal nobody can foresee"
     after = await fixture.tree()
     for id_, (node, revision) in after.items():
-        assert (node.dirty, node.forced, node.since, node.stale) == (False, False, None, False)
+        assert (node.dirty, node.forced, node.since) == (False, False, None)
         assert revision.text == before[id_][1].text, "the same model says the same"
         assert node.revision == (2 if id_ in marked else 1)
     await store.close()
@@ -117,18 +117,18 @@ async def flagged(count, indices):
     return fixture
 
 
-async def stale(fixture):
-    return [node.id for node in await fixture.nodes() if node.stale]
+async def outdated(fixture):
+    return [node.id for node in await fixture.nodes() if node.dirty]
 
 
 async def test_a_flag_goes_where_what_is_below_says_what_it_said():
     fixture = await flagged(160, [12])
-    assert await stale(fixture) == ["L1.1", "L2.0", "L3.0"]
+    assert await outdated(fixture) == ["L1.1", "L2.0", "L3.0"]
     await recompress(fixture.handle, "s", 1, (12, 13))
     llm = alike()
     await fixture.update(llm)
     assert {request.level for request in llm.requests} == {1}, "what is above is only looked at"
-    assert await stale(fixture) == []
+    assert await outdated(fixture) == []
     assert not any(node.dirty for node in await fixture.nodes())
 
 
@@ -138,10 +138,10 @@ async def test_a_flag_stays_while_another_child_bears_one():
     for level, left in ((1, ["L1.2", "L2.0", "L3.0"]), (2, ["L1.2", "L2.0", "L3.0"])):
         await recompress(fixture.handle, "s", level, (12, 13))
         await fixture.update(alike())
-        assert await stale(fixture) == left
+        assert await outdated(fixture) == left
     await recompress(fixture.handle, "s", 1, (23, 24))
     await fixture.update(alike())
-    assert await stale(fixture) == []
+    assert await outdated(fixture) == []
 
 
 async def test_a_run_that_is_killed_anywhere_leaves_no_flag_for_ever():
@@ -156,7 +156,7 @@ async def test_a_run_that_is_killed_anywhere_leaves_no_flag_for_ever():
             break
         fixture.now += timedelta(hours=1)
         await fixture.update(alike())
-        assert await stale(fixture) == [], number
+        assert await outdated(fixture) == [], number
         assert not any(node.dirty for node in await fixture.nodes())
     assert number > 3
 
@@ -203,14 +203,13 @@ async def test_p6_an_edit_whose_window_says_the_same_makes_no_call_above():
     """Early cut-off: broken, an edit costs a call on every level although nothing changed."""
     constant = ScriptedLLM(script=lambda request: "The ferry leaves and Ada measured it.")
     fixture = await told(llm=constant)
-    for on_edit in ("rebuild", "flag"):
-        report = await changing.edit(
-            fixture.handle, "s", 23, sentence(len(on_edit), 50), on_edit=on_edit
-        )
-        assert {"L1.2", "L2.0", "L3.0"} <= {*report.dirty, *report.stale}
-        if on_edit == "flag":
+    for regenerate in (True, False):
+        handle = regenerating(fixture.handle, regenerate)
+        report = await changing.edit(handle, "s", 23, sentence(int(regenerate), 50))
+        assert report.dirty == ("L1.2", "L2.0", "L3.0")
+        if not regenerate:
             assert (await fixture.update(constant)).calls == 0, "flagged, not made anew"
-            assert [node.id for node in await fixture.nodes() if node.stale] == [
+            assert [node.id for node in await fixture.nodes() if node.dirty] == [
                 "L1.2", "L2.0", "L3.0",
             ]  # fmt: skip
             await recompress(fixture.handle, "s", 1, (20, 30))
@@ -219,12 +218,12 @@ async def test_p6_an_edit_whose_window_says_the_same_makes_no_call_above():
         levels = {request.level for request in constant.requests[before:]}
         assert (levels, set(made.by_level)) == ({1}, {1})
         for node in await fixture.nodes():
-            assert (node.dirty, node.stale, node.since) == (False, False, None), node.id
+            assert (node.dirty, node.since) == (False, None), node.id
 
 
 async def test_p6_an_edit_makes_one_node_a_level():
     fixture = await told()
-    await changing.edit(fixture.handle, "s", 23, sentence(1, 60), on_edit="rebuild")
+    await changing.edit(regenerating(fixture.handle), "s", 23, sentence(1, 60))
     llm = ScriptedLLM()
     report = await fixture.update(llm)
     assert report.by_level == {1: 1, 2: 1, 3: 1}
@@ -264,7 +263,7 @@ async def test_what_changes_while_it_is_being_made_is_made_of_what_it_is_then(re
     await fixture.update(ScriptedLLM())
     ((node, revision),) = [pair for id_, pair in (await fixture.tree()).items() if id_ == "L1.0"]
     assert revision is not None
-    assert not node.stale, "it was made again, of what is there now"
+    assert not node.dirty, "it was made again, of what is there now"
 
 
 async def test_an_edit_of_the_same_length_does_not_pass_for_a_new_parent():
@@ -288,7 +287,7 @@ async def test_an_edit_of_the_same_length_does_not_pass_for_a_new_parent():
 async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
     """Broken, one request holds the whole of a message that was edited to any length."""
     fixture = await told(50)
-    await changing.edit(fixture.handle, "s", 13, sentence(1, 20_000), on_edit="rebuild")
+    await changing.edit(regenerating(fixture.handle), "s", 13, sentence(1, 20_000))
     seen = []
 
     class Looking(ExtractiveLLM):
@@ -393,7 +392,7 @@ def test_p4_p5_a_reconfigured_log_is_one_log_however_it_is_played(log, cut, befo
             await _in_batches(fixture, said[:cut_], size)
             if size == 1:
                 await fixture.update()
-            sealed = {node.id: node.span for node in await fixture.nodes() if node.sealed}
+            sealed = {node.id: node.span for node in await fixture.nodes()}
             await reconfigure(fixture.handle, "s", CONFIGS[after])
             await _in_batches(fixture, said[cut_:], size)
             now = {node.id: node.span for node in await fixture.nodes()}
@@ -505,7 +504,7 @@ async def test_windows_made_smaller_seal_what_is_open_message_by_message_and_sli
     (stored,) = await fixture.tenant.messages("s", 30, 31)
     assert stored.slices
     # What was cut is edited and erased like any message, in the session and in a fork of its past.
-    await changing.edit(fixture.handle, "s", 30, "The pump stopped. " * 2_000, on_edit="rebuild")
+    await changing.edit(regenerating(fixture.handle), "s", 30, "The pump stopped. " * 2_000)
     for stop in (60, 45, 31, 30):
         await fork(fixture.handle, "s", f"at {stop}", at=stop)
         whole = await replayed(fixture.handle, f"at {stop}")
@@ -529,13 +528,3 @@ async def test_a_fork_before_a_new_configuration_has_the_one_of_its_windows():
     llm = ScriptedLLM()
     assert (await fixture.update(llm, "before")).calls == 0
     assert await fixture.tenant.tree("before").levels() == {1: 3}
-
-
-async def test_what_stood_for_the_open_under_the_old_configuration_goes():
-    grow = HierarchyConfig.by_tokens(open_groups="grow")
-    fixture = SessionFixture(config=grow)
-    await fixture.say([*messages(35), Message.user("hello", thread="side")])
-    await fixture.update()
-    assert await fixture.tenant.tree("s").provisional()
-    await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
-    assert await fixture.tenant.tree("s").provisional() == []

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from editing import regenerating
 from sampling import crossed
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
@@ -161,7 +162,7 @@ async def test_p9_a_text_left_alone_is_asked_for_where_something_changed(what):
         await desk.wait(session)
         assert llm.calls == 2 * MOST
         if what == "inputs":
-            await session.edit(3, "Message 3 was about the valve.", on_edit="rebuild")
+            await regenerating(session).edit(3, "Message 3 was about the valve.")
         elif what == "request":
             await session.recompress(1, (0, 10))
         if what in ("inputs", "request"):
@@ -302,20 +303,6 @@ async def test_p11_an_erasure_takes_the_counts_of_what_it_reaches():
         assert '"span":[10,20]' in kept.body
         await memory.erase_session("s")
         assert not await memory._handle.store.records(RETRY)
-
-
-async def test_provisional_texts_that_are_refused_are_not_asked_for_without_new_messages():
-    desk, llm = Desk(), Sulky()
-    config = HierarchyConfig.by_tokens(open_groups="grow")
-    async with AsyncMemory(
-        store=desk.store, llm=llm, config=config, update_policy=desk.policy,
-        clock=lambda: desk.now,
-    ) as memory:  # fmt: skip
-        session = memory.session("s")
-        await desk.say(session, 0, 15)
-        for _ in range(5):
-            await session.update()
-        assert set(llm.asked.values()) == {2}
 
 
 def prose(request):

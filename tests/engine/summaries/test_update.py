@@ -373,7 +373,9 @@ async def test_dirt_stops_where_the_new_text_is_the_old_one():
     (node,) = await fixture.tenant.tree("s").nodes(["L1.4"])
     from hiermem.core.summaries import status
 
-    await fixture.tenant.tree("s").write_nodes([status.write(node, status.mark_dirty(node))])
+    await fixture.tenant.tree("s").write_nodes(
+        [status.write(node, status.mark_dirty(node, now=fixture.now))]
+    )
     llm = ScriptedLLM()
     report = await fixture.update(llm)
     assert (llm.calls, report.made) == (0, 0)
@@ -741,31 +743,6 @@ async def test_a_run_that_stopped_beating_is_seen_as_interrupted():
     fixture.now += timedelta(seconds=61)
     await fixture.update(ScriptedLLM(remote=True))
     assert [run.outcome for run in await fixture.tenant.runs()] == ["ok", "interrupted"]
-
-
-# -- open groups that grow
-
-
-async def test_open_groups_have_a_provisional_summary_that_grows_with_them():
-    fixture = SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow"))
-    await fixture.say(messages(34))
-    llm = ScriptedLLM()
-    plan = await fixture.update(llm, dry_run=True)
-    report = await fixture.update(llm)
-    assert plan.calls == report.calls == llm.calls
-    loose = {node.id: node for node in await fixture.tenant.tree("s").provisional()}
-    assert set(loose) == {"open/L1/main", "open/L2"}
-    assert all(node.status == "active" for node in loose.values())
-    calls = llm.calls
-    assert (await fixture.update(llm)).made == 0
-    assert llm.calls == calls, "what did not grow is not made again"
-    await fixture.say(messages(2, start=34))
-    report = await fixture.update(llm)
-    assert report.by_level == {1: 1}, "only the open window grew"
-    await fixture.say(messages(14, start=36))
-    await fixture.update(llm)
-    assert await fixture.tenant.tree("s").provisional() == []
-    assert set(await fixture.tenant.tree("s").levels()) == {1, 2}
 
 
 # -- bounded memory, speed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from editing import regenerating
 from sampling import params
 from session_fixture import COUNTER, START, messages
 
@@ -67,7 +68,7 @@ async def seal(memory):
 
 
 async def edit(memory):
-    await (await made(memory)).edit(3, "another text than before", on_edit="rebuild")
+    await regenerating(await made(memory)).edit(3, "another text than before")
 
 
 async def erase(memory):
@@ -251,17 +252,17 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     ``drain`` would wait for a session that nobody works on."""
     clock = Clock()
     store = MemoryStore(clock=clock)
-    grow = HierarchyConfig.by_tokens(open_groups="grow")
-    memory = memory_over(store, clock, config=grow)
+    memory = memory_over(store, clock)
     for place in range(3):
         one = memory.session(f"s{place}")
         await one.append(*messages(40, start=97 * place))
         await one.flush()
         await one.update()
+        await memory._handle.store.put_due([one.id])
     clock.at += timedelta(hours=1)
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         assert await worker.drain(5)
-        assert (worker.status.turns, worker.status.resting) == (3, 0)
+        assert (worker.status.made, worker.status.resting) == (0, 0)
         assert not worker._scheduler.claimed
     assert await claimed(store) == set()
     await memory.close()

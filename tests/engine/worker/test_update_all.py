@@ -15,7 +15,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.status import waiting
 from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, append, happen
+from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.update_all import update_all
@@ -74,18 +74,6 @@ async def test_every_session_is_brought_up_to_date_and_the_sums_are_told():
     assert not await archive.tenant.backlog()
     again = await archive.update_all()
     assert (again.sessions, again.calls) == (0, 0)
-
-
-async def test_a_closed_session_is_finished_with_growing_groups_too():
-    """Broken, every batch works on each closed session again, for nothing."""
-    archive = Archive(2)
-    archive.handle = archive.opened(HierarchyConfig.by_tokens(open_groups="grow"))
-    await archive.fill(30)
-    await archive.update_all()
-    assert (await archive.update_all()).sessions == 2
-    await happen(archive.handle, "s0", "close")
-    assert (await archive.update_all()).updated == 2
-    assert (await archive.update_all()).sessions == 1
 
 
 async def test_the_batch_is_on_record_with_its_sums():

@@ -145,16 +145,6 @@ async def test_what_comes_up_later_is_made_too():
         assert worker.status.made == 12
 
 
-async def test_provisional_texts_grow_in_the_background():
-    office = Office(config=HierarchyConfig.by_tokens(open_groups="grow"))
-    await office.say("a", 24)
-    async with office.worker() as worker:
-        assert await worker.drain(10)
-    loose = await office.tenant.tree("a").provisional()
-    assert {node.id for node in loose} == {"open/L1/main", "open/L2"}
-    assert all(node.revision for node in loose)
-
-
 async def test_a_worker_closes_the_windows_of_a_session_that_fell_silent():
     """Broken, the last window of a session is never summarised, however long it is silent."""
     office = Office()

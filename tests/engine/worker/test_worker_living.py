@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from editing import regenerating
 from sampling import params
 from session_fixture import COUNTER, messages
 
@@ -46,7 +47,7 @@ async def test_what_is_changed_under_a_worker_is_made_again_and_nothing_erased_r
                 index = draw.randrange(60)
                 step = draw.choice(["edit", "erase", "append", "pause"])
                 if step == "edit" and (await session.messages(index, index + 1))[0].state == "live":
-                    await session.edit(index, f"Changed to {draw.random()}.", on_edit="rebuild")
+                    await regenerating(session).edit(index, f"Changed to {draw.random()}.")
                 elif step == "erase":
                     await session.erase([index])
                 elif step == "append":

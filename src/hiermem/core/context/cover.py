@@ -78,19 +78,9 @@ def _covered(node: Node | Root, first: datetime, last: datetime) -> Covered:
     )
 
 
-def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Covered]:
-    """Return the roots of the tree, oldest first; no read is needed.
-
-    ``provisional`` are made summaries of groups that are still open. Each replaces the roots that
-    it covers if its range still begins and ends where theirs do; larger ones are tried first.
-    """
-    found = [_covered(root, moment(root.first), moment(root.last)) for root in state.roots()]
-    for node in sorted(provisional, key=lambda node: node.windows[0] - node.windows[1]):
-        inside = [item for item in found if within(item, node.windows)]
-        if len(inside) > 1 and (inside[0].windows[0], inside[-1].windows[1]) == node.windows:
-            place = found.index(inside[0])
-            found[place : place + len(inside)] = [covered(node)]
-    return found
+def cheapest(state: SessionState) -> list[Covered]:
+    """Return the roots of the tree, oldest first; no read is needed."""
+    return [_covered(root, moment(root.first), moment(root.last)) for root in state.roots()]
 
 
 def within(item: Covered, windows: tuple[int, int]) -> bool:

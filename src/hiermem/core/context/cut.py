@@ -60,10 +60,9 @@ class Situation:
     ``budget`` is the number of tokens that the cut itself may spend, as ``writer`` counts them.
     ``overhead`` is the number of tokens that the caller's system prompt, tools and recall take in
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
-    for the policy's size. ``gone`` are the messages that were erased or put
-    in quarantine. ``provisional`` are made summaries of groups that are still open. ``view`` is the
-    prefix of the names of the trimmed views, "" for the default view. Those of the ``instructions``
-    that no raw message says take at most ``standing_room`` tokens of the budget.
+    for the policy's size. ``gone`` are the messages that were erased or put in quarantine.
+    ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
+    ``instructions`` that no raw message says take at most ``standing_room`` tokens of the budget.
     """
 
     state: SessionState
@@ -72,7 +71,6 @@ class Situation:
     policy: ContextPolicy = field(default_factory=ContextPolicy)
     overhead: int = 0
     reserve: int | None = None
-    provisional: tuple[Node, ...] = ()
     view: str = ""
     gone: Runs = ()
     sticky: bool = True
@@ -174,7 +172,7 @@ class Planner:
         self.cost = situation.writer.cost
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
-        self.roots = cover.cheapest(situation.state, situation.provisional)
+        self.roots = cover.cheapest(situation.state)
         # The newest message is always raw. Therefore the window that holds it, sealed or not, and
         # the windows that were sealed at the same moment never enter the summary zone.
         self.last = self.total

@@ -2,8 +2,9 @@
 
 The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
 and counting the new text) is done before the transaction; here its results are only looked up. An
-edit never moves a window's bounds. Summaries of the old text are flagged as stale, queued for
-another generation, or both. The withdrawal of a standing instruction is decided here too.
+edit never moves a window's bounds. Summaries of the old text are marked as dirty; whether the next
+update makes them again is the policy's ``regenerate_on_edit``. The withdrawal of a standing
+instruction is decided here too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
@@ -24,14 +25,12 @@ from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedEr
 from hiermem.types import SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Rewrite, ViewRecord
 
-#: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
-OnEdit: TypeAlias = Literal["flag", "rebuild"]
 #: Returns the edited message with its tokens, hash and echoes; the slices are set later.
 Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
 
 
 def edit(
-    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, weigher: Weigher
+    session_id: str, index: int, amend: Amend, *, regenerate: bool, now: datetime, weigher: Weigher
 ) -> Deciding[EditReport]:
     """Replace a message's content; an edit that repeats the stored content changes nothing.
 
@@ -65,7 +64,13 @@ def edit(
         tree_state.message_changes.append((location, shift, points))
         if tree_state.build is None:
             after = replace(after, slices=points)
-        propagated += [(yield from inside(session_id, propagate(tree_state, on_edit, now)))]
+        propagated += [
+            (
+                yield from inside(
+                    session_id, propagate(tree_state, "rebuild" if regenerate else "flag", now)
+                )
+            )
+        ]
     serving = propagated[0]
     _, changes = changes_of(
         record,
@@ -75,8 +80,7 @@ def edit(
         rewrites=(Rewrite(after, "edit"),),
         drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
     )
-    stale, dirty, split = tuple(serving.stale), tuple(serving.dirty), tuple(serving.split)
-    report = EditReport(session_id, index, 0, stale, dirty, split)
+    report = EditReport(session_id, index, 0, tuple(serving.dirty), tuple(serving.split))
     return Batch(report, tuple((session_id, each) for each in changes))
 
 

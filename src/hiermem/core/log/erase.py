@@ -284,7 +284,7 @@ class _Withdrawal:
         if not live:
             return
         trees = tree_states(record)
-        data = yield from _session_data(record, trees)
+        data = yield from _session_data(record)
         propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
@@ -295,8 +295,6 @@ class _Withdrawal:
             if not mine:
                 continue
             result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
-            # It is not on record when a provisional node was made, or from what.
-            result.drop |= {node.id: None for node in data.provisional[tree_state.tree]}
             propagated.append(result)
         withdrawn = {stored.index for stored in live}
         # Only two kinds of records may stay: those that were not made from these messages.
@@ -408,29 +406,25 @@ class _SessionData:
     """What is stored of a session beside its messages and sealed nodes.
 
     ``edits`` says how often each message was edited, by index; ``records`` are those of the DERIVED
-    kinds; ``provisional`` are the provisional nodes of each tree that was asked about.
+    kinds.
     """
 
     edits: Counter[int]
     views: Sequence[transaction.ViewRecord]
     sources: Sequence[Record]
     records: Sequence[Record]
-    provisional: dict[int, Sequence[Node]]
 
 
-def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Asking[_SessionData]:
-    """Read what is stored of a session beside its messages, and the provisional nodes of trees."""
+def _session_data(record: SessionRecord) -> Asking[_SessionData]:
+    """Read what is stored of a session beside its messages."""
     needs: list[Need] = [transaction.NeedEvents(), transaction.NeedViews()]
     needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
-    needs += [transaction.NeedProvisional(each.tree) for each in trees]
-    events, views, sources, *found = yield tuple((record.id, need) for need in needs)
-    derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
+    events, views, sources, *derived = yield tuple((record.id, need) for need in needs)
     return _SessionData(
         edits_of(events),
         views,
         sources,
         [each for records in derived for each in records],
-        dict(zip((each.tree for each in trees), loose, strict=True)),
     )
 
 

@@ -1,7 +1,7 @@
 """Decides a fork: a session that shares another one's first messages, windows and summaries.
 
 The fork's log is the source's log as far as it concerns the shared messages, and its tree is what a
-replay of that log gives. Summaries of nodes that come out equal are taken along, with their stale
+replay of that log gives. Summaries of nodes that come out equal are taken along, with their dirty
 mark, so that nothing sealed before the fork is paid for again.
 
 The fork is prepared outside the transaction. Inside it, the log that was used is compared with the
@@ -29,7 +29,7 @@ from hiermem.types.transaction import Asking, Batch, Changes, Copy, Deciding, Lo
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
 #: The fields of a node that belong to its text.
-_OF_TEXT: Final = ("revision", "attempts", "error", "degraded", "dirty", "stale", "since")
+_OF_TEXT: Final = ("revision", "attempts", "error", "degraded", "dirty", "since")
 #: The fields that say what a node covers, and at which length.
 _OF_INPUTS: Final = (
     "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
@@ -85,7 +85,7 @@ def _with_texts(
 ) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
     """Return the fork's nodes, children first, and the revisions to copy into it.
 
-    Nodes that are dirty or stale in the source are so in the fork as well. A text that was
+    Nodes that are dirty in the source are so in the fork as well. A text that was
     requested once more for its own sake is not requested in the fork. A parent describes its
     children's texts, so its text is copied only if all of theirs are.
     """

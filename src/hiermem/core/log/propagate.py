@@ -25,7 +25,7 @@ from typing import Final, Literal, TypeAlias
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange
 from hiermem.core.log.trees import Location, TreeState
 from hiermem.core.needs import Reading
-from hiermem.core.tree.fold import provisional_group, provisional_window
+from hiermem.core.summaries.status import flag, mark_dirty
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
 from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
@@ -37,7 +37,7 @@ HYSTERESIS: Final = 1.5
 #: An erasure joins a sealed group with a neighbour when it takes it under this share of the size.
 REMNANT: Final = 0.25
 
-#: "flag" marks a text as stale, "rebuild" also as dirty, "forget" deletes it.
+#: "flag" marks a text as dirty, "rebuild" also as pending, "forget" deletes it.
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
@@ -55,8 +55,6 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
         made.apply(location, shift, points)
     for node in tree_state.overlapping.values():
         made.touch(node)
-    for thread in sorted(tree_state.overlapping_open):
-        made.drop[provisional_window(thread)] = None
     yield from made.propagate()
     made.finish()
     return made
@@ -117,10 +115,9 @@ class Propagated:
     """A change of messages in the tree ``of``: its nodes as they were read, and as they are now.
 
     At the end, ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are
-    provisional nodes that are out of date, and groups that joined another one. ``stale`` and
-    ``dirty`` name the nodes with a text that are marked so now, ``gone`` those whose text was taken
-    away, ``split`` the parts of split groups. ``windows`` are the ordinals of the windows whose
-    content changed.
+    groups that joined another one. ``dirty`` names the nodes with a text that are marked so now,
+    ``gone`` those whose text was taken away, ``split`` the parts of split groups. ``windows`` are
+    the ordinals of the windows whose content changed.
     """
 
     def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
@@ -128,7 +125,6 @@ class Propagated:
         self.nodes: list[Node] = []
         self.forget: dict[str, None] = {}
         self.drop: dict[str, None] = {}
-        self.stale: list[str] = []
         self.dirty: list[str] = []
         self.gone: list[str] = []
         self.split: list[str] = []
@@ -170,7 +166,6 @@ class Propagated:
                 tokens=after.tokens - before.tokens,
                 char=points[-1] if last else None,
             )
-            self.drop[provisional_window(shift.thread)] = None
 
     def touch(self, window: Node) -> None:
         """Note that a window's content changed."""
@@ -210,8 +205,6 @@ class Propagated:
                 self.state, level = self.state.with_roots(id_, roots)
                 if level is None:
                     raise StoreCorruptError(f"{id_} has no place in the tree; the store is damaged")
-                if self._mark == "forget" or len(pieces) > 1:
-                    self.drop[provisional_group(level)] = None
                 continue
             (parent,) = yield from self._read([before.parent])
             self._nodes[parent.id] = self._regrouped(parent, Root.of(before), roots)
@@ -353,10 +346,8 @@ class Propagated:
             since=self._now,
         )
         if first.parent is None:
-            self.state, level = self.state.with_roots(first.id, [Root.of(whole)])
+            self.state, _ = self.state.with_roots(first.id, [Root.of(whole)])
             self.state, _ = self.state.with_roots(second.id, [])
-            if level is not None:
-                self.drop[provisional_group(level)] = None
         else:
             parent = self._nodes[first.parent]
             parent = self._regrouped(parent, Root.of(first), [Root.of(whole)])
@@ -382,7 +373,6 @@ class Propagated:
             if visited and self._mark == "forget":
                 self.forget[id_] = None
             if before.revision:
-                self.stale += [id_] if visited and after.stale else []
                 self.dirty += [id_] if visited and after.dirty else []
                 self.gone += [id_] if id_ in self.forget else []
             must = id_ in self._inputs or id_ in self.forget
@@ -403,7 +393,6 @@ class Propagated:
                 revision=0,
                 degraded=False,
                 dirty=False,
-                stale=False,
                 forced=False,
                 since=self._now if node.revision else node.since,
             )
@@ -412,9 +401,8 @@ class Propagated:
         if not node.revision:
             return node
         if self._mark == "rebuild" or node.id in self._dirtied:
-            since = self._now if not node.dirty else node.since
-            return replace(node, stale=True, dirty=True, since=since)
-        return replace(node, stale=True)
+            return mark_dirty(node, now=self._now)
+        return flag(node)
 
 
 def _reset(node: Node) -> Node:

@@ -23,15 +23,14 @@ _NONE: Mapping[str, int] = FrozenDict()
 class EditReport:
     """The result of an edit.
 
-    ``version`` is the number of earlier versions that are kept of the message. ``stale`` are the
-    summaries of the old text, ``dirty`` those among them that the next update generates again.
+    ``version`` is the number of earlier versions that are kept of the message. ``dirty`` are the
+    summaries of the old text.
     ``split`` are the parts of groups that the edit made too large.
     """
 
     session_id: str
     index: int
     version: int = 0
-    stale: tuple[str, ...] = ()
     dirty: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ written only if the session is still what was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -24,7 +24,6 @@ from hiermem.core.log import repack
 from hiermem.core.log.edit import known_session
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.log.trees import Build
-from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival
@@ -135,9 +134,6 @@ def reconfigure(
     changes = replace(
         changes,
         session=replace(session, config=config, state=backlog.state.to_json()),
-        drop=tuple(
-            dict.fromkeys((*_provisional(SessionState.from_json(record.state)), *backlog.drop))
-        ),
         nodes=tuple(backlog.nodes.values()),
         parents=tuple(backlog.parents.items()),
         flags=tuple(backlog.flags),
@@ -150,14 +146,3 @@ def reconfigure(
 def _event(record: SessionRecord, now: datetime, detail: dict[str, Any]) -> LogEvent:
     text = json.dumps(detail, separators=(",", ":"))
     return LogEvent("reconfigure", record.messages, now, text)
-
-
-def _provisional(state: SessionState) -> Iterator[str]:
-    """Name the nodes that may stand for open windows and groups; the next update makes them again.
-
-    A group may be open at each level that has nodes, and at the level above.
-    """
-    for thread in state.threads:
-        yield fold.provisional_window(thread)
-    for level in range(2, len(state.ordinals) + 3):
-        yield fold.provisional_group(level)

@@ -12,7 +12,7 @@ flags that they got on arrival.
 
 How far the build is, the session's record holds (``Build``). A change of a message before ``at``
 changes both trees, in one transaction. An edit marks the texts of the new tree as dirty rather than
-stale, whatever was asked for the serving tree: the new tree's texts are generated anyway.
+flagged, whatever was asked for the serving tree: the new tree's texts are generated anyway.
 
 A re-pack makes no texts; the ordinary update generates them in the new tree.
 """
@@ -81,7 +81,7 @@ def measured(
 
 
 class Refold:
-    """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop.
+    """A fold in progress: its state and the nodes sealed so far.
 
     ``flags`` are those that a second fold of a message sets.
     """
@@ -90,7 +90,6 @@ class Refold:
         self.config, self.state = config, state or SessionState()
         self.nodes: dict[str, Node] = {}
         self.parents: dict[str, str] = {}
-        self.drop: dict[str, None] = {}
         self.flags: list[Flag] = []
 
     def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
@@ -115,7 +114,6 @@ class Refold:
     def take(self, folded: Folded) -> None:
         """Go on from the result of a fold."""
         self.state = folded.state
-        self.drop |= dict.fromkeys(folded.drop)
         for node in folded.nodes:
             self.nodes[node.id] = node
         for child, parent in folded.parents:
@@ -188,7 +186,6 @@ def advance(
     )
     changes = replace(
         _changed(record, after),
-        drop=tuple(refold.drop),
         nodes=tuple(refold.nodes.values()),
         parents=tuple(refold.parents.items()),
         tree=build.tree,

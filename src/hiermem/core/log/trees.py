@@ -128,7 +128,6 @@ class TreeState:
         default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
     )
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
-    overlapping_open: set[str] = field(default_factory=set[str])
 
     def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
         """Find where a message is, and note the windows that were shown some of it.
@@ -161,24 +160,21 @@ class TreeState:
             named = [config for event in events for config in configs_of(event)]
             overlap = max(overlap, *(config.overlap for config in named), 0)
         sealed = location.windows[-1].span.stop
-        near, opened = yield from self._overlapping(index, thread, sealed, overlap)
+        near = yield from self._overlapping(index, thread, sealed, overlap)
         self.overlapping.update((node.id, node) for node in near if node.id in making)
-        if opened:
-            self.overlapping_open.add(thread)
         return location
 
     def _overlapping(
         self, index: int, thread: str, sealed: int, overlap: int
-    ) -> Reading[tuple[list[Node], bool]]:
+    ) -> Reading[list[Node]]:
         """Find the later windows whose overlap would show some of a message, as the session is now.
 
-        ``sealed`` is where the message's own windows end. The second value says whether the
-        thread's open window is one of them.
+        ``sealed`` is where the message's own windows end.
         """
         found: list[Node] = []
         stop = min(index + 1 + OVERLAP_REACH, self.state.next_index)
         if overlap <= 0 or stop <= index + 1:
-            return found, False
+            return found
         between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
         content, shown = self.state.strand(thread).window.content, 0
         for stored in between:
@@ -193,12 +189,12 @@ class TreeState:
                     node for node in windows if shown + min(taken, node.span.start_char) < overlap
                 ]
                 if content.messages and content.begin <= stored.index:
-                    return found, True
+                    return found
                 if not windows:
                     break
                 sealed = windows[-1].span.stop
             shown += taken
-        return found, False
+        return found
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:

@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from hiermem.core.summaries.status import waits
 from hiermem.types import Node
 
 #: Nodes read in one page; at most this many of one level wait for their children at a time.
@@ -85,14 +86,6 @@ class Agenda:
         for node in mine:
             self._admit(node)
 
-    def add_loose(self, nodes: Sequence[Node]) -> None:
-        """Add nodes outside the levels' pages, such as provisional ones, lowest first."""
-        for node in nodes:
-            self._levels.setdefault(node.level, _Level(stop=0, read=True))
-        self._levels = dict(sorted(self._levels.items()))
-        for node in nodes:
-            self._admit(node)
-
     def mark_dirty(self, node: Node) -> bool:
         """Record that this run made ``node`` dirty; return whether it is one more node to make.
 
@@ -144,7 +137,7 @@ class Agenda:
 
     def _admit(self, node: Node) -> None:
         """Add one node, unless a child of it was given up."""
-        if node.id in self._tried and node.status == "active" and not node.dirty:
+        if not waits(node) and (node.id in self._tried or not node.degraded):
             return
         if any(child in self._failed for child in node.children):
             self._failed.add(node.id)

@@ -10,7 +10,6 @@ A store writes the entry in the transaction of the change. What makes a session 
     a sealed summary without a fit text     at once; after a failure, later each time
     a new configuration, another tree       at once: a worker looks
     an open window with a limit of time     when the time is over, if nothing is appended by then
-    a provisional text, where groups grow   a minute after the append
 
 An entry is only a hint. What is missed is found by a sweep, and one too many costs a look.
 """
@@ -23,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hiermem.core.calls.backoff import CAPPED, IDLE, TEXT, TROUBLE, back_off
+from hiermem.core.summaries.status import waits
 from hiermem.core.tree.state import has_open_window
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import HiermemError
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 #: What becomes due now.
 AT_ONCE: Final = Due()
-#: Seconds after an append before provisional texts are made.
-_GROWTH: Final = 60.0
 #: Caps of a session and of the tenant.
 _CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
 _INSTANT: Final = timedelta(microseconds=1)
@@ -51,13 +49,11 @@ def due_by_change(
         due = due_by_nodes(changes.nodes)
         if due is not None:
             return due
-    limits, grows = _rules(after.config)
+    limits = _limits(after.config)
     # While a window is open, the session has an entry: this append changes nothing.
     if limits and not (before is not None and has_open_window(before.state)):
-        due = _by_time(after)
-        if due is not None:
-            return due
-    return Due(delay=_GROWTH) if grows and changes.messages else None
+        return _by_time(after)
+    return None
 
 
 def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
@@ -68,11 +64,8 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
     delays = [
         _delay(node)
         for node in nodes
-        if node.sealed
-        and (
-            node.status in ("pending", "failed")
-            or (node.status == "active" and (node.degraded or node.dirty))
-        )
+        if node.status in ("pending", "failed")
+        or (node.status == "active" and (node.degraded or waits(node)))
     ]
     return Due(delay=min(delays)) if delays else None
 
@@ -104,14 +97,14 @@ def pause_after(report: UpdateReport) -> float:
 
 def _delay(node: Node) -> float:
     """Return the seconds after which an unfinished node is to be made."""
-    if node.status == "failed" or (node.status == "active" and not node.dirty):
+    if node.status == "failed" or (node.status == "active" and not waits(node)):
         return back_off(node.attempts, TEXT)
     return 0.0
 
 
 def _by_time(record: SessionRecord) -> Due | None:
     """Return when the first limit of time of an open window is over."""
-    limits, _ = _rules(record.config)
+    limits = _limits(record.config)
     if record.closed or not limits or not has_open_window(record.state):
         return None
     try:
@@ -121,13 +114,11 @@ def _by_time(record: SessionRecord) -> Due | None:
 
 
 @lru_cache(maxsize=64)
-def _rules(config: str) -> tuple[tuple[timedelta, ...], bool]:
-    """Return the limits of time of a stored configuration, and whether open groups grow."""
+def _limits(config: str) -> tuple[timedelta, ...]:
+    """Return the limits of time of a stored configuration."""
     try:
         found = config_from(config)
     except HiermemError:
-        return (), False
-    if not found.enabled:
-        return (), False
-    limits = [limit for limit in (found.max_age, found.flush_after) if limit is not None]
-    return tuple(limits), found.open_groups == "grow"
+        return ()
+    limits = (found.max_age, found.flush_after) if found.enabled else ()
+    return tuple(limit for limit in limits if limit is not None)

@@ -81,11 +81,11 @@ class Outcome:
         """Whether a flag of this node was cleared, so that its parent's flag may be obsolete."""
         after = self.after
         return (
-            (self.node.dirty or self.node.stale)
+            self.node.dirty
             and not self.changes_parent
             and after is not None
             and after.status == "active"
-            and not (after.dirty or after.stale)
+            and not after.dirty
         )
 
 
@@ -190,8 +190,8 @@ class Settings(Protocol):
 class _Task:
     """A node to be made, and what was read of it ``now``.
 
-    ``clean``: its text is made from these inputs already. ``stale``: a child's text is flagged as
-    out of date.
+    ``clean``: its text is made from these inputs already. ``flagged``: an edit
+    changed what a child's text describes.
     """
 
     node: Node
@@ -200,7 +200,7 @@ class _Task:
     inputs: Inputs
     serving: Revision | None
     clean: bool
-    stale: bool
+    flagged: bool
 
     @property
     def generating(self) -> Node:
@@ -222,9 +222,9 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
     serving = found[0] if found else None
     follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
-    below = (yield from needs.nodes(node.children)) if node.stale else []
-    stale = any(child.stale for child in below)
-    task = _Task(node, run, now, inputs, serving, clean, stale)
+    below = (yield from needs.nodes(node.children)) if node.dirty else []
+    flagged = any(map(status.is_flagged, below))
+    task = _Task(node, run, now, inputs, serving, clean, flagged)
     if node.dirty and node.status == "active" and clean and not node.forced:
         return _clean(task)
     if node.verbatim or inputs.empty:
@@ -316,7 +316,7 @@ def _go_without(
     spent = unfit.attempts if node.forced else count.count
     if plan.stand_in_is_due(unfit.kind, attempts=spent, policy=run.policy):
         if task.clean and node.forced:
-            after = status.keep_previous(generating, error=unfit.error, stale=task.stale)
+            after = status.keep_previous(generating, error=unfit.error, flagged=task.flagged)
             return Outcome("failed", node, after)
         draft, labels = yield Ask(task.inputs, length), partial(run.labels, task.inputs)
         if draft.fit:
@@ -332,12 +332,8 @@ def _go_without(
 
 
 def _clean(task: _Task) -> Outcome:
-    """Return the outcome that the text is still right.
-
-    A provisional node is only treated as dirty; nothing about it has to be written.
-    """
-    node = task.node
-    return Outcome("clean", node, status.clean(node, stale=task.stale) if node.sealed else None)
+    """Return the outcome that the text is still right."""
+    return Outcome("clean", task.node, status.clean(task.node, flagged=task.flagged))
 
 
 def _serve(
@@ -355,7 +351,7 @@ def _serve(
     return Outcome(
         kind,
         task.node,
-        status.succeed(generating or task.generating, revision, stale=task.stale),
+        status.succeed(generating or task.generating, revision, flagged=task.flagged),
         revision,
         inputs=task.inputs.serving,
         changes_parent=serving is not None and serving.output_hash != revision.output_hash,
@@ -368,7 +364,7 @@ def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
     found = anchors.find(copied.text, limit=MOST_ANCHORS)
     draft = replace(copied, model="verbatim", anchors=found)
     level_plan = replace(run.plan(node.level), strategy=VERBATIM)
-    task = _Task(node, run, run.time(), inputs, None, clean=False, stale=False)
+    task = _Task(node, run, run.time(), inputs, None, clean=False, flagged=False)
     return _revision(task, draft, run.labels(inputs), level_plan)
 
 

@@ -16,9 +16,9 @@ The life cycle of a node:
 Flags of an active node, which change no status:
 
     dirty     an input changed, or a new text was requested (mark_dirty, force); ends with a new
-              text, or with clean where the inputs turn out to be unchanged
-    stale     its text, or a child's, describes what an edit has changed; cleared with a new text
-              once no child is stale
+              text, or with clean if the inputs turn out to be unchanged. If an edit alone made it
+              dirty (flag), ``since`` is None: its text serves, and it is not pending until
+              somebody asks for it, or the policy says ``regenerate_on_edit``
     degraded  the text is the stand-in; the node is tried again
     forced    a new text was requested whatever the inputs are; ends as dirty does
 
@@ -51,7 +51,7 @@ Standing: TypeAlias = Literal["settled", "free", "leased"]
 
 def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
     """Return the standing of ``node`` for the run ``owner``, whose own lease does not stop it."""
-    if node.status == "active" and not node.degraded and not node.dirty:
+    if not waits(node) and not node.degraded:
         return "settled"
     if (
         node.status == "generating"
@@ -64,17 +64,23 @@ def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
 
 
 def waits(node: Node) -> bool:
-    """Return whether a node waits to be made: it has no text that serves, or its text is dirty.
+    """Return whether a node waits to be made: it has no text that serves, or a pending change.
 
-    A clean stand-in does not wait: it serves, and the model is asked again when that is due.
-    Whatever counts summaries "to be made" counts by this rule, or by ``waiting``.
+    A node that an edit alone made dirty does not wait (``is_flagged``), nor does a clean stand-in:
+    it serves, and the model is asked again when that is due. Whatever counts summaries "to be made"
+    counts by this rule, or by ``waiting``.
     """
-    return node.status != "active" or node.dirty
+    return node.status != "active" or (node.dirty and not is_flagged(node))
+
+
+def is_flagged(node: Node) -> bool:
+    """Return whether an edit alone made a node dirty: its text serves until somebody asks."""
+    return node.dirty and node.since is None
 
 
 def waiting(tally: NodeTally) -> int:
     """Return how many of these nodes wait to be made, by the rule of ``waits``."""
-    return tally.dirty if tally.status == "active" else tally.count
+    return tally.pending if tally.status == "active" else tally.count
 
 
 def _move(node: Node, to: Status) -> Node:
@@ -115,16 +121,15 @@ def expire(node: Node) -> Node:
     return _move(node, "pending")
 
 
-def succeed(node: Node, revision: Revision, *, stale: bool = False) -> Node:
-    """Make ``revision`` the serving revision; ``stale`` where a child's text is still flagged."""
+def succeed(node: Node, revision: Revision, *, flagged: bool = False) -> Node:
+    """Make ``revision`` the serving revision; ``flagged`` if a child's text is still flagged."""
     return replace(
         _move(node, "active"),
         revision=revision.number,
         attempts=node.attempts if revision.degraded else 0,
         error=node.error if revision.degraded else None,
         degraded=revision.degraded,
-        dirty=False,
-        stale=stale,
+        dirty=flagged,
         forced=False,
         since=None,
     )
@@ -142,65 +147,37 @@ def keep(node: Node, *, error: str | None) -> Node:
     return replace(_move(node, "active"), error=error)
 
 
-def clean(node: Node, *, stale: bool = False) -> Node:
+def clean(node: Node, *, flagged: bool = False) -> Node:
     """Clear ``dirty`` on an active node whose inputs turned out to be unchanged.
 
-    ``stale`` is True where a child's text is still flagged; otherwise the flag is cleared.
+    The node stays ``flagged`` if a child's text still is.
     """
     if node.status != "active":
         raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
-    return replace(node, dirty=False, stale=stale, forced=False, since=None)
+    return replace(node, dirty=flagged, forced=False, since=None)
 
 
-def keep_previous(node: Node, *, error: str | None, stale: bool = False) -> Node:
+def keep_previous(node: Node, *, error: str | None, flagged: bool = False) -> Node:
     """Keep a good text after a new one was requested for its own sake and none resulted.
 
     The inputs of the text did not change, so the text is as true as before (P7).
     """
-    return replace(clean(keep(node, error=error), stale=stale), attempts=0)
+    return replace(clean(keep(node, error=error), flagged=flagged), attempts=0)
 
 
-def mark_dirty(node: Node, *, now: datetime | None = None) -> Node:
+def mark_dirty(node: Node, *, now: datetime) -> Node:
     """Mark a node whose input changed; its text serves until a new one is made."""
     return replace(node, dirty=True, since=node.since or now)
+
+
+def flag(node: Node) -> Node:
+    """Mark a node over an edited message, whose text serves until somebody asks for another."""
+    return replace(node, dirty=True)
 
 
 def force(node: Node, *, now: datetime) -> Node:
     """Request a new text for a made node, whatever its inputs are."""
     return replace(mark_dirty(node, now=now), forced=True, attempts=0)
-
-
-def resize(before: Node, structure: Node) -> Node:
-    """Return a provisional node with its new extent; its text serves until a new one is made.
-
-    Returns ``before`` itself where its structure did not change.
-    """
-    now = replace(
-        structure,
-        status=before.status,
-        revision=before.revision,
-        version=before.version,
-        attempts=before.attempts,
-        error=before.error,
-        degraded=before.degraded,
-        dirty=before.dirty,
-        stale=before.stale,
-        forced=before.forced,
-        since=before.since,
-        lease_owner=before.lease_owner,
-        lease_until=before.lease_until,
-    )
-    if now == before:
-        return before
-    return replace(
-        now,
-        status="pending",
-        version=before.version + 1,
-        attempts=0,
-        dirty=False,
-        lease_owner=None,
-        lease_until=None,
-    )
 
 
 def rebase(before: Node, current: Node, after: Node) -> Node | None:

@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.tree.levels import Growth, group_node, window_node
+from hiermem.core.tree.levels import Growth
 from hiermem.core.tree.state import SessionState, Strand
 from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import Limits, Reason, Seal, Window, follow, micros, receive
@@ -49,14 +49,13 @@ class Folded:
 
     ``nodes`` are new; a node whose group was sealed in the same fold has its parent already.
     ``parents`` are (child, parent) pairs for nodes of earlier folds. ``flags`` are (message index,
-    flag) pairs. ``drop`` are ids of provisional nodes that are out of date.
+    flag) pairs.
     """
 
     state: SessionState
     nodes: tuple[Node, ...] = ()
     parents: tuple[tuple[str, str], ...] = ()
     flags: tuple[Flag, ...] = ()
-    drop: tuple[str, ...] = ()
 
 
 def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyConfig) -> Folded:
@@ -155,45 +154,6 @@ def happen(state: SessionState, event: LogEvent, config: HierarchyConfig) -> Fol
     return close(state, config) if event.kind == "close" else reopen(state)
 
 
-def provisional(state: SessionState, config: HierarchyConfig) -> tuple[Node, ...]:
-    """Return the nodes for open windows and groups, where the configuration lets open groups grow.
-
-    Each open window has a node ``open/L1/{thread}``, in order of the windows' first messages. Each
-    open group of two or more has a node ``open/L{level}``, lowest level first. None is sealed, and
-    their ordinal is -1. A window's node covers no sealed window yet: its ``windows`` is the empty
-    range after them.
-    """
-    if config.open_groups != "grow" or not config.enabled:
-        return ()
-    count = state.next_ordinal(1)
-    nodes: list[Node] = []
-    for window in state.open_windows():
-        seals: list[Seal] = []
-        window.strand.window.close_all("flush", seals)
-        node = window_node(seals[0], thread=window.thread, ordinal=-1, config=config)
-        nodes.append(
-            replace(
-                node, id=provisional_window(window.thread), windows=(count, count), sealed=False
-            )
-        )
-    for level in range(2, len(state.groups) + 2):
-        group = state.group(level)
-        if len(group) > 1:
-            node = group_node(level, -1, group, config)
-            nodes.append(replace(node, id=provisional_group(level), sealed=False))
-    return tuple(nodes)
-
-
-def provisional_window(thread: str) -> str:
-    """Return the id of the node that stands for the open window of ``thread``."""
-    return f"open/L1/{thread}"
-
-
-def provisional_group(level: int) -> str:
-    """Return the id of the node that stands for the open group of ``level``."""
-    return f"open/L{level}"
-
-
 class _Fold:
     """One fold in progress: the unpacked state, and the seals and flags so far."""
 
@@ -202,7 +162,6 @@ class _Fold:
         self.config = config
         self.limits = Limits.of(config)
         self.flags: list[Flag] = []
-        self.drop: dict[str, None] = {}
         self._next = state.next_index
         self._lasts = {thread: last for thread, (last, _) in state.threads.items()}
         self._strands: dict[str, Strand] = {}
@@ -257,8 +216,6 @@ class _Fold:
         self._strands[thread] = strand
         for seal in seals:
             self.growth.window(seal, thread)
-            if self.config.open_groups == "grow":
-                self.drop[provisional_window(thread)] = None
 
     def close(self, close: Callable[[Window, list[Seal]], Window]) -> None:
         """Close each thread's open window as far as ``close`` does, where anything is sealed."""
@@ -297,13 +254,10 @@ class _Fold:
             for thread, last in self._lasts.items()
         }
         growth = self.growth
-        if self.config.open_groups == "grow":
-            self.drop |= {provisional_group(n): None for n in sorted(growth.sealed_groups)}
         closed = self.state.closed if closed is None else closed
         return Folded(
             SessionState(self._next, closed, growth.ordinals(), growth.groups(), threads),
             tuple(growth.nodes.values()),
             tuple(growth.parents),
             tuple(self.flags),
-            tuple(self.drop),
         )

@@ -28,7 +28,6 @@ from hiermem.core.search.hits import Evidence
 from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.text.policy import check_name
-from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.read import known_instructions
@@ -193,10 +192,6 @@ async def situation_of(
             minimum=overhead,
             why="the system prompt, the tools, recall and the output reserve alone exceed it",
         )
-    provisional: tuple[Node, ...] = ()
-    if config_from(record.config).open_groups == "grow":
-        found = await handle.store.tree(record.id).provisional()
-        provisional = tuple(node for node in found if node.level > 1 and node.revision)
     policy = handle.context_policy
     said: tuple[Instruction, ...] = ()
     if flagged is not None:
@@ -210,7 +205,6 @@ async def situation_of(
         policy=policy,
         overhead=overhead,
         reserve=reserve,
-        provisional=provisional,
         view=request.label,
         sticky=request.sticky,
         cache_cold=request.cache_cold,

@@ -331,7 +331,6 @@ def _changes(
         flags=folded.flags,
         nodes=folded.nodes,
         parents=folded.parents,
-        drop=folded.drop,
         events=events,
     )
 

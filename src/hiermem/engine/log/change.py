@@ -15,7 +15,7 @@ from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log.copies import StoreCopy
-from hiermem.core.log.edit import OnEdit, check_index
+from hiermem.core.log.edit import check_index
 from hiermem.core.log.erase import ForkHandling, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Weigher
@@ -44,7 +44,6 @@ async def edit(
     index: int,
     content: Content,
     *,
-    on_edit: OnEdit = "flag",
     on_bad_text: OnBad = "refuse",
 ) -> EditReport:
     """Replace the content of a message; the content before stays readable as a version.
@@ -53,7 +52,7 @@ async def edit(
     InvalidTextError; in each case nothing was written.
     """
     arguments.whole(index, "index")
-    arguments.one_of(on_edit, "on_edit", ("flag", "rebuild"))
+    regenerate = handle.update_policy.regenerate_on_edit
     record = await handle.record(session_id)
     weigher, config, key = Weigher(handle.counter), config_from(record.config), await handle.key()
     known: dict[tuple[int, str], StoredMessage] = {}
@@ -90,7 +89,9 @@ async def edit(
             await asyncio.to_thread(prepare, stored)
     now = handle.clock()
     report = await handle.store.transact(
-        lambda: change.edit(session_id, index, amended, on_edit=on_edit, now=now, weigher=weigher)
+        lambda: change.edit(
+            session_id, index, amended, regenerate=regenerate, now=now, weigher=weigher
+        )
     )
     return replace(report, version=len(await handle.store.versions(session_id, index)))
 

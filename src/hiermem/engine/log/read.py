@@ -49,12 +49,12 @@ class SessionStatus:
     ``nodes`` is the number of sealed nodes by level. ``queue`` is how many of them are to be made,
     because they have no text that serves or a dirty one, and ``degraded`` how many have the
     extractive stand-in. ``unfinished`` is how many are one or the other, counted up to 10,000 a
-    level; ``stale`` how many
-    describe messages that were edited since, and were only flagged. ``open_windows`` is what is not
-    sealed, by thread. ``oldest_dirty_age`` is the age of the oldest request for another text of a
-    summary; ``last_error`` the last error that still matters. ``repacking``: a full re-pack is
-    under way. A fork shares its first ``forked_at`` messages with ``forked_from``. ``config`` is
-    the session's own configuration.
+    level; ``dirty`` how many have a text that is out of date, to be made again or not
+    (``regenerate_on_edit``). ``open_windows`` is what is not sealed, by thread.
+    ``oldest_dirty_age`` is the age of the oldest request for another text of a summary;
+    ``last_error`` the last error that still matters. ``repacking``: a full re-pack is under way. A
+    fork shares its first ``forked_at`` messages with ``forked_from``. ``config`` is the session's
+    own configuration.
     """
 
     id: str
@@ -66,7 +66,7 @@ class SessionStatus:
     queue: dict[int, int]
     degraded: dict[int, int]
     unfinished: dict[int, int]
-    stale: dict[int, int]
+    dirty: dict[int, int]
     open_windows: tuple[OpenWindow, ...]
     events: tuple[LogEvent, ...]
     oldest_dirty_age: timedelta | None
@@ -96,7 +96,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         queue={each.level: each.queue for each in levels},
         degraded={each.level: each.degraded for each in levels},
         unfinished={level: len(found) for level, found in unfinished.items()},
-        stale={each.level: each.stale for each in levels},
+        dirty={each.level: each.dirty for each in levels},
         open_windows=tuple(state.open_windows()),
         events=tuple(await handle.store.events(session_id)),
         # A clock that was set back gives no negative age.
@@ -283,7 +283,7 @@ async def _one_down(
             inside = await handle.store.messages(
                 session_id, span.start, span.stop, thread=item.thread
             )
-            if item.sealed and len(inside) != item.messages:
+            if len(inside) != item.messages:
                 raise _damaged(session_id, f"messages of {item.id} are missing")
             found += inside
     return found
@@ -302,8 +302,7 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
         children = [by_id[child] for child in node.children if child in by_id]
         if any(child.level >= node.level for child in children):
             raise _damaged(session_id, f"{node.id} has a child that is not of a lower level")
-        # An open group, with what is below it, may be replaced by an append meanwhile.
-        if not node.sealed or not node.children:
+        if not node.children:
             continue
         at = node.windows[0]
         for child in children:

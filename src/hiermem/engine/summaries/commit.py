@@ -216,7 +216,10 @@ class NodeCommits:
         return [
             status.write(parent, status.mark_dirty(parent, now=self._now()))
             for parent in await self._tree.nodes(sorted(changed_ids | cleared_ids))
-            if parent.revision and not parent.dirty and (parent.id in changed_ids or parent.stale)
+            if parent.revision
+            and (
+                status.is_flagged(parent) if parent.id in cleared_ids else not status.waits(parent)
+            )
         ]
 
     async def _dirty_parents_late(

@@ -18,6 +18,7 @@ from hiermem.core.summaries.prompt import Length
 from hiermem.engine.summaries.retries import count_attempts, is_left_alone
 from hiermem.engine.summaries.run import (
     UpdateRun,
+    read_flagged,
     read_inputs,
     read_outdated,
     read_pages,
@@ -129,12 +130,19 @@ async def _pages(
 ) -> AsyncIterator[list[Node]]:
     """Yield the nodes of one level in pages, some of them twice."""
     async for page in read_pages(partial(run.tree.unfinished, level), stop):
-        yield [node for node in page if not await is_left_alone(run, node)]
+        due = [node for node in page if not status.is_flagged(node) or node.degraded]
+        yield [node for node in due if not await is_left_alone(run, node)]
+    async for page in read_flagged(run, level, stop):
+        yield [status.mark_dirty(node, now=run.now()) for node in page]
     async for page in read_outdated(run, level, stop if follow else 0):
-        yield [status.mark_dirty(node) for node in page]
+        yield [status.mark_dirty(node, now=run.now()) for node in page]
     # A new text of a child makes its parent dirty.
     parents = await run.tree.nodes(sorted(below)) if below else []
-    yield [status.mark_dirty(node) for node in parents if node.revision and node.level == level]
+    yield [
+        status.mark_dirty(node, now=run.now())
+        for node in parents
+        if node.revision and node.level == level
+    ]
     yield new
 
 

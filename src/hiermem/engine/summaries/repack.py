@@ -2,9 +2,9 @@
 
 ::
 
-    begin -> catch up with the log -> make what is unmade, then what is open -> swap
-                  ^                                      |
-                  +----------- the log has grown --------+
+    begin -> catch up with the log -> make what is unmade -> swap
+                  ^                                |
+                  +-------- the log has grown -----+
 
 The whole state of a re-pack is in the store: killed at any point, the next one under the same
 configuration resumes it. The serving tree is not touched before the swap, which is one transaction.
@@ -25,7 +25,6 @@ from hiermem.core.log.trees import Build
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.status import waits
-from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.summaries.dry_run import plan_update
@@ -65,7 +64,7 @@ async def repack(
 async def _rounds(
     run: UpdateRun, build: Build, rounds: UpdateRounds
 ) -> AsyncGenerator[Mapping[int, int], None]:
-    """Yield the nodes of each round: what is sealed by now, finally what is open; then swap.
+    """Yield the nodes of each round, which is what is sealed by now; then swap.
 
     A round that left a node unmade although nothing changed meanwhile is the last.
     """
@@ -77,11 +76,8 @@ async def _rounds(
         if await _unmade(run, counts):
             if now == before or (before is not None and rounds.halted):
                 return
-            before, rounds.with_provisional = now, False
+            before = now
             yield counts
-        elif build != run.building and not rounds.halted:
-            run.building, rounds.with_provisional = build, True
-            yield {}
         elif await _swap(run, build, record):
             rounds.swapped = True
             return
@@ -165,8 +161,7 @@ async def plan_repack(
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     run = open_run(store.tree(record.id, build.tree))
     counts = _counts(replace(build, state=refold.state.to_json()))
-    planned = [*refold.nodes.values(), *fold.provisional(refold.state, settings)]
-    return await plan_update(run, counts, planned, follow_strategy=False)
+    return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
 
 
 def _counts(build: Build) -> dict[int, int]:

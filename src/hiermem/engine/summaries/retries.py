@@ -13,6 +13,7 @@ from typing import Final
 from hiermem.core.summaries import plan, retries
 from hiermem.core.summaries.making import prompts_due
 from hiermem.core.summaries.retries import MODEL, RETRY, TENANT, AttemptCount, ModelHistory
+from hiermem.core.summaries.status import waits
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import retry_store
@@ -92,7 +93,7 @@ async def is_left_alone(run: UpdateRun, node: Node) -> bool:
     """
     if run.is_deterministic or node.status != "active" or not node.degraded:
         return False
-    if node.dirty or node.forced:
+    if waits(node) or node.forced:
         return False
     wanted = await _present_hash(run, node)
     if wanted is None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
@@ -22,7 +21,6 @@ from hiermem.core.summaries.status import standing, waits
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
-from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
 from hiermem.engine.summaries.retries import is_left_alone, note_left_alone, store_history
 from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
@@ -46,8 +44,7 @@ _log = logging.getLogger("hiermem.update")
 class UpdateRounds:
     """The rounds of one update run, with the nodes in progress and the outcomes.
 
-    ``with_provisional`` tells whether open windows and groups get provisional texts. ``repack``
-    marks the run as a full one in the journal.
+    ``repack`` marks the run as a full one in the journal.
     """
 
     def __init__(
@@ -58,7 +55,6 @@ class UpdateRounds:
         *,
         repack: bool = False,
     ) -> None:
-        self.with_provisional = not repack
         self.swapped = False
         self._run, self._level, self._on_progress = run, level, on_progress
         self._repack = repack
@@ -76,8 +72,6 @@ class UpdateRounds:
         self._totals: dict[int, int] = {}
         self._settled = 0
         self._uncounted: set[str] = set()
-        self._loose: Mapping[int, int] = {}
-        self._loose_read = False
 
     @property
     def done(self) -> int:
@@ -127,7 +121,6 @@ class UpdateRounds:
     async def _run_round(self, counts: Mapping[int, int]) -> None:
         """Run one round: the unfinished among the first ``counts`` nodes of each level."""
         self._counts, self._agenda = counts, Agenda(counts, self._tried)
-        self._loose_read = not self.with_provisional
         if self._on_progress is not None:
             await self._count()
             self._report_progress()
@@ -171,12 +164,7 @@ class UpdateRounds:
                 level, after = node
                 self._agenda.add(level, await run.tree.unfinished(level, after, PAGE))
             elif node is None:
-                if self._loose_read or self._agenda.open:
-                    return None
-                self._loose_read = True
-                loose = await sync_provisional(run, self._level)
-                self._count_loose(loose)
-                self._agenda.add_loose(loose)
+                return None
             elif run.shared.is_backed_off(node):
                 # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
@@ -282,7 +270,7 @@ class UpdateRounds:
             return
         readiness = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
         done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if readiness == "settled" or (done_elsewhere and not stored[0].dirty):
+        if readiness == "settled" or (done_elsewhere and not waits(stored[0])):
             self._pass_over(stored[0])
         elif readiness == "leased":
             self._leased[node.id] = stored[0]
@@ -336,17 +324,6 @@ class UpdateRounds:
                 total += sum([await self._is_work(node) for node in page])
             if total:
                 self._totals[level] = self._by_level.get(level, 0) + total
-        self._loose = {}
-        if self.with_provisional:
-            self._count_loose(await provisional_nodes(run, self._level))
-
-    def _count_loose(self, nodes: Sequence[Node]) -> None:
-        """Count the provisional nodes, in place of those that were expected before."""
-        found = Counter(node.level for node in nodes)
-        for level in found.keys() | self._loose.keys():
-            change = found[level] - self._loose.get(level, 0)
-            self._totals[level] = self._totals.get(level, 0) + change
-        self._loose = found
 
     def _count_dirtied(self, node: Node) -> None:
         """Count a node whose text became dirty in this run, unless it was counted before."""
@@ -434,7 +411,7 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     """Return how many summaries wait to be made, and which share of all is dirty.
 
     The count of waiting summaries is bounded, so that a run of a long session costs what it makes.
-    A summary that is stale by choice does not wait, nor does one with a clean stand-in.
+    A summary that an edit alone made dirty does not wait, nor does one with a clean stand-in.
     """
     counts = state_from(run.record.state).ordinals
     levels = await asyncio.gather(*(_waiting(run, *level) for level in enumerate(counts, start=1)))

@@ -16,7 +16,6 @@ from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.trees import Build
 from hiermem.core.search import labels
 from hiermem.core.summaries import status
 from hiermem.core.summaries.agenda import PAGE
@@ -93,8 +92,7 @@ class UpdateRun(Run[Node]):
 
     ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
     those of all runs of its handle. ``split_nodes`` are the nodes of which parts are stored for
-    the next run, until they have a text. ``building`` is the re-pack that the run makes texts for,
-    None where it is about the serving tree. ``margin`` is how many of the model's tokens one of
+    the next run, until they have a text. ``margin`` is how many of the model's tokens one of
     ours may be, as known when the run began: so the run splits inputs in one way from beginning to
     end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
     each level has sentences of the level below. ``history`` is what is stored of the model, None
@@ -138,7 +136,6 @@ class UpdateRun(Run[Node]):
         self.record, self.config, self.policy = record, config, policy
         self.fallback, self.shared = shared.fallback, shared
         self.in_flight = handle.in_flight
-        self.building: Build | None = None
         self.margin = calibration_for(self.llm, self.counter).margin
         self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
@@ -378,6 +375,16 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
     read = partial(run.tree.outdated, level, run.plan(level).strategies)
     async for page in read_pages(read, stop):
         yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
+
+
+async def read_flagged(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes of ``level`` that an edit alone made dirty.
+
+    Yields none if the policy does not say ``regenerate_on_edit``.
+    """
+    if run.policy.regenerate_on_edit:
+        async for page in read_pages(partial(run.tree.unfinished, level), stop):
+            yield [node for node in page if status.is_flagged(node)]
 
 
 async def read_pages(

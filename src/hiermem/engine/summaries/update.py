@@ -18,10 +18,9 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.summaries.dry_run import plan_update
-from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
+from hiermem.engine.summaries.run import Shared, UpdateRun, read_flagged, read_outdated
 from hiermem.types import SessionRecord
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
@@ -93,7 +92,7 @@ async def update(
         if level is None or number <= level
     }
     if dry_run:
-        return await plan_update(run, counts, await provisional_nodes(run, level))
+        return await plan_update(run, counts)
 
     async def once() -> AsyncGenerator[Mapping[int, int], None]:
         # Only where the policy follows the strategy: another prompt, model or ratio does not make
@@ -105,6 +104,10 @@ async def update(
                     await run.tree.write_nodes(
                         [status.write(node, status.mark_dirty(node, now=now)) for node in page]
                     )
+            async for page in read_flagged(run, number, stop):
+                await run.tree.write_nodes(
+                    [status.write(node, status.mark_dirty(node, now=run.now())) for node in page]
+                )
         yield counts
 
     return await UpdateRounds(run, level, on_progress).work(once())

@@ -25,7 +25,7 @@ from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker import probe
 from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
-from hiermem.engine.worker.session_scheduler import GROWTH, SessionScheduler
+from hiermem.engine.worker.session_scheduler import SessionScheduler
 from hiermem.errors import NotFoundError, StoreError
 from hiermem.protocols import Store
 from hiermem.types import Node
@@ -104,8 +104,6 @@ class DueScheduler(SessionScheduler):
             self.queue.put(key, level, contested=leased)
         elif (record := await handle.store.session(session_id)) is None:
             return
-        elif probe.has_provisional(record):
-            self.queue.put(key, GROWTH)
         else:
             await self._look_for_vectors(handle, record)
 

@@ -76,9 +76,10 @@ async def workable(
         while True:
             page = await tree.unfinished(level, after, PAGE)
             for node in page:
-                if standing(node, now=now) == "leased":
+                ready = standing(node, now=now)
+                if ready == "leased":
                     yield node, False
-                elif await _inputs_ready(tree, node):
+                elif ready == "free" and await _inputs_ready(tree, node):
                     yield node, True
             if len(page) < PAGE:
                 break
@@ -103,7 +104,6 @@ async def sessions_with_work(handle: Handle, *, by_time: bool = False) -> list[s
         record.id
         async for record in every_session(handle.store)
         if record.id in behind
-        or has_provisional(record)
         or (by_time and closes_by_time(handle, record))
         or await lacks_vectors(handle, record)
     ]
@@ -122,17 +122,6 @@ def closes_by_time(handle: Handle, record: SessionRecord) -> bool | None:
         return False
     limits = [limit for limit in (config.max_age, config.flush_after) if limit is not None]
     return None if not config.enabled or all(idle > limit for limit in limits) else False
-
-
-def has_provisional(record: SessionRecord) -> bool:
-    """Return whether a session keeps provisional texts, which no backlog shows."""
-    try:
-        config = config_from(record.config)
-    except HiermemError:
-        return False
-    # The close of a session seals its groups, and the backlog shows them.
-    grows = config.enabled and config.open_groups == "grow"
-    return grows and bool(record.state) and not record.closed
 
 
 async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:

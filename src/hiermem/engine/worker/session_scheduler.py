@@ -35,10 +35,9 @@ _log = logging.getLogger("hiermem.worker")
 #: the sweeps take: they read every session's record.
 _SWEEP: Final = 60.0
 _SWEEPING: Final = 0.01
-#: Provisional texts are made after all others.
-GROWTH: Final = 1_000_000
-#: Sessions that only lack vectors come last.
-_VECTORS: Final = GROWTH + 1
+#: Texts of an outdated strategy are made after all others; then come sessions that lack vectors.
+_OUTDATED: Final = 1_000_000
+_VECTORS: Final = _OUTDATED + 1
 #: Turns without a result after which a session no longer counts as another worker's.
 _SURE: Final = 6
 #: Reasons to stop that hold for all sessions for a while.
@@ -51,15 +50,14 @@ _NOT_ITS_OWN: Final = ("pause", "stop", *_OF_ALL)
 class _Known:
     """What is remembered of a session between its turns.
 
-    ``nodes`` are those that back off; a ``bare`` turn is for vectors alone. ``grown`` is the
-    version for which provisional texts were made, ``ticked`` the one in which no window is closed
-    by time any more. ``followed`` are the tree and the configuration under which all texts were
-    found to have the current strategy; texts made later under them have it too.
+    ``nodes`` are those that back off; a ``bare`` turn is for vectors alone. ``ticked`` is the
+    version in which no window is closed by time any more. ``followed`` are the tree and the
+    configuration under which all texts were found to have the current strategy; texts made later
+    under them have it too.
     """
 
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     bare: bool = False
-    grown: int | None = None
     ticked: int | None = None
     followed: tuple[int, int] | None = None
 
@@ -146,10 +144,10 @@ class SessionScheduler:
     async def _sweep(self, handle: Handle) -> None:
         """Queue the sessions of a tenant with work that no backlog shows.
 
-        Such work is a window that its age or a silence closes; a provisional text that is out of
-        date; a text of an outdated strategy, where the policy follows the strategy; and missing
-        vectors, where nothing else is missing. A session's tree is searched for outdated texts
-        once, and again only after a re-pack or under another configuration.
+        Such work is a window that its age or a silence closes; a text of an outdated strategy, if
+        the policy follows the strategy; and missing vectors, if nothing else is missing. A
+        session's tree is searched for outdated texts once, and again only after a re-pack or under
+        another configuration.
         """
         async for record in every_session(handle.store):
             key = handle.store.tenant, record.id
@@ -167,11 +165,9 @@ class SessionScheduler:
                 continue
             if key in self.backoff:
                 continue
-            if probe.has_provisional(record) and known.grown != record.version:
-                self.queue.put(key, GROWTH)
-            elif known.followed != _shape(record):
+            if known.followed != _shape(record):
                 if await probe.has_outdated(self._pool, handle, record):
-                    self.queue.put(key, GROWTH)
+                    self.queue.put(key, _OUTDATED)
                     self.on_found()
                     continue
                 known.followed = _shape(record)
@@ -263,7 +259,6 @@ class SessionScheduler:
         if stopped in _OF_ALL:
             self._halted, self._halted_until = stopped, self._clock() + pause_after(report)
         if session_update.record is not None:
-            self._known[key].grown = session_update.record.version
             # An update marks outdated texts before it makes anything.
             self._known[key].followed = _shape(session_update.record)
         if stopped in _NOT_ITS_OWN:

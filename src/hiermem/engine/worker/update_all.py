@@ -28,7 +28,7 @@ from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
-from hiermem.engine.worker.probe import has_provisional, is_of_session, sessions_with_work
+from hiermem.engine.worker.probe import is_of_session, sessions_with_work
 from hiermem.engine.worker.session_scheduler import SessionScheduler
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import HiermemError, NotFoundError
@@ -237,8 +237,8 @@ class BatchScheduler(SessionScheduler):
         """Return whether nothing of a session is left to be made."""
         store = self._handle.store
         record = await store.session(session_id)
-        if record is None or has_provisional(record):
-            return record is None
+        if record is None:
+            return True
         return not any(map(waiting, await store.tree(session_id).tally()))
 
     def _fail(self, session_id: str, why: str) -> None:

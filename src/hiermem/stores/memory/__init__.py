@@ -303,7 +303,6 @@ class MemoryTree:
     level = _of_tree(reads.level)
     levels = _of_tree(reads.levels)
     covering = _of_tree(reads.covering)
-    provisional = _of_tree(reads.provisional)
     unfinished = _of_tree(reads.unfinished)
     outdated = _of_tree(reads.outdated)
     tally = _of_tree(reads.tally)

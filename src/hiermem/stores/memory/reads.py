@@ -129,10 +129,9 @@ def restores(kept: TenantData, session_id: str | None = None) -> list[tx.Restore
 # -- trees
 
 
-def sealed(tree: TreeData) -> list[Node]:
-    """Return the sealed nodes by level, then ordinal."""
-    found = [node for node in tree.nodes.values() if node.sealed]
-    return sorted(found, key=lambda node: (node.level, node.ordinal))
+def in_order(tree: TreeData) -> list[Node]:
+    """Return the nodes by level, then ordinal."""
+    return sorted(tree.nodes.values(), key=lambda node: (node.level, node.ordinal))
 
 
 def nodes(tree: TreeData, ids: Sequence[str]) -> list[Node]:
@@ -141,57 +140,55 @@ def nodes(tree: TreeData, ids: Sequence[str]) -> list[Node]:
 
 
 def level(tree: TreeData, level: int, start: int, stop: int | None = None) -> list[Node]:
-    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    """Return the nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
     return [
         node
-        for node in sealed(tree)
+        for node in in_order(tree)
         if node.level == level and node.ordinal >= start and (stop is None or node.ordinal < stop)
     ]
 
 
 def levels(tree: TreeData) -> dict[int, int]:
-    """Return the number of sealed nodes of each level that has any."""
-    return dict(Counter(node.level for node in sealed(tree)))
+    """Return the number of nodes of each level that has any."""
+    return dict(Counter(node.level for node in in_order(tree)))
 
 
 def covering(tree: TreeData, thread: str, index: int) -> list[Node]:
-    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    """Return the level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
     return spanning(tree, thread, index, index)
 
 
 def spanning(tree: TreeData, thread: str, index: int, last: int) -> list[Node]:
-    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``."""
+    """Return the level-1 nodes whose span holds any message from ``index`` to ``last``."""
     return [
         node
-        for node in sealed(tree)
+        for node in in_order(tree)
         if node.level == 1 and node.thread == thread
         if node.span.start <= last and index < node.span.stop
     ]
 
 
-def provisional(tree: TreeData) -> list[Node]:
-    """Return the nodes that are not sealed, by level, then id."""
-    loose = [node for node in tree.nodes.values() if not node.sealed]
-    return sorted(loose, key=lambda node: (node.level, node.id))
-
-
 def _due(node: Node) -> bool:
-    return node.sealed and (node.status != "active" or node.degraded or node.dirty)
+    return node.status != "active" or node.degraded or node.dirty
+
+
+def _pending(node: Node) -> bool:
+    return node.status != "active" or node.degraded or node.since is not None
 
 
 def unfinished(tree: TreeData, level: int, after: int, limit: int) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
-    due = [node for node in sealed(tree) if node.level == level and _due(node)]
+    """Return up to ``limit`` nodes of ``level`` after ``after`` with work left to do."""
+    due = [node for node in in_order(tree) if node.level == level and _due(node)]
     return [node for node in due if node.ordinal > after][: max(limit, 0)]
 
 
 def outdated(
     tree: TreeData, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of ``level`` that were made in none of these ways."""
+    """Return up to ``limit`` nodes of ``level`` that were made in none of these ways."""
     found = [
         node
-        for node in sealed(tree)
+        for node in in_order(tree)
         if node.level == level and node.ordinal > after
         if (serving := tree.revisions.get((node.id, node.revision))) is not None
         and serving.strategy not in strategies
@@ -204,14 +201,14 @@ def backlog(kept: TenantData, *, after: str | None = None, limit: int = 100) -> 
     ids = list(kept.sessions)
     if after in kept.sessions:
         ids = ids[ids.index(after) + 1 :]
-    waiting = [id_ for id_ in ids if any(map(_due, kept.sessions[id_].tree().nodes.values()))]
+    waiting = [id_ for id_ in ids if any(map(_pending, kept.sessions[id_].tree().nodes.values()))]
     return waiting[: max(limit, 0)]
 
 
 def tally(tree: TreeData) -> list[tx.NodeTally]:
-    """Add up the sealed nodes by level, then status."""
+    """Add up the nodes by level, then status."""
     groups: dict[tuple[int, Status], list[Node]] = {}
-    for node in sealed(tree):
+    for node in in_order(tree):
         groups.setdefault((node.level, node.status), []).append(node)
     return [_added_up(*group, groups[group], tree.revisions) for group in sorted(groups)]
 
@@ -229,7 +226,7 @@ def _added_up(
         made=len(served),
         degraded=sum(node.degraded for node in group),
         dirty=sum(node.dirty for node in group),
-        stale=sum(node.stale for node in group),
+        pending=sum(node.dirty and node.since is not None for node in group),
         input_tokens=sum(node.input_tokens for node in group),
         made_input_tokens=sum(node.input_tokens for node, _ in served),
         made_tokens=sum(revision.tokens for _, revision in served),

@@ -47,7 +47,9 @@ _SERVING: Final = (
     "AND r.node_id = n.id AND r.number = n.revision"
 )
 #: ``rows.DUE`` of the nodes ``n``.
-_DUE: Final = "n.sealed = 1 AND (n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)"
+_DUE: Final = "(n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)"
+#: ``rows.PENDING`` of the nodes ``n``.
+_PENDING: Final = f"{_DUE} AND (n.status <> 'active' OR n.degraded = 1 OR n.since IS NOT NULL)"
 
 
 def now() -> Query[datetime]:
@@ -259,25 +261,19 @@ def nodes(of: TreeOf, ids: Sequence[str]) -> Query[list[Node]]:
 
 
 def level(of: TreeOf, level: int, start: int, stop: int | None = None) -> Query[list[Node]]:
-    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-    where = (
-        "AND n.level = $4 AND n.sealed = 1 AND n.ordinal >= $5 AND n.ordinal < $6 "
-        "ORDER BY n.ordinal"
-    )
+    """Return the nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    where = "AND n.level = $4 AND n.ordinal >= $5 AND n.ordinal < $6 ORDER BY n.ordinal"
     return _nodes(of, where, level, start, _ALL if stop is None else stop)
 
 
 def levels(of: TreeOf) -> Query[dict[int, int]]:
-    """Return the number of sealed nodes for each level that has any."""
-    sql = (
-        f"SELECT n.level, count(*) FROM {_TREE} {_OF} AND n.sealed = 1 "
-        "GROUP BY n.level ORDER BY n.level"
-    )
+    """Return the number of nodes for each level that has any."""
+    sql = f"SELECT n.level, count(*) FROM {_TREE} {_OF} GROUP BY n.level ORDER BY n.level"
     return Query(sql, of, dict)
 
 
 def covering(of: TreeOf, thread: str, index: int) -> Query[list[Node]]:
-    """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
+    """Return the level-1 nodes of ``thread`` that hold the message, by ordinal."""
     return spanning(of, thread, index, index)
 
 
@@ -287,7 +283,7 @@ def spanning(of: TreeOf, thread: str, index: int, last: int) -> Query[list[Node]
     The windows of a thread follow one another, so the first that begins after the last message is
     the end of the range that is read.
     """
-    of_thread = "n.thread = $4 AND n.sealed = 1 AND n.level = 1"
+    of_thread = "n.thread = $4 AND n.level = 1"
     where = (
         f"AND {of_thread} AND n.stop > $5 AND n.start <= $6 "
         f"AND n.stop <= coalesce((SELECT n.stop FROM {_TREE} {_OF} AND {of_thread} "
@@ -297,13 +293,8 @@ def spanning(of: TreeOf, thread: str, index: int, last: int) -> Query[list[Node]
     return _nodes(of, where, thread, index, last)
 
 
-def provisional(of: TreeOf) -> Query[list[Node]]:
-    """Return the nodes that are not sealed, by level, then id."""
-    return _nodes(of, "AND n.sealed = 0 ORDER BY n.level, n.id")
-
-
 def unfinished(of: TreeOf, level: int, after: int, limit: int) -> Query[list[Node]]:
-    """Return up to ``limit`` sealed nodes of ``level`` that have work left, by ordinal."""
+    """Return up to ``limit`` nodes of ``level`` that have work left, by ordinal."""
     where = f"AND n.level = $4 AND n.ordinal > $5 AND {_DUE} ORDER BY n.ordinal LIMIT $6"
     return _nodes(of, where, level, after, max(limit, 0))
 
@@ -311,9 +302,9 @@ def unfinished(of: TreeOf, level: int, after: int, limit: int) -> Query[list[Nod
 def outdated(
     of: TreeOf, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> Query[list[Node]]:
-    """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``."""
+    """Return up to ``limit`` nodes of ``level`` with a strategy outside ``strategies``."""
     where = (
-        "AND n.level = $4 AND n.sealed = 1 AND n.ordinal > $5 AND r.strategy <> ALL($6::text[]) "
+        "AND n.level = $4 AND n.ordinal > $5 AND r.strategy <> ALL($6::text[]) "
         "ORDER BY n.ordinal LIMIT $7"
     )
     values = (level, after, list(strategies), max(limit, 0))
@@ -321,10 +312,10 @@ def outdated(
 
 
 def tally(of: TreeOf) -> Query[list[tx.NodeTally]]:
-    """Return the totals of the sealed nodes for each level and status, in that order."""
+    """Return the totals of the nodes for each level and status, in that order."""
     return listed(
         rows.TALLY,
-        f"SELECT {rows.TALLY.columns} FROM {_TREE} LEFT JOIN {_SERVING} {_OF} AND n.sealed = 1 "
+        f"SELECT {rows.TALLY.columns} FROM {_TREE} LEFT JOIN {_SERVING} {_OF} "
         "GROUP BY n.level, n.status ORDER BY n.level, n.status",
         *of,
     )
@@ -362,7 +353,7 @@ def backlog(*, after: str | None = None, limit: int = 100) -> Query[list[str]]:
     unfinished nodes.
     """
     following = (
-        f"SELECT session FROM nodes WHERE tenant = $1 AND session > {{}} AND {rows.DUE} "
+        f"SELECT session FROM nodes WHERE tenant = $1 AND session > {{}} AND {rows.PENDING} "
         "ORDER BY session LIMIT 1"
     )
     return Query(
@@ -371,7 +362,7 @@ def backlog(*, after: str | None = None, limit: int = 100) -> Query[list[str]]:
         "SELECT (SELECT s.id FROM sessions s WHERE s.tenant = $1 AND s.session = w.session) "
         "FROM w WHERE EXISTS (SELECT FROM heads h JOIN nodes n ON n.tenant = h.tenant "
         "AND n.session = h.session AND n.tree = h.tree WHERE h.tenant = $1 "
-        f"AND h.session = w.session AND {_DUE}) LIMIT $3",
+        f"AND h.session = w.session AND {_PENDING}) LIMIT $3",
         (after, max(limit, 0)),
         lambda found: [id_ for (id_,) in found],
     )

@@ -225,7 +225,6 @@ class SQLiteTree(_Handle[TreeOf]):
     level = _reading(trees.level)
     levels = _reading(trees.levels)
     covering = _reading(trees.covering)
-    provisional = _reading(trees.provisional)
     unfinished = _reading(trees.unfinished)
     outdated = _reading(trees.outdated)
     tally = _reading(trees.tally)

@@ -35,23 +35,21 @@ from hiermem.types.transaction import Attempt, Changes, NodeTally, NodeWrite
 
 _NODES: Final = f"SELECT {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ?"
 _NODE: Final = _NODES + " AND id = ?"
-_OF_LEVEL: Final = (
-    _NODES + " AND level = ? AND sealed = 1 AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
-)
+_OF_LEVEL: Final = _NODES + " AND level = ? AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
 UNFINISHED: Final = (
     f"SELECT {rows.NODES.columns} FROM nodes WHERE tenant = ? AND session = ? AND tree = ? "
     f"AND level = ? AND ordinal > ? AND {rows.DUE} ORDER BY ordinal LIMIT ?"
 )
 COVERING: Final = (
     f"SELECT start, {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
-    "AND stop > ? AND sealed = 1 AND level = 1 ORDER BY stop, start"
+    "AND stop > ? AND level = 1 ORDER BY stop, start"
 )
 NEXT_WAITING: Final = (
-    f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {rows.DUE}"
+    f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {rows.PENDING}"
 )
 _WAITS: Final = (
     "SELECT s.id, EXISTS (SELECT 1 FROM nodes WHERE tenant = ? AND session = h.session "
-    f"AND tree = h.tree AND {rows.DUE}) FROM heads h JOIN sessions s ON s.session = h.session "
+    f"AND tree = h.tree AND {rows.PENDING}) FROM heads h JOIN sessions s ON s.session = h.session "
     "WHERE h.session = ?"
 )
 _REVISION: Final = (
@@ -64,7 +62,7 @@ _SERVING: Final = (
 )
 _TALLY: Final = (
     f"SELECT {rows.TALLY.columns} FROM nodes n LEFT JOIN {_SERVING} "
-    "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
+    "WHERE n.session = ? AND n.tree = ? "
     "GROUP BY n.level, n.status ORDER BY n.level, n.status"
 )
 
@@ -96,26 +94,26 @@ def nodes(part: Tree, ids: Sequence[str]) -> list[Node]:
 
 
 def level(part: Tree, level: int, start: int, stop: int | None = None) -> list[Node]:
-    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, ordered by ordinal."""
+    """Return the nodes of ``level`` with ``start <= ordinal < stop``, ordered by ordinal."""
     return _nodes(part, _OF_LEVEL, level, start, 1 << 62 if stop is None else stop)
 
 
 def levels(part: Tree) -> dict[int, int]:
-    """Return the number of sealed nodes for each level that has any."""
+    """Return the number of nodes for each level that has any."""
     counted = (
-        "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? AND sealed = 1 "
+        "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? "
         "GROUP BY level ORDER BY level"
     )
     return dict(_of(part, counted, ()))
 
 
 def covering(part: Tree, thread: str, index: int) -> list[Node]:
-    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    """Return the level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
     return spanning(part, thread, index, index)
 
 
 def spanning(part: Tree, thread: str, index: int, last: int) -> list[Node]:
-    """Return the sealed level-1 nodes whose span holds any message from ``index`` to ``last``.
+    """Return the level-1 nodes whose span holds any message from ``index`` to ``last``.
 
     The windows of a thread follow one another, so the search ends at the first window that begins
     after the last message.
@@ -133,13 +131,8 @@ def spanning(part: Tree, thread: str, index: int, last: int) -> list[Node]:
     return sorted(decode(found, rows.NODES.read, "nodes"), key=lambda node: node.ordinal)
 
 
-def provisional(part: Tree) -> list[Node]:
-    """Return the nodes that are not sealed, ordered by level, then id."""
-    return _nodes(part, _NODES + " AND sealed = 0 ORDER BY level, id")
-
-
 def unfinished(part: Tree, level: int, after: int, limit: int) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
+    """Return up to ``limit`` nodes of ``level`` that have work left, ordered by ordinal.
 
     Only nodes with an ordinal above ``after`` are returned.
     """
@@ -155,13 +148,13 @@ def unfinished(part: Tree, level: int, after: int, limit: int) -> list[Node]:
 def outdated(
     part: Tree, level: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
-    """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
+    """Return up to ``limit`` nodes of ``level`` with a strategy outside ``strategies``.
 
     Only nodes with an ordinal above ``after`` are returned, ordered by ordinal.
     """
     other = (
         f"SELECT {rows.prefixed('n', rows.NODES.columns)} FROM nodes n JOIN {_SERVING} "
-        "WHERE n.session = ? AND n.tree = ? AND n.level = ? AND n.sealed = 1 AND n.ordinal > ? "
+        "WHERE n.session = ? AND n.tree = ? AND n.level = ? AND n.ordinal > ? "
         f"AND r.strategy NOT IN ({', '.join('?' * len(strategies))}) ORDER BY n.ordinal LIMIT ?"
     )
     return _nodes(part, other, level, after, *strategies, max(limit, 0))
@@ -187,7 +180,7 @@ def backlog(part: Tenant, *, after: str | None = None, limit: int = 100) -> list
 
 
 def tally(part: Tree) -> list[NodeTally]:
-    """Return the totals of the sealed nodes for each level and status, in that order."""
+    """Return the totals of the nodes for each level and status, in that order."""
     return decode(_of(part, _TALLY, ()), rows.TALLY.read, "nodes")
 
 

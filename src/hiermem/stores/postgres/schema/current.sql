@@ -176,7 +176,6 @@ CREATE TABLE nodes (
     first_at bigint NOT NULL,
     last_at bigint NOT NULL,
     linked bigint NOT NULL,
-    sealed bigint NOT NULL,
     parent text COLLATE "C",
     status text COLLATE "C" NOT NULL,
     revision bigint NOT NULL,
@@ -185,7 +184,6 @@ CREATE TABLE nodes (
     error text COLLATE "C",
     degraded bigint NOT NULL,
     dirty bigint NOT NULL,
-    stale bigint NOT NULL,
     lease_owner text COLLATE "C",
     lease_until bigint,
     unit text COLLATE "C" NOT NULL,
@@ -193,16 +191,15 @@ CREATE TABLE nodes (
     since bigint,
     PRIMARY KEY (tenant, session, tree, id)
 );
-CREATE INDEX nodes_sealed ON nodes (tenant, session, tree, level, ordinal) WHERE sealed = 1;
-CREATE INDEX nodes_provisional ON nodes (tenant, session, tree, level, id) WHERE sealed = 0;
+CREATE INDEX nodes_by_level ON nodes (tenant, session, tree, level, ordinal);
 -- Only the nodes that an update has to process, so that finding them costs in proportion to their
 -- number.
 CREATE INDEX nodes_unfinished ON nodes (tenant, session, tree, level, ordinal)
-    WHERE sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1);
+    WHERE (status <> 'active' OR degraded = 1 OR dirty = 1);
 -- The windows of a thread, ordered by their end: the windows that hold a message are the first ones
 -- that end after it.
 CREATE INDEX nodes_covering ON nodes (tenant, session, tree, thread, stop, start)
-    WHERE sealed = 1 AND level = 1;
+    WHERE level = 1;
 
 CREATE TABLE revisions (
     tenant uuid NOT NULL,

@@ -158,7 +158,6 @@ CREATE TABLE nodes (
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
     linked INTEGER NOT NULL,
-    sealed INTEGER NOT NULL,
     parent TEXT,
     status TEXT NOT NULL,
     revision INTEGER NOT NULL,
@@ -167,7 +166,6 @@ CREATE TABLE nodes (
     error TEXT,
     degraded INTEGER NOT NULL,
     dirty INTEGER NOT NULL,
-    stale INTEGER NOT NULL,
     lease_owner TEXT,
     lease_until INTEGER,
     unit TEXT NOT NULL,
@@ -175,16 +173,15 @@ CREATE TABLE nodes (
     since INTEGER,
     UNIQUE (session, tree, id)
 );
-CREATE INDEX nodes_sealed ON nodes (session, tree, level, ordinal) WHERE sealed = 1;
-CREATE INDEX nodes_provisional ON nodes (session, tree, level, id) WHERE sealed = 0;
+CREATE INDEX nodes_by_level ON nodes (session, tree, level, ordinal);
 -- Only the nodes that an update has to process, so that finding them costs in proportion to their
 -- number.
 CREATE INDEX nodes_unfinished ON nodes (tenant, session, tree, level, ordinal)
-    WHERE sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1);
+    WHERE (status <> 'active' OR degraded = 1 OR dirty = 1);
 -- The windows of a thread, ordered by their end: the windows that hold a message are the first ones
 -- that end after it.
 CREATE INDEX nodes_covering ON nodes (session, tree, thread, stop, start)
-    WHERE sealed = 1 AND level = 1;
+    WHERE level = 1;
 
 CREATE TABLE revisions (
     written INTEGER PRIMARY KEY,
