@@ -68,6 +68,26 @@ async def test_the_first_message_is_found_before_anything_is_summarised():
     assert hit.message.content == hit.text
 
 
+async def test_the_best_score_says_how_much_of_the_question_was_found():
+    """Broken, what nobody said is answered as surely as what somebody did."""
+    _, session = await filled(MemoryStore())
+    await session.append(
+        Message.user("My sister bought a greenhouse in Lisbon.", name="Ada"),
+        Message.user("I repaired the old tractor.", name="Ben"),
+    )
+
+    async def best(question):
+        return (await session.search(question, 1))[0].score
+
+    assert await best("Who bought a greenhouse in Lisbon?") == 1.0
+    assert await best("Ada's sister and the greenhouse in Lisbon") > 0.9
+    assert await best("the price of a helicopter in Lisbon") < 0.6
+    assert await best("Did the violin orchestra tour Patagonia on horseback?") < 0.4
+    # Asked of a speaker, the words of another one are no answer.
+    assert await best("Did Ben repair the tractor?") > 0.9
+    assert await best("Did Ada repair the tractor?") < 0.1
+
+
 async def test_nothing_is_given_that_has_nothing_to_do_with_the_question():
     _, session = await filled(MemoryStore())
     assert await session.search("zeppelin") == []

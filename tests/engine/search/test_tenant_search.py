@@ -92,6 +92,25 @@ async def test_what_came_since_the_first_search_is_indexed_by_updates(how):
     assert len(await memory.search("heron", 300, semantic_dedup=False)) == 240
 
 
+async def test_the_whole_question_and_its_phrase_are_before_a_talk_about_a_part_of_it():
+    """Broken, a talk full of one word of the question hides the message that holds all of them."""
+    async with AsyncMemory.open(":memory:") as memory:
+        for talk in range(60):
+            for n in range(4):
+                await memory.session(f"c{talk}").append(
+                    Message.user(
+                        f"Question {n} of talk {talk}: what about invoice {talk * 10 + n}?"
+                    ),
+                    Message.assistant(f"Answer {n} of talk {talk}: it is {talk * 7 + n}.50 EUR."),
+                )
+        for question in ("invoice 40", "What about invoice 40?"):
+            for limit in (1, 10):
+                hits = await memory.search(question, limit)
+                assert hits[0].text == "Question 0 of talk 4: what about invoice 40?"
+                assert [hit.score for hit in hits] == sorted((h.score for h in hits), reverse=True)
+        assert all("invoice" in hit.text for hit in (await memory.search("invoice 40", 5)))
+
+
 async def test_hits_of_all_sessions_are_on_one_scale():
     async with AsyncMemory.open(":memory:") as memory:
         for number_ in range(40):

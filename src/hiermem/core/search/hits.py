@@ -18,10 +18,11 @@ from hiermem.types import Role, Span, StoredMessage, Summary
 class Hit:
     """A message, a passage of a long message, or a summary that answers a question.
 
-    ``level`` is 0 for a message. ``score`` is 1 for the best of its kind and less for the others;
-    only the order is meaningful. ``found`` are the messages that the hit rests on, best first: a
-    message itself, or the messages below a summary that answer best. ``message`` or ``summary`` is
-    the whole message or summary that was found.
+    ``level`` is 0 for a message. ``score`` is from 0 to 1: that of the best message is the share of
+    the question that it holds, each word counted by how rare it is, so a low one says that nobody
+    spoke of that; with an embedder it is 1. The others are in relation to it. ``found`` are the
+    messages that the hit rests on, best first: a message itself, or the messages below a summary
+    that answer best. ``message`` or ``summary`` is the whole message or summary that was found.
     """
 
     session_id: str

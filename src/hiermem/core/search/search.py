@@ -3,27 +3,34 @@
 Nothing unrelated to the question is returned. A hit contains a word of the question (or, with
 vectors, is close to it); evidence may also be adjacent to such a hit. A search returns only the
 best passage of a message, and the best of several passages that say the same.
+
+The score of the best hit says how much of the question was found: the share of its words, each by
+how rare it is, that one passage holds. Where the question names a speaker, only passages of that
+speaker count, and the name itself does not: who asks what Ada said is not answered by Ben's words.
+The other scores are in relation to the best one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from hiermem.core.search import ranking
+from hiermem.core.search import postings, ranking
 from hiermem.core.search.evidence import HEADER, around, candidates, distinct, fill
 from hiermem.core.search.filters import Filters
+from hiermem.core.search.hits import Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, frame_of
-from hiermem.core.search.query import Query
+from hiermem.core.search.query import Query, QueryTerm
 from hiermem.core.search.ranking import Corpus, Leg
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
-from hiermem.core.search.terms import number, terms
+from hiermem.core.search.terms import STOP_WORDS, number, terms, words
+from hiermem.core.text.stemming import stem
 from hiermem.types import ROLES, Span, Summary
 
 #: The score of the best summary in relation to the best message.
@@ -32,6 +39,8 @@ _SUMMARY_WEIGHT: Final = 0.75
 _LOOK: Final = 8
 #: If units repeat others, this share of the units that may fill a budget is enough.
 _ENOUGH: Final = 0.75
+#: The most words of a question that may be a phrase.
+_LONGEST_PHRASE: Final = 8
 #: The most messages that are named below a summary.
 _BELOW: Final = 3
 #: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
@@ -45,7 +54,8 @@ _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
 class ScoredQuery:
     """A query with the scores of a session.
 
-    ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
+    ``scores`` are those of the units; the best one is the share of the question that was found, or
+    1 where vectors were compared, by which nothing is found or not. ``hit`` says which units match
     the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
     scores of the summaries by level. ``of_one``: the index is that of one session. ``overview``:
     the question asks for a summary of a matter.
@@ -76,6 +86,10 @@ def ask(
     level. ``corpus`` is what the index is a part of.
     """
     scores, hit, near = ranking.score(index, query, dense=dense, corpus=corpus)
+    share, whole = _found(index, query, corpus)
+    if corpus is not None:
+        # In many sessions, what holds the whole question is before what surrounds a part of it.
+        scores = scores + scores.max(initial=0.0) * whole
     summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
         for level, seen in summaries_near.items():
@@ -92,7 +106,9 @@ def ask(
         # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
-    scores = scores / top if top > 0 else scores
+    share = share if dense is None else 1.0
+    scores = share * scores / top if top > 0 else scores
+    summary_scores = {level: share * row for level, row in summary_scores.items()}
     return ScoredQuery(
         index,
         summary_index,
@@ -103,6 +119,70 @@ def ask(
         of_one=corpus is None,
         overview=query.overview,
     )
+
+
+def _found(index: Index, query: Query, corpus: Corpus | None) -> tuple[float, Array]:
+    """Return how much of the question one passage holds, from 0 to 1, and which hold all of it."""
+    units = index.units
+    names = [
+        set() if postings.is_generic(name) else set(map(number, terms(name)))
+        for name in units.speakers
+    ]
+    named = np.array([not one.isdisjoint(query.numbers) for one in names], dtype=bool)
+    asked = list(_rarities(index, query, corpus))
+    every = set[int]().union(*names)
+    by_name = named.any() and any(one.number not in every for one, _ in asked)
+    held, times, total = np.zeros(len(index)), np.zeros(len(index), dtype=np.int64), 0.0
+    for one, rare in asked:
+        rows, _ = index.find((one.number, *one.forms))
+        times[rows] += 1
+        if not (by_name and one.number in every):
+            held[rows] += rare
+            total += rare
+    if by_name:
+        held[~named[units.speaker]] = 0
+    whole = (times == len(asked)) & (len(asked) > 1)
+    return float(held.max(initial=0.0)) / max(total, 1e-9), whole
+
+
+def _rarities(
+    index: Index, query: Query, corpus: Corpus | None
+) -> Iterator[tuple[QueryTerm, float]]:
+    """Yield the terms of a question, each with what it weighs."""
+    known = {} if corpus is None else dict(corpus.sets)
+    for one in query.terms:
+        numbers = (one.number, *one.forms)
+        if corpus is None:
+            weight = ranking.WEIGHTS.form if one.of_form else 1.0
+            yield one, weight * ranking.rarity(len(index), len(index.find(numbers)[0]))
+        else:
+            yield one, known.get(numbers, max(known.values(), default=1.0))
+
+
+def with_phrase_first(hits: Sequence[Hit], text: str) -> list[Hit]:
+    """Return hits, best first; those in which the words of the question follow one another lead.
+
+    Words that carry no subject are passed over, in the question and in what was said. The first
+    hits then have the score of the best one.
+    """
+    wanted = _subjects(text)
+    if not 1 < len(wanted) <= _LONGEST_PHRASE:
+        return list(hits)
+    top = max((hit.score for hit in hits), default=0.0)
+    leading, others = list[Hit](), list[Hit]()
+    for hit in hits:
+        held = _subjects(hit.text)
+        follows = any(
+            held[place : place + len(wanted)] == wanted
+            for place, one in enumerate(held)
+            if one == wanted[0]
+        )
+        (leading if follows else others).append(hit)
+    return [*(replace(hit, score=top) for hit in leading), *others]
+
+
+def _subjects(text: str) -> list[str]:
+    return [stem(word) for word in words(text) if word not in STOP_WORDS]
 
 
 def hits(asked: ScoredQuery, filters: Filters, limit: int) -> list[int]:

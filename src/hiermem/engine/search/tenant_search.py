@@ -43,6 +43,8 @@ _BLOCKS: Final = 64
 _TOKENS: Final = 32
 #: Evidence is chosen of so many times as many tokens as fit the budget.
 _CHOICE: Final = 2
+#: Hits that are read beside those that are returned.
+_MORE: Final = 20
 #: So few sessions are selected by their metadata beforehand; of more, what is found is.
 _FEW_SESSIONS: Final = 256
 
@@ -67,13 +69,17 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     """Return the best ``limit`` messages of all sessions that pass the filters, best first."""
     arguments.whole(limit, "limit")
 
+    # A phrase is looked for in some hits more than are returned.
+    many = limit + _MORE if limit else 0
+
     def units(found: _Found) -> list[int]:
-        return core_search.hits(found.scored, question.filters, limit)
+        return core_search.hits(found.scored, question.filters, many)
 
     async def answer(found: _Found) -> list[Hit]:
         chosen = units(found)
         read = await _read(handle, found, numbers_of(found.scored, chosen))
-        return message_hits(handle, found.scored, chosen, read, found.session_of)
+        hits = message_hits(handle, found.scored, chosen, read, found.session_of)
+        return core_search.with_phrase_first(hits, question.text)[:limit]
 
     def enough(found: _Found) -> bool:
         return len(units(found)) >= limit
