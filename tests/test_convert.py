@@ -14,7 +14,7 @@ from hiermem.convert import (
 )
 from hiermem.core.text.policy import clean_message
 from hiermem.errors import InvalidMessageError
-from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
+from hiermem.types import FilePart, ImagePart, Message, TextPart, ToolCall
 
 OPENAI = {
     "text": {"role": "user", "content": "Hi"},
@@ -126,7 +126,7 @@ def test_openai_messages_become_what_they_mean():
         ImagePart("data:image/png;base64,AA", "low"),
         FilePart("file-1"),
     )
-    assert isinstance(user.content[7], JsonPart)
+    assert user.content[7] == TextPart("marked"), "its mark is kept beside it"
     assert assistant.content == ""
     assert assistant.tool_calls == (
         ToolCall("c1", "f", '{"a": 1}'),

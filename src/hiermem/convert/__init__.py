@@ -6,20 +6,16 @@ and is put back when the message is written in that shape. Data that Message has
 (key, thread, created_at, other metadata) is not written. Nothing is validated beyond what reading
 needs: the provider decides which requests it accepts.
 
-A context is written without such kept data (``extras=False``, ``context_to_anthropic``): it would
-be neither counted nor needed. Items of the Responses interface keep it, except ids
-(``context_to_responses``): they have fields that are needed and cost nothing.
+A context is written by ``request`` instead, which makes it one that the provider accepts.
 """
 
 from __future__ import annotations
 
-from hiermem.convert.anthropic import context_to_anthropic, from_anthropic, to_anthropic
-from hiermem.convert.responses import context_to_responses, from_responses, to_responses
+from hiermem.convert.anthropic import from_anthropic, to_anthropic
+from hiermem.convert.responses import from_responses, to_responses
 from hiermem.convert.shapes import from_any, from_openai, shape_of, to_openai
 
 __all__ = [
-    "context_to_anthropic",
-    "context_to_responses",
     "from_anthropic",
     "from_any",
     "from_openai",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
@@ -25,8 +25,9 @@ from hiermem.types import (
 )
 from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
 
-__all__ = ["context_to_anthropic", "from_anthropic", "to_anthropic"]
+__all__ = ["from_anthropic", "to_anthropic"]
 
+_T = TypeVar("_T")
 # The fields of a response around its message; kept, but a request must not send them back.
 _ENVELOPE = frozenset(
     (
@@ -171,10 +172,10 @@ def _tool_result(block: dict[str, Any], kept: dict[str, Any], *, where: str) -> 
 
 def _blocks(content: object, *, where: str) -> tuple[Content, dict[str, Any]]:
     """Read text or blocks; return the content and, by number, the fields that parts cannot hold."""
-    return read_parts(content, _block_part, _block, where=where)
+    return read_parts(content, read_block, write_block, where=where)
 
 
-def _block_part(block: Mapping[str, Any]) -> Part | None:
+def read_block(block: Mapping[str, Any]) -> Part | None:
     """Read a block as one of our parts; the caller checks that nothing was lost."""
     kind, source = block.get("type"), block.get("source")
     if kind == "text" and isinstance(block.get("text"), str):
@@ -238,52 +239,6 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
     return result
 
 
-def context_to_anthropic(messages: Iterable[Message], system: str | None = None) -> dict[str, Any]:
-    """Write a context so that a further message only ever adds at the end.
-
-    A provider caches a prompt up to its first changed byte. Content is therefore a list of blocks
-    even for a single text. Neighbours of one role are one message, as the interface requires, but
-    each keeps blocks of its own. A system message stays in its place, as the user's text ``System:
-    …``: only ``system`` is the system prompt. Data that was kept when a message was read is left
-    out, except the order of its blocks and whether a tool failed.
-    """
-    written: list[dict[str, Any]] = []
-    for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = _context_blocks(message)
-        if blocks and written and written[-1]["role"] == role:
-            written[-1]["content"] += blocks
-        elif blocks:
-            written.append({"role": role, "content": blocks})
-    result: dict[str, Any] = {"messages": written}
-    return result if system is None else {**result, "system": system}
-
-
-def _context_blocks(message: Message) -> list[dict[str, Any]]:
-    """Return a message's blocks without blank texts, which the interface refuses."""
-    content = _anthropic_content(message, _needed(kept_of(message.metadata, "anthropic")))
-    blocks = [
-        block
-        for block in _as_blocks(content)
-        if block.get("type") != "text" or str(block.get("text", "")).strip()
-    ]
-    if message.role != "system" or not blocks:
-        return blocks
-    first = blocks[0]
-    if first.get("type") != "text":
-        return [{"type": "text", "text": "System:"}, *blocks]
-    return [{**first, "text": f"System: {first['text']}"}, *blocks[1:]]
-
-
-def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the kept data that is needed and costs nothing."""
-    needed: dict[str, Any] = {"order": kept["order"]} if "order" in kept else {}
-    result = kept.get("result")
-    if isinstance(result, Mapping) and result.get("is_error") is True:
-        needed["result"] = {"is_error": True}
-    return needed
-
-
 def _as_blocks(content: Any) -> list[dict[str, Any]]:
     """Return content as blocks; an empty text has none: the interface refuses empty blocks."""
     if isinstance(content, str):
@@ -297,7 +252,9 @@ def _anthropic_content(message: Message, kept: Mapping[str, Any]) -> str | list[
     if isinstance(content, str):
         body = content
     else:
-        body = [{**_block(part), **kept_for(kept, "parts", n)} for n, part in enumerate(content)]
+        body = [
+            {**write_block(part), **kept_for(kept, "parts", n)} for n, part in enumerate(content)
+        ]
     if message.role == "tool":
         return _tool_result_back(message, body, kept)
     if not message.tool_calls:
@@ -306,18 +263,16 @@ def _anthropic_content(message: Message, kept: Mapping[str, Any]) -> str | list[
         _tool_use_back(call, kept_for(kept, "calls", n))
         for n, call in enumerate(message.tool_calls)
     ]
-    return _in_order(_as_blocks(body), calls, kept.get("order"))
+    return in_order(_as_blocks(body), calls, kept.get("order"))
 
 
-def _in_order(
-    parts: list[dict[str, Any]], calls: list[dict[str, Any]], order: object
-) -> list[dict[str, Any]]:
+def in_order(parts: Sequence[_T], calls: Sequence[_T], order: object) -> list[_T]:
     """Put parts and calls back into the order in which they were read, if it still fits."""
     if not isinstance(order, list) or (order.count("part"), order.count("call")) != (
         len(parts),
         len(calls),
     ):
-        return parts + calls
+        return [*parts, *calls]
     next_part, next_call = iter(parts), iter(calls)
     return [next(next_call) if kind == "call" else next(next_part) for kind in order]
 
@@ -348,7 +303,8 @@ def _tool_result_back(
     return [{**extras, **block} if isinstance(extras, Mapping) else block]
 
 
-def _block(part: Part) -> dict[str, Any]:
+def write_block(part: Part) -> dict[str, Any]:
+    """Write a part as a block."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if isinstance(part, JsonPart):

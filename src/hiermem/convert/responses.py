@@ -26,7 +26,7 @@ from hiermem.types import (
 )
 from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
 
-__all__ = ["context_to_responses", "from_responses", "to_responses"]
+__all__ = ["from_responses", "to_responses"]
 
 _ROLES: Mapping[str, Role] = {
     "user": "user",
@@ -38,8 +38,6 @@ _ROLES: Mapping[str, Role] = {
 _CALLS = {"function_call": ("function", "arguments"), "custom_tool_call": ("custom", "input")}
 #: The types of results whose content is text or parts.
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-#: Items that need no id, and whose id makes a provider ask for the items beside them.
-_NAMELESS = ("message", "reasoning", *_CALLS, *_RESULTS)
 
 
 def from_responses(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -160,10 +158,10 @@ def _call(item: dict[str, Any], kind: str, call_id: str) -> ToolCall:
 
 def _content(content: object, role: Role, *, where: str) -> tuple[Content, dict[str, Any]]:
     """Read text or parts; return the content and, by number, the fields that parts cannot hold."""
-    return read_parts(content, _part, lambda part: _part_back(part, role), where=where)
+    return read_parts(content, read_part, lambda part: write_part(part, role), where=where)
 
 
-def _part(block: Mapping[str, Any]) -> Part | None:
+def read_part(block: Mapping[str, Any]) -> Part | None:
     """Read a part; the caller checks that it would be written back the same."""
     kind = block.get("type")
     if kind in ("input_text", "output_text") and isinstance(block.get("text"), str):
@@ -179,7 +177,8 @@ def _part(block: Mapping[str, Any]) -> Part | None:
     return None
 
 
-def _part_back(part: Part, role: Role) -> dict[str, Any]:
+def write_part(part: Part, role: Role) -> dict[str, Any]:
+    """Write a part as one of a message of this role."""
     if isinstance(part, TextPart):
         kind = "output_text" if role == "assistant" else "input_text"
         return {"type": kind, "text": part.text}
@@ -223,27 +222,6 @@ def to_responses(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return items
 
 
-def context_to_responses(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Write the messages of a context, without the ids that bind an item to one beside it.
-
-    A provider refuses a reasoning item whose call it does not find, and a call whose reasoning it
-    does not find, but only where they bear its ids; a context may hold one without the other.
-    """
-    return [_without_id(item) for item in to_responses(messages)]
-
-
-def _without_id(item: dict[str, Any]) -> dict[str, Any]:
-    """Leave out an id that is not needed; an answer without one is written as plain text."""
-    if item.get("type", "message") not in _NAMELESS:
-        return item
-    kept = {name: value for name, value in item.items() if name not in ("id", "status")}
-    if kept.get("role") == "assistant" and isinstance(kept.get("content"), list):
-        if not all(part.get("type") == "output_text" for part in kept["content"]):
-            return item
-        kept["content"] = "".join(part["text"] for part in kept["content"])
-    return kept
-
-
 def _message_back(message: Message, kept: Mapping[str, Any]) -> dict[str, Any]:
     role = "user" if message.role == "tool" else message.role
     given = kept.get("role")
@@ -275,7 +253,7 @@ def _content_back(message: Message, kept: Mapping[str, Any]) -> str | list[dict[
     if isinstance(message.content, str):
         return message.content
     return [
-        {**_part_back(part, message.role), **kept_for(kept, "parts", number)}
+        {**write_part(part, message.role), **kept_for(kept, "parts", number)}
         for number, part in enumerate(message.content)
     ]
 

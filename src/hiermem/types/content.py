@@ -1,4 +1,4 @@
-"""The content of a message: roles, parts and an assistant's tool calls."""
+"""The content of a message: roles, parts, an assistant's tool calls, and a part's text."""
 
 from __future__ import annotations
 
@@ -54,3 +54,37 @@ class ToolCall:
     name: str
     arguments: str = "{}"
     type: str = "function"
+
+
+#: The most characters of a reference or type that a placeholder shows.
+_MAX_SHOWN = 200
+
+
+def part_text(part: Part) -> str:
+    """Return a part's text, or a short placeholder without the data of a data URL."""
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, ImagePart):
+        return f"[image: {shown_reference(part.reference)}]"
+    if isinstance(part, FilePart):
+        return f"[file: {shown_reference(part.name or part.reference)}]"
+    kind = part.data.get("type")
+    return f"[{shown_reference(kind)}]" if isinstance(kind, str) and kind else "[data]"
+
+
+def shown_reference(reference: str) -> str:
+    """Return the recognisable head of a reference, on one line."""
+    if reference[:5].lower() == "data:":
+        reference = reference[:_MAX_SHOWN].partition(",")[0]
+    return one_line(reference[:_MAX_SHOWN])
+
+
+def one_line(text: str) -> str:
+    r"""Replace every control, line end and run of white space by one space.
+
+    >>> one_line("Ada\nSystem")
+    'Ada System'
+    """
+    if text.isprintable():
+        return text
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -22,15 +22,17 @@ from hiermem.types.content import (
     Role,
     TextPart,
     ToolCall,
+    one_line,
 )
 from hiermem.types.frozen import FrozenDict
-from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_of
+from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
 
 # Roles that another role stands for here; the original is kept.
 _OPENAI_ROLES: Mapping[str, Role] = {"developer": "system", "function": "tool"}
 # The old single call has no id; its result names the function instead, so that this joins the two.
 _FUNCTION_CALL = "function_call"
 _NOTHING: Mapping[str, Any] = FrozenDict()
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,10 @@ class Message:
             if missing != "absent":
                 data["content"] = None if missing == "null" else self.content
         else:
-            data["content"] = [_openai_part_back(part) for part in self.content]
+            data["content"] = [
+                {**openai_part_back(part), **(kept_for(kept, "parts", number) if extras else {})}
+                for number, part in enumerate(self.content)
+            ]
         if self.name is not None:
             data["name"] = self.name
         calls: list[dict[str, Any]] = []
@@ -154,6 +159,21 @@ class Message:
             # The message's own fields take precedence over kept ones.
             data = {**fields, **data}
         return data
+
+
+def speaker(message: Message) -> str:
+    """Return the name under which a message is quoted, on one line: the speaker's, or the role's.
+
+    >>> speaker(Message.user("Hi", name="Ada")), speaker(Message.assistant("Hi"))
+    ('Ada', 'Assistant')
+    """
+    name = message.name
+    if name:
+        # A name with a line end could look like the start of another message.
+        shown = one_line(name)
+        if shown and not shown.isspace():
+            return shown
+    return _SPEAKERS[message.role]
 
 
 # -- the OpenAI chat shape
@@ -206,31 +226,28 @@ def _openai_content(extras: dict[str, Any], kept: dict[str, Any], *, where: str)
         return ""
     if isinstance(content, str):
         return content
-    parts = as_list(content, where=f"{where}.content")
-    return tuple(
-        _openai_part(as_mapping(part, where=f"{where}.content[{number}]"))
-        for number, part in enumerate(parts)
-    )
+    read, of_parts = read_parts(content, openai_part, openai_part_back, where=f"{where}.content")
+    kept |= of_parts
+    return read
 
 
-def _openai_part(data: dict[str, Any]) -> Part:
-    """Read a part; one that would not be written back the same stays as it is, opaque."""
-    part: Part | None = None
+def openai_part(data: Mapping[str, Any]) -> Part | None:
+    """Read a part of the OpenAI chat shape; the caller checks that nothing was lost."""
     image, file = data.get("image_url"), data.get("file")
-    if isinstance(data.get("text"), str):
-        part = TextPart(data["text"])
-    elif isinstance(image, Mapping) and isinstance(image.get("url"), str):
-        part = ImagePart(image["url"], image.get("detail"))
-    elif isinstance(file, Mapping):
-        reference = file.get("file_data", file.get("file_id"))
+    if isinstance(data.get("text"), str) and data.get("type") == "text":
+        return TextPart(data["text"])
+    if isinstance(image, Mapping) and isinstance(image.get("url"), str):
+        detail = image.get("detail")
+        return ImagePart(image["url"], detail if isinstance(detail, str) else None)
+    if isinstance(file, Mapping):
+        reference, name = file.get("file_data", file.get("file_id")), file.get("filename")
         if isinstance(reference, str):
-            part = FilePart(reference, file.get("filename"))
-    if part is not None and _openai_part_back(part) == data:
-        return part
-    return JsonPart(data)
+            return FilePart(reference, name if isinstance(name, str) else None)
+    return None
 
 
-def _openai_part_back(part: Part) -> dict[str, Any]:
+def openai_part_back(part: Part) -> dict[str, Any]:
+    """Write a part in the OpenAI chat shape."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if isinstance(part, ImagePart):

@@ -138,6 +138,10 @@ READ = {f"openai: {name}": from_openai(data) for name, data in OPENAI.items()} |
 }
 
 
+AT = datetime(2024, 3, 1, tzinfo=UTC)
+DATE = "[2024-03-01]"
+
+
 def count(value) -> int:
     return default_counter().count(value if isinstance(value, str) else canonical_json(value))
 
@@ -206,9 +210,12 @@ def test_the_published_case_of_reasoning_stays_in_the_budget():
     with Memory.open(":memory:") as memory:
         session = memory.session("s")
         said = {"role": "assistant", "content": "hi", "reasoning_content": "because " * 4000}
-        session.append(Message.from_openai(said))
+        session.append(Message.from_openai(said, created_at=AT))
         context = session.context(1000)
-        assert context.to_openai() == [{"role": "assistant", "content": "hi"}]
+        assert context.to_openai() == [
+            {"role": "user", "content": DATE},
+            {"role": "assistant", "content": "hi"},
+        ]
         assert session.messages()[0].message.to_openai() == said, "the converter stays loss-free"
 
 
@@ -241,39 +248,44 @@ def test_what_a_request_needs_is_kept():
         }
         other = memory.session("o")
         other.append(READ["openai: calls with more fields"])
-        call, result = other.context().to_openai()
-        assert call == {"role": "assistant", "tool_calls": [CALL]}
+        _, call, result = other.context().to_openai()
+        assert call == {"role": "assistant", "content": None, "tool_calls": [CALL]}
         assert result == RESULT
 
 
 @pytest.mark.parametrize("given", ["system", "assistant", "tool", "developer", "function", 7, None])
 def test_metadata_does_not_give_a_message_another_role(given):
     """Broken if a user's message could speak as the system, in a context or out of it."""
-    message = Message.user("x", metadata={"openai": {"role": given}})
+    message = Message.user("x", metadata={"openai": {"role": given}}, created_at=AT)
     assert message.to_openai() == {"role": "user", "content": "x"}
     with Memory.open(":memory:") as memory:
         session = memory.session("s")
         session.append(message)
-        assert session.context().to_openai() == [{"role": "user", "content": "x"}]
+        assert session.context().to_openai() == [{"role": "user", "content": f"{DATE}\nx"}]
 
 
 def test_a_second_message_and_a_later_system_message_change_nothing_before_them():
     """P13: broken if a later message changed the cached prefix: content's form, or the system."""
     with Memory.open(":memory:") as memory:
         session = memory.session("s")
-        session.append(Message.user("one"))
+        session.append(Message.user("one", created_at=AT))
+        first = f"{DATE}\none"
         assert session.context(system="Top.").to_anthropic() == {
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "one"}]}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": first}]}],
             "system": "Top.",
         }
-        session.append(Message.user("two"), Message.system("Be brief."), Message.assistant("three"))
+        session.append(
+            Message.user("two", created_at=AT),
+            Message.system("Be brief.", created_at=AT),
+            Message.assistant("three", created_at=AT),
+        )
         assert session.context(system="Top.").to_anthropic() == {
             "messages": [
                 {
                     "role": "user",
                     "content": [
                         {"type": "text", "text": text}
-                        for text in ("one", "two", "System: Be brief.")
+                        for text in (first, "two", "System: Be brief.")
                     ],
                 },
                 {"role": "assistant", "content": [{"type": "text", "text": "three"}]},
@@ -284,14 +296,86 @@ def test_a_second_message_and_a_later_system_message_change_nothing_before_them(
 
 def assert_grown(before, after):
     """Assert that the earlier messages stand, the last of them perhaps with more at its end."""
-    assert before.get("system") == after.get("system")
     old, new = before["messages"], after["messages"]
-    if not old:
-        return
+    if not old or old[0]["content"] == [{"type": "text", "text": "…"}]:
+        return  # nobody has spoken yet
+    assert before.get("system") == after.get("system")
     assert new[: len(old) - 1] == old[:-1]
     last, grown = old[-1], new[len(old) - 1]
     assert grown["role"] == last["role"]
     assert grown["content"][: len(last["content"])] == last["content"]
+
+
+@pytest.mark.parametrize("strategy", ["cut", "layered"])
+def test_a_leading_system_message_leads_every_context(strategy):
+    """A11: broken if the rules that came with a history went with its first window."""
+    rules = [Message.system("Never reveal the price list."), Message.system("Be brief.")]
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        session.append(*rules)
+        for number in range(120):
+            session.append(Message.user(f"Which ferry takes {number} cars? " * 4))
+            session.append(
+                Message.assistant(f"The one from pier {number} at {number % 24}:20. " * 4)
+            )
+            for budget in (1_000, 2_000, 8_000) if number % 20 == 19 else ():
+                context = session.context(budget, strategy=strategy, system="Top.")
+                rendered = context.to_openai()
+                assert [m["content"] for m in rendered[:3]] == ["Top.", *(r.content for r in rules)]
+                assert openai_tokens(rendered) <= context.total_tokens <= budget
+                prompts = [block["text"] for block in context.to_anthropic()["system"]]
+                assert prompts == ["Top.", *(rule.content for rule in rules)]
+        session.erase([0])
+        assert [m["content"] for m in session.context(1_000).to_openai()[:1]] == ["Be brief."]
+
+
+def test_a_lead_without_room_is_said():
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        session.append(Message.system("word " * 1_000), *(Message.user("Hi " * 40),) * 60)
+        assert "do not lead this context: their 1,0" in session.context(1_500).explain()
+        assert "lead" not in session.context(8_000).explain()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["user", "assistant", "system", "tools"]), st.integers(0, 30)),
+        min_size=1,
+        max_size=12,
+    )
+)
+@drawn(200)
+def test_every_message_stands_under_its_date(spoken):
+    """Broken if "yesterday" could not be placed, or a date stood in an assistant's or tool's."""
+    at, said = AT, []
+    for number, (role, hours) in enumerate(spoken):
+        at += timedelta(hours=hours)
+        text = f"text {number}"
+        if role == "tools":
+            call = ToolCall(f"c{number}", "f")
+            said.append(Message.assistant(text, tool_calls=(call,), created_at=at))
+            at += timedelta(hours=hours)
+            said.append(Message.tool("42", tool_call_id=call.id, created_at=at))
+        else:
+            said.append(Message(role, text, created_at=at))
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        session.append(said)
+        context = session.context(8_000)
+        days = {m.content: f"[{m.created_at:%Y-%m-%d}]" for m in said if m.role != "tool"}
+        under = ""
+        for message in context.to_openai():
+            content = message["content"] or ""
+            if content.startswith("["):
+                assert message["role"] == "user"
+                under, _, content = content.partition("\n")
+            if content in days and message["role"] != "system":
+                assert under == days[content]
+        dates = [block.seam for block in context.blocks if block.seam]
+        lines = context.to_text().splitlines()
+        assert [line for line in lines if line.startswith("[2")] == dates
+        assert json.dumps(context.to_responses()).count("[202") == len(dates)
+        assert json.dumps(context.to_anthropic()).count("[202") == len(dates)
 
 
 TEXTS = st.sampled_from(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from hiermem.config import ContextPolicy
 from hiermem.core import needs
@@ -28,10 +29,10 @@ from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.core.text.instructions import Instruction
-from hiermem.core.text.measure import body
+from hiermem.core.text.measure import body, day
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
-from hiermem.types import Node, Span, Unit
+from hiermem.types import Node, Span, StoredMessage, Unit
 from hiermem.types.transaction import NeedLevel
 
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
@@ -47,6 +48,8 @@ _LONG = 50_000
 _GAP = 2
 #: The name of a record of standing instructions that is not part of a cut.
 _BESIDE = "instructions"
+#: The most messages that may lead a session.
+MOST_LEADING = 4
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 #: Number of nodes above the windows that are read before a plan asks for them.
@@ -63,6 +66,9 @@ class Situation:
     for the policy's size. ``gone`` are the messages that were erased or put in quarantine.
     ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
     ``instructions`` that no raw message says take at most ``standing_room`` tokens of the budget.
+    ``lead`` are the system messages that lead the session and every context of it, beside the
+    budget; ``too_long`` is their number of tokens where they would take more than half of it and so
+    do not lead.
     """
 
     state: SessionState
@@ -78,6 +84,8 @@ class Situation:
     allow_omission: bool = False
     instructions: tuple[Instruction, ...] = ()
     standing_room: int = 0
+    lead: tuple[Shown, ...] = ()
+    too_long: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,8 @@ class Omitted:
 class Cut:
     """A decided cut: its sticky state, what it renders, and what it omits.
 
-    ``pinned`` are messages that are shown verbatim in addition to being covered.
+    ``pinned`` are messages that are shown verbatim in addition to being covered. ``lead`` stands
+    before ``blocks``, and outside their budget.
     """
 
     view: View
@@ -101,10 +110,11 @@ class Cut:
     blocks: tuple[Block, ...]
     omitted: tuple[Omitted, ...] = ()
     pinned: tuple[Shown, ...] = ()
+    lead: tuple[Block, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of all blocks together."""
+        """Return the tokens of all blocks together, without the lead."""
         return sum(block.tokens for block in self.blocks)
 
 
@@ -394,7 +404,8 @@ class Planner:
         newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room.
         """
         budget, turns = self.at.budget, self.at.policy.turns
-        costs = [self._estimate(piece) for piece in pieces]
+        days = ["", *(day(piece[-1].message.created_at) for piece in pieces)]
+        costs = [self._estimate(piece, before) for piece, before in zip(pieces, days, strict=False)]
         number = verbatim.newest(pieces, turns)
         spent = sum(costs[len(costs) - number :])
         if turns > 1 and spent > budget // 3:
@@ -600,14 +611,16 @@ class Planner:
 
     # -- used by all plans
 
-    def _estimate(self, shown: Sequence[Shown]) -> int:
+    def _estimate(self, shown: Sequence[Shown], day_before: str = "") -> int:
         """Return about the tokens of these messages, without counting a long slice.
 
         Most pieces are only looked at, and counting a long text takes long. A slice has its share
         of the message's tokens by characters; the cut itself is counted exactly.
         """
         long = [item for item in shown if item.partial and item.length > _LONG]
-        counted = self.cost([item for item in shown if item not in long] if long else shown)
+        counted = self.cost(
+            [item for item in shown if item not in long] if long else shown, day_before
+        )
         return counted + sum(
             item.message.tokens * item.length // len(body(item.message.message)) for item in long
         )
@@ -615,8 +628,15 @@ class Planner:
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""
         view = replace(view, serial=self.zone.serial, gone=self.at.gone)
-        raw = [item for item in in_order(shown) if not view.holds(item.message.index)]
-        return Cut(view, tuple(raw), (*view.blocks(), *self.at.writer.messages(raw)))
+        lead, write = self.at.lead, self.at.writer.messages
+        apart = {item.message.index for item in lead}
+        raw = [
+            item
+            for item in in_order(shown)
+            if item.message.index not in apart and not view.holds(item.message.index)
+        ]
+        blocks = (*view.blocks(), *write(raw))
+        return Cut(view, (*lead, *raw), blocks, lead=tuple(write(lead)))
 
 
 def _omitted(item: Covered) -> Omitted:
@@ -628,6 +648,12 @@ def omitted_message(item: Shown) -> Omitted:
     """Describe a message that is omitted."""
     index = item.message.index
     return Omitted(f"m{index}", Span(index, index + 1), 1)
+
+
+def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
+    """Return the system messages that lead a session, of which ``messages`` is the beginning."""
+    led = takewhile(lambda stored: stored.role == "system", messages)
+    return tuple(item for item in map(Shown, led) if not item.empty)
 
 
 def said_beside(at: Situation, found: Cut) -> Piece | None:

@@ -42,6 +42,9 @@ def select(at: Situation) -> Reading[Cut]:
     """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
     zone = ZoneMaker(at.writer, view=at.view)
     recent, older, first = yield from _recent(at)
+    apart = {item.message.index for item in at.lead}
+    recent = [item for item in recent if item.message.index not in apart]
+    older = [item for item in older if item.message.index not in apart]
     alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
     room = at.budget - alone.tokens
     is_coarse = min(room, at.budget - _reserve(at)) < _COARSE_BELOW
@@ -62,7 +65,8 @@ def select(at: Situation) -> Reading[Cut]:
     holes = yield from _holes(first, [piece.windows for piece in chosen])
     omitted = (*holes, *map(omitted_message, older))
     view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
-    return Cut(view, alone.shown, blocks, omitted)
+    lead = tuple(at.writer.messages(at.lead))
+    return Cut(view, (*at.lead, *alone.shown), blocks, omitted, lead=lead)
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:

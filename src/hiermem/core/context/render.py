@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from hiermem.convert import request
 from hiermem.core.text.fence import fence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r5"
+RENDERER = "r6"
 
 #: The mark of text that is left out, and the note about it in the frame of a record.
 LEFT_OUT: Final = "…"
@@ -39,6 +40,7 @@ class Block:
     a quoted message (or a quoted stretch), the user's standing instructions, and the record
     recalled for a question. ``text`` is the
     fenced text; it is empty for a verbatim message, which is rendered from ``message``.
+    ``seam`` is the date that stands in front of a verbatim message where the day changes.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
 
@@ -49,6 +51,7 @@ class Block:
     text: str = ""
     level: int | None = None
     message: StoredMessage | None = None
+    seam: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +141,58 @@ class Writer:
         tokens = self.count(fenced) + MESSAGE_OVERHEAD
         return Block(kind, frame.name, frame.span, tokens, fenced, frame.level, message)
 
-    def messages(self, shown: Iterable[Shown]) -> list[Block]:
+    def messages(self, shown: Iterable[Shown], day_before: str = "") -> list[Block]:
         """Render verbatim messages in order of index, in native form where providers accept it.
 
         Elsewhere a message, or a part of one, is quoted in a record. A tool's result without text
-        is rendered with its call, which would be none without it.
+        is rendered with its call, which would be none without it. Where the day changes, also from
+        ``day_before``, a date stands in front of what the user or the assistant says next, but
+        never between a call and its results.
         """
         visible = [item for item in in_order(shown) if not item.empty or _answers(item)]
         found: list[Block] = []
-        for item, is_native in zip(visible, _native(visible), strict=True):
+        ids, today = request.CallIds(), day_before
+        is_native = request.native(
+            [None if item.partial else item.message.message for item in visible]
+        )
+        for item, whole in zip(visible, is_native, strict=True):
             stored, name = item.message, f"m{item.message.index}"
-            if is_native:
+            date = day(stored.created_at)
+            if whole:
+                dated = date != today and stored.role in ("user", "assistant")
+                seam = f"[{date}]" if dated else ""
+                today = date if seam else today
                 span = Span(stored.index, stored.index + 1)
-                found.append(Block("message", name, span, tokens=stored.tokens, message=stored))
+                tokens = stored.tokens + self._seam_tokens(stored, seam)
+                # Where a shape has no names, a colon parts the speaker from the text.
+                tokens += self._renamed(stored, ids) + bool(stored.name)
+                found.append(Block("message", name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
                 frame = frame_of(name, [item])
                 found.append(self.record("quote", frame, item.line, message=stored))
+                today = date
         return found
 
-    def cost(self, shown: Iterable[Shown]) -> int:
+    def _seam_tokens(self, stored: StoredMessage, seam: str) -> int:
+        """Return what a date adds to a message of the user's, or takes as a message of its own."""
+        if not seam:
+            return 0
+        return self.count(f"{seam}\n") + (0 if stored.role == "user" else MESSAGE_OVERHEAD)
+
+    def _renamed(self, stored: StoredMessage, ids: request.CallIds) -> int:
+        """Return what the calls of a message cost more because their ids were used before."""
+        if not stored.tool_calls:
+            return 0
+        sent = ids.sent(stored.message).tool_calls
+        return sum(
+            max(0, self.count(new.id) - self.count(old.id)) + 1
+            for new, old in zip(sent, map(request.sent_call, stored.tool_calls), strict=True)
+            if new.id != old.id
+        )
+
+    def cost(self, shown: Iterable[Shown], day_before: str = "") -> int:
         """Return the tokens of verbatim messages, rendered together."""
-        return sum(block.tokens for block in self.messages(shown))
+        return sum(block.tokens for block in self.messages(shown, day_before))
 
 
 def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
@@ -182,31 +216,3 @@ def in_order(shown: Iterable[Shown]) -> list[Shown]:
 def _answers(item: Shown) -> bool:
     """Return whether a message is the result of a call, even one without text."""
     return item.message.state == "live" and item.message.message.tool_call_id is not None
-
-
-def _native(visible: Sequence[Shown]) -> list[bool]:
-    """Return for each message whether it keeps its native form.
-
-    Providers refuse a tool result that does not follow its call, and a call without its results.
-    Therefore a group is native only if it is complete and no other message interrupts it.
-    """
-    native = [
-        not item.partial and item.message.role != "tool" and not item.message.tool_calls
-        for item in visible
-    ]
-    for place, item in enumerate(visible):
-        if item.partial or not item.message.tool_calls:
-            continue
-        pending = {call.id for call in item.message.tool_calls}
-        end = place + 1
-        while end < len(visible) and pending:
-            answer = visible[end]
-            if answer.partial or answer.message.tool_call_id not in pending:
-                break
-            if answer.message.thread != item.message.thread:
-                break
-            pending.discard(answer.message.tool_call_id)
-            end += 1
-        if not pending:
-            native[place:end] = [True] * (end - place)
-    return native

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from hiermem.convert import context_to_anthropic, context_to_responses
+from hiermem.convert import request
 from hiermem.core import arguments
 from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
@@ -120,6 +120,7 @@ class ContextSelection:
     instructions: tuple[str, ...] = ()
     _lines: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
+    _too_long: int = field(default=0, repr=False)
 
     def __copy__(self) -> Self:
         return self  # a value that does not change is its own copy
@@ -137,37 +138,35 @@ class ContextSelection:
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.
 
-        The extra fields that a message was read with (``metadata``) are not rendered.
+        Like the other renderings, it is one that the provider accepts (``convert.request``), and
+        has the extra fields that a message was read with (``metadata``) left out.
         """
-        found: list[dict[str, Any]] = []
-        if self.system is not None:
-            found.append({"role": "system", "content": self.system})
-        return found + [message.to_openai(extras=False) for message in self._messages()]
+        return request.to_chat(self._entries(), self.system)
 
     def to_anthropic(self) -> dict[str, Any]:
         """Render as the ``system`` and ``messages`` of an Anthropic request.
 
-        Content is always a list of blocks, and each record is a block of its own. A system message
-        of the session appears in its place as the user's text ``System: …``. In this way, earlier
-        rendered content stays unchanged when further messages follow.
+        Content is always a list of blocks, and each record is a block of its own. System messages
+        that lead the context join ``system``; a later one appears in its place as the user's text
+        ``System: …``. In this way, earlier rendered content stays unchanged when further messages
+        follow. A named message begins with its speaker's name, as the interface has no names.
         """
-        return context_to_anthropic(self._messages(), system=self.system)
+        return request.to_messages(self._entries(), self.system)
 
     def to_responses(self) -> list[dict[str, Any]]:
         """Render as items of the OpenAI Responses interface, the ``input`` of a request.
 
-        Messages that were read from such items are written as they were, except that ids are left
-        out: a context may hold an item without the one that its id is bound to.
+        Items have no ids: a context may hold an item without the one that its id is bound to. A
+        named message begins with its speaker's name, as the interface has no names.
         """
-        lead = [] if self.system is None else [Message.system(self.system)]
-        return context_to_responses((*lead, *self._messages()))
+        return request.to_items(self._entries(), self.system)
 
-    def _messages(self) -> list[Message]:
-        """Return the blocks as messages, each record as one of the user's."""
+    def _entries(self) -> list[request.Entry]:
+        """Return the blocks as messages with their seams, each record as one of the user's."""
         return [
-            Message.user(block.text)
+            ("", Message.user(block.text))
             if block.text or block.message is None
-            else block.message.message
+            else (block.seam, block.message.message)
             for block in self.blocks
         ]
 
@@ -178,8 +177,8 @@ class ContextSelection:
             if block.text or block.message is None:
                 found.append(block.text)
             else:
-                message = block.message.message
-                found.append(f"{speaker(message)}: {body(message)}")
+                said = f"{speaker(block.message.message)}: {body(block.message.message)}"
+                found.append("\n".join(filter(None, (block.seam, said))))
         return "\n\n".join(found)
 
     def explain(self) -> str:
@@ -203,6 +202,11 @@ class ContextSelection:
             lines.append(f"Standing instructions: {', '.join(self.instructions)}.")
         if self.trimmed:
             lines.append(f"Trimmed inside views: {_some(self.trimmed)}.")
+        if self._too_long:
+            lines.append(
+                f"The system messages that lead the session do not lead this context: their "
+                f"{self._too_long:,} tokens are more than half of its budget."
+            )
         if self.omitted:
             lines.append(
                 f"Left out: {sum(item.messages for item in self.omitted):,} messages in "

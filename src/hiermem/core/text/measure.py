@@ -15,10 +15,13 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Literal
 
+from hiermem.convert.request import sent_call, sent_name
 from hiermem.core.text.slices import Piece, char_points, token_points
 from hiermem.errors import InvalidMessageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart, ToolCall
+from hiermem.types.content import one_line, part_text, shown_reference
+from hiermem.types.message import speaker as speaker  # noqa: PLC0414 - who is quoted
 
 Unit = Literal["tokens", "chars"]
 
@@ -30,11 +33,9 @@ IMAGE_HIGH = 765
 #: Tokens of a file in addition to those of its name.
 FILE_OVERHEAD = 64
 
-_MAX_SHOWN = 200
 _HASH_DIGITS = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -90,6 +91,7 @@ def _call_json(call: ToolCall) -> str:
 
 def _call_price(call: ToolCall, counter: TokenCounter) -> int:
     """Count a call as a request shows it: canonical JSON with the called function nested in it."""
+    call = sent_call(call)
     kind, field = ("custom", "input") if call.type == "custom" else ("function", "arguments")
     shown = {field: call.arguments, "name": call.name}
     return counter.count(_ENCODER.encode({kind: shown, "id": call.id, "type": kind}))
@@ -114,54 +116,13 @@ def body(message: Message) -> str:
             return content
         texts = [content] if content else []
     else:
-        texts = [_part_text(part) for part in content]
+        texts = [part_text(part) for part in content]
     texts.extend(_call_text(call) for call in message.tool_calls)
     return "\n".join(texts)
 
 
-def _part_text(part: Part) -> str:
-    """Return a part's text, or a short placeholder without the data of a data URL."""
-    if isinstance(part, TextPart):
-        return part.text
-    if isinstance(part, ImagePart):
-        return f"[image: {_shown(part.reference)}]"
-    if isinstance(part, FilePart):
-        return f"[file: {_shown(part.name or part.reference)}]"
-    kind = part.data.get("type")
-    return f"[{_shown(kind)}]" if isinstance(kind, str) and kind else "[data]"
-
-
-def _shown(reference: str) -> str:
-    """Return the recognisable head of a reference, on one line."""
-    if reference[:5].lower() == "data:":
-        reference = reference[:_MAX_SHOWN].partition(",")[0]
-    return _one_line(reference[:_MAX_SHOWN])
-
-
 def _call_text(call: ToolCall) -> str:
-    return f"{call.name}({_arguments(call)})"
-
-
-def _one_line(text: str) -> str:
-    """Replace every control, line end and run of white space by one space."""
-    if text.isprintable():
-        return text
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def speaker(message: Message) -> str:
-    """Return the name under which a message is quoted, on one line: the speaker's, or the role's.
-
-    >>> speaker(Message.user("Hi", name="Ada")), speaker(Message.assistant("Hi"))
-    ('Ada', 'Assistant')
-    """
-    name = message.name
-    if name:
-        # A name with a line end could look like the start of another message.
-        shown = _one_line(name)
-        if shown and not shown.isspace():
-            return shown
-    return _SPEAKERS[message.role]
+    return f"{one_line(call.name)}({_arguments(call)})"
 
 
 def day(created_at: datetime) -> str:
@@ -185,7 +146,7 @@ def _part_price(part: Part, counter: TokenCounter) -> int | None:
     if isinstance(part, ImagePart):
         return IMAGE_LOW if part.detail == "low" else IMAGE_HIGH
     if isinstance(part, FilePart):
-        return FILE_OVERHEAD + counter.count(_shown(part.name or part.reference))
+        return FILE_OVERHEAD + counter.count(shown_reference(part.name or part.reference))
     return counter.count(canonical_json(part.data))
 
 
@@ -194,7 +155,7 @@ def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
     name = message.name
     if unit == "chars":
         return len(name) if name else 0
-    return MESSAGE_OVERHEAD + (counter.count(name) if name else 0)
+    return MESSAGE_OVERHEAD + (counter.count(sent_name(name)) if name else 0)
 
 
 def message_tokens(message: Message, counter: TokenCounter) -> int:
@@ -212,9 +173,9 @@ def message_tokens(message: Message, counter: TokenCounter) -> int:
         tokens = MESSAGE_OVERHEAD
         for part in content:
             price = _part_price(part, counter)
-            tokens += counter.count(_part_text(part)) if price is None else price
+            tokens += counter.count(part_text(part)) if price is None else price
     if message.name:
-        tokens += counter.count(message.name)
+        tokens += counter.count(sent_name(message.name))
     for call in message.tool_calls:
         tokens += _call_price(call, counter)
     return tokens
@@ -261,7 +222,7 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
             return [Piece(content)]
         pieces = [Piece(content)] if content else []
     else:
-        pieces = [Piece(_part_text(part), _part_price(part, counter)) for part in content]
+        pieces = [Piece(part_text(part), _part_price(part, counter)) for part in content]
     for call in message.tool_calls:
         text = _call_text(call)
         # A call costs its canonical JSON; its line in the body is shorter.

@@ -180,12 +180,22 @@ async def situation_of(
     room: int = 0,
     *,
     flagged: Sequence[StoredMessage] | None = None,
+    first: Sequence[StoredMessage] | None = None,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
-    ``flagged`` are the messages with standing instructions, if they were read with the record.
+    ``flagged`` are the messages with standing instructions, and ``first`` the session's first
+    messages, if they were read with the record.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
+    writer = Writer(await handle.key(), handle.counter.count)
+    if first is None:
+        first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
+    lead = cut.lead_of(first)
+    led, too_long = writer.cost(lead), 0
+    if 2 * led > spendable:
+        lead, led, too_long = (), 0, led
+    overhead, spendable = overhead + led, spendable - led
     if spendable < 0:
         raise errors.BudgetTooSmallError(
             budget=request.budget.max_tokens,
@@ -201,16 +211,18 @@ async def situation_of(
     return Situation(
         state=state_from(record.state),
         budget=spendable,
-        writer=Writer(await handle.key(), handle.counter.count),
+        writer=writer,
         policy=policy,
         overhead=overhead,
-        reserve=reserve,
+        reserve=None if reserve is None else min(reserve, spendable),
         view=request.label,
         sticky=request.sticky,
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
         instructions=said,
         standing_room=int(policy.instructions * request.budget.max_tokens),
+        lead=lead,
+        too_long=too_long,
     )
 
 
@@ -236,8 +248,8 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     """Choose the cut, and store what it shows."""
     _, spendable, reserve = await _rooms(handle, request, room)
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
-    record, flagged, views = await _known(handle, session_id, request, name)
-    situation = await situation_of(handle, record, request, room, flagged=flagged)
+    record, first, flagged, views = await _known(handle, session_id, request, name)
+    situation = await situation_of(handle, record, request, room, flagged=flagged, first=first)
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, layered.select(situation))
@@ -260,7 +272,9 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         if found.view != before:
             await _keep(handle, record, name, found.view)
         if now_seen != seen:
-            counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
+            counted = now_seen.after(
+                seen, rendered=found.tokens + sum(each.tokens for each in found.lead), shared=shared
+            )
             await _keep(handle, record, name + SEEN, counted)
     return Decided(record, situation, found, shared)
 
@@ -334,34 +348,44 @@ async def in_record(
 
 async def _known(
     handle: Handle, session_id: str, request: Request, name: str
-) -> tuple[SessionRecord, Sequence[StoredMessage], tuple[View | None, Seen | None]]:
-    """Read the record, the messages with instructions and the views of this name, at one time.
+) -> tuple[
+    SessionRecord,
+    Sequence[StoredMessage],
+    Sequence[StoredMessage] | None,
+    tuple[View | None, Seen | None],
+]:
+    """Read the record, the first messages, those with instructions and the views of this name.
 
-    So no view is stored under an epoch that is newer than the instructions in it.
+    They are read at one time, so no view is stored under an epoch that is newer than the
+    instructions in it.
     """
-    needs: list[transaction.Need] = [transaction.NeedSession()]
+    needs: list[transaction.Need] = [
+        transaction.NeedSession(),
+        transaction.NeedMessages(0, cut.MOST_LEADING),
+    ]
     if handle.context_policy.instructions:
         needs.append(transaction.NeedFlagged(FLAG, MOST_MESSAGES))
     if request.sticky and request.strategy == "cut":
         needs.append(transaction.NeedViews((name, name + SEEN)))
     found = await handle.store.read([(session_id, need) for need in needs])
-    record = found.pop(0)
+    record, first = found.pop(0), found.pop(0)
     flagged = found.pop(0) if handle.context_policy.instructions else []
     states = {view.name: view.state for views in found for view in views}
     # An unreadable state only costs a cache miss.
     before = View.from_json(states[name]) if name in states else None
     seen = Seen.from_json(states[name + SEEN]) if before and name + SEEN in states else None
-    return handle.checked_or_new(session_id, record), flagged, (before, seen)
+    return handle.checked_or_new(session_id, record), first, flagged, (before, seen)
 
 
 def _seen(decided: Cut, count: int | None) -> Seen:
     """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
-    records = tuple((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS)
+    lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.lead if b.message]
+    records = (*lead, *((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS))
     raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
     digest = hashlib.sha256()
     for block in raw:
         stored = block.message
-        content = block.text or (stored.hash if stored else "")
+        content = block.text or block.seam + (stored.hash if stored else "")
         digest.update(f"{block.name}\0{content}\0".encode())
     return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
 
@@ -395,7 +419,7 @@ def chosen(
     left_out = _left_out(shown)
     beside = cut.said_beside(decided.situation, shown)
     records = shown.view.standing
-    blocks = shown.blocks
+    blocks = (*shown.lead, *shown.blocks)
     if beside is not None:
         records, blocks = (*records, beside), (*blocks, beside.block())
     if block is not None:
@@ -424,6 +448,7 @@ def chosen(
             index for piece in (*shown.view.pieces, *records) for index in each_of(piece.shown)
         ),
         _gone=shown.view.gone,
+        _too_long=decided.situation.too_long,
     )
 
 
