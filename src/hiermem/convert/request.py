@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from hiermem.convert import anthropic, responses
 from hiermem.convert.rules import ANTHROPIC, CHAT, RESPONSES, Rules
 from hiermem.types import ImagePart, JsonPart, Message, Part, Role, TextPart, ToolCall
-from hiermem.types.content import part_text
+from hiermem.types.content import one_line, part_text
 from hiermem.types.message import openai_part, openai_part_back, speaker
 from hiermem.types.reading import kept_of
 
@@ -60,10 +60,12 @@ _OPENING = "…"
 def sent_name(name: str) -> str:
     """Return a speaker's name in a form that is taken, the same each time and no other's.
 
+    A name that shows nothing is none, "".
+
     >>> sent_name("Ada"), sent_name("Ann Smith")
     ('Ada', 'Ann_Smith_5e1e8174')
     """
-    return _formed(name, CHAT.name, _NOT_IN_NAMES)
+    return _formed(name, CHAT.name, _NOT_IN_NAMES) if one_line(name).strip() else ""
 
 
 def _formed(text: str, taken: re.Pattern[str] | None, refused: re.Pattern[str]) -> str:
@@ -247,7 +249,8 @@ def _fronted(parts: list[Part | None], role: Role, seam: str, name: str) -> list
 
 
 def _name_of(message: Message) -> str:
-    return speaker(message) if message.name and message.role in ("user", "assistant") else ""
+    named = one_line(message.name or "").strip()
+    return speaker(message) if named and message.role in ("user", "assistant") else ""
 
 
 # -- OpenAI's chat interface
@@ -281,8 +284,8 @@ def to_chat(entries: Iterable[Entry], system: str | None = None) -> list[dict[st
         data: dict[str, Any] = {"role": role, "content": content}
         if not content and calls:
             data["content"] = None
-        if message.name and message.role != "tool":
-            data["name"] = sent_name(message.name)
+        if message.role != "tool" and (name := sent_name(message.name or "")):
+            data["name"] = name
         if calls:
             data["tool_calls"] = calls
         if message.tool_call_id is not None:

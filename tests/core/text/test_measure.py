@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
+from hiermem.convert.request import sent_name
 from hiermem.core.text.measure import (
     FILE_OVERHEAD,
     IMAGE_HIGH,
@@ -142,7 +143,7 @@ def test_echoes_weigh_nothing(message, drawn):
     size = message_size(message, unit="chars", counter=COUNTER, echoes=echoes)
     assert size == max(1, length + name - len(covered))
     assert message_size(message, unit="tokens", counter=COUNTER, echoes=[(0, length)]) == (
-        MESSAGE_OVERHEAD + (COUNTER.count(message.name) if message.name else 0)
+        MESSAGE_OVERHEAD + (COUNTER.count(sent_name(message.name)) if message.name else 0)
     )
 
 
