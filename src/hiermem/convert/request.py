@@ -175,7 +175,7 @@ def _parts(
         return [TextPart(content)]
     found: list[Part | None] = []
     for given in content:
-        part: Part | None = _understood(given)
+        part: Part | None = understood(given)
         if isinstance(part, JsonPart):
             kind = part.data.get("type")
             taken = rules.parts[message.role] | (
@@ -189,7 +189,7 @@ def _parts(
     return found
 
 
-def _understood(part: Part) -> Part:
+def understood(part: Part) -> Part:
     """Return a part that was kept as it came as one of ours, where it can be read as one."""
     if not isinstance(part, JsonPart):
         return part
@@ -211,6 +211,11 @@ def _understood(part: Part) -> Part:
         if (found := read(data)) is not None:
             return found
     return part
+
+
+def hidden(part: Part) -> bool:
+    """Return whether a part is a provider's own: thoughts, and marks of what it keeps itself."""
+    return isinstance(part, JsonPart) and part.data.get("type") in _HIDDEN
 
 
 def _whole(data: Mapping[str, Any]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem import Message
+from hiermem import Message, ToolCall
+from hiermem.convert import from_anthropic, from_openai, from_responses
 from hiermem.core.log.alignment import align, said
 from hiermem.core.text import fence
 from hiermem.types import TextPart
@@ -116,5 +118,97 @@ def test_many_equal_messages_are_aligned_at_once():
     """Broken if the time grew with the square of a history that repeats itself."""
     same = ["ok"] * 5_000
     assert over([*same, "new"], same) == (5_000, None)
-    # It might begin later, too. Nothing is written then, rather than a rewrite mixed in.
-    assert over(["ok"] * 4_000 + ["new"], same) == (4_000, 4_000)
+    # It might begin anywhere; it is laid where it meets no other message.
+    assert over(["ok"] * 4_000 + ["new"], same) == (4_000, None)
+
+
+def test_a_tail_that_repeats_is_laid_where_it_meets_no_other_message():
+    """Broken if a new message looked like a rewrite because the talk had said the same before."""
+    assert over(["ok", "done", "new"], ["greet", "hi", "ok", "done", "ok", "done"]) == (2, None)
+    assert over("abc", "abab") == (2, None)
+
+
+def said_once(*messages):
+    return list(said(messages, key=KEY).values())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [('{"a": 1, "b": "\u00e9"}', '{"b":"\\u00e9","a":1}'), ("", "{}"), ("{}", " { } ")],
+)
+def test_arguments_are_compared_as_json(one, other):
+    """A9: broken if a client that writes the same arguments otherwise seemed to rewrite."""
+
+    def call(arguments):
+        return Message.assistant("", tool_calls=(ToolCall("c", "f", arguments),))
+
+    assert said_once(call(one)) == said_once(call(other))
+    assert said_once(call('{"a": 1}')) != said_once(call('{"a": 2}'))
+
+
+CHAT = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "See"},
+            {"type": "image_url", "image_url": {"url": "https://x.org/a.png", "detail": "low"}},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+        ],
+    },
+    {"role": "tool", "content": "42", "tool_call_id": "c1", "name": "f"},
+    {"role": "assistant", "content": "Done."},
+]
+BLOCKS = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "See"},
+            {"type": "image", "source": {"type": "url", "url": "https://x.org/a.png"}},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {
+                "type": "tool_result",
+                "tool_use_id": "c1",
+                "content": [{"type": "text", "text": "42"}],
+            }
+        ],
+    },
+    {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+]
+ITEMS = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "See"},
+            {"type": "input_image", "image_url": "https://x.org/a.png"},
+        ],
+    },
+    {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x"},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}', "id": "fc"},
+    {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+]
+
+
+def test_one_history_is_the_same_in_every_shape_and_without_its_thoughts():
+    """A9: broken if a client that changed its provider, or dropped thoughts, seemed to rewrite."""
+    wanted = said_once(*from_openai(CHAT))
+    assert said_once(*from_anthropic(BLOCKS)) == wanted
+    assert said_once(*from_responses(ITEMS)) == wanted
+    assert len(wanted) == 4

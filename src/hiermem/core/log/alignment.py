@@ -1,26 +1,39 @@
 """Decides what of a whole history is new to a session, and where the two differ.
 
 Clients without a store of their own hand over all of their history each time: from its beginning,
-or only its newest part. Messages are the same if role, content, name and tool calls are. System
-messages that lead a history are left out of the comparison, and so is the memory that hiermem
-itself rendered. A message that was edited, erased or quarantined in the session is the same as
-whatever stands in its place: the client may not know of the change, and what was erased must not
-return.
+or only its newest part. Messages are the same if role, content, name and tool calls are, in any
+provider's shape. System messages that lead a history are left out of the comparison, and so is the
+memory that hiermem itself rendered. A message that was edited, erased or quarantined in the session
+is the same as whatever stands in its place: the client may not know of the change, and what was
+erased must not return.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, TypeAlias
 
+from hiermem.convert import request
 from hiermem.core.text import fence, measure
-from hiermem.types import Message, StoredMessage, TextPart
+from hiermem.types import (
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+)
 
 #: The fewest messages in which a history that begins later than its session agrees with it.
 _LEAST: Final = 2
 _THREAD: Final = "main"
+#: The date that a context puts before a message of the user's, or sends alone.
+_SEAM: Final = re.compile(r"\[\d{4}-\d\d-\d\d\](?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +106,54 @@ def _after_lead(messages: Sequence[Message]) -> int:
 
 
 def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | None:
-    """Return a hash of what is compared; None where hiermem rendered all of the message."""
+    """Return a hash of what is compared; None where hiermem rendered all of the message.
+
+    Parts are compared as what they are in any provider's shape, thoughts not at all, arguments as
+    JSON, names and ids as they are sent, and texts without the date that a context puts before
+    them. None also for a message of thoughts alone.
+    """
+    calls = tuple(map(_call, message.tool_calls))
     content = message.content
-    if not isinstance(content, str) and all(isinstance(part, TextPart) for part in content):
-        content = measure.body(replace(message, tool_calls=()))
+    if not isinstance(content, str):
+        parts = [part for part in map(request.understood, content) if not request.hidden(part)]
+        if content and not parts and not calls:
+            return None
+        if len(parts) < len(content):
+            echoes = ()  # their offsets are those of a text with more parts
+        if all(isinstance(part, TextPart) for part in parts):
+            content = measure.body(replace(message, content=tuple(parts), tool_calls=()))
+        else:
+            content = tuple(map(_bare, parts))
     if isinstance(content, str):
         kept: list[str] = []
         begin = 0
         for start, end in sorted(echoes):
             kept.append(content[begin:start])
             begin = end
-        if begin:
-            content = "".join((*kept, content[begin:])).strip()
-            if not content and not message.tool_calls:
-                return None
-    return measure.fingerprint(replace(message, content=content, thread=_THREAD))
+        said = "".join((*kept, content[begin:])).strip() if begin else content
+        if message.role == "user":
+            said = _SEAM.sub("", said)
+        if content and not said and not calls:
+            return None
+        content = said
+    name = None if message.role == "tool" else request.sent_name(message.name or "") or None
+    bare = replace(message, content=content, thread=_THREAD, name=name, tool_calls=calls)
+    return measure.fingerprint(bare)
+
+
+def _call(call: ToolCall) -> ToolCall:
+    """Return a call as it is compared: as it is sent, its arguments in canonical form."""
+    sent = request.sent_call(call)
+    if sent.type == "custom":
+        return sent
+    return replace(sent, arguments=measure.canonical_json(json.loads(sent.arguments)))
+
+
+def _bare(part: Part) -> Part:
+    """Return a part as it is compared: an image or a file by its reference alone."""
+    if isinstance(part, ImagePart):
+        return ImagePart(part.reference)
+    return FilePart(part.reference) if isinstance(part, FilePart) else part
 
 
 def align(
@@ -122,7 +168,8 @@ def align(
 
     ``head`` is the beginning of the session: all of it, or at least as many messages as the history
     has. ``tail`` is its end where ``head`` is not all of it. The history begins where the session
-    does, or at the later place from which more messages agree, two at least.
+    does, or at the later place from which more messages agree, two at least. Of places from which
+    as many agree, it begins at one where it meets no other message.
     """
     given = list(history.values())
     run, begin, held = _run(given, list(head.values())), 0, head
@@ -134,6 +181,10 @@ def align(
         longer = _run(given, marks, place)
         if longer > run and longer >= _LEAST:
             run, begin, held = longer, place, later
+    # Of equal runs, the one that ends with the session meets no other message.
+    last = len(marks) - run
+    if _LEAST <= run < len(given) and last > 0 and _run(given, marks, last) == run:
+        begin, held = last, later
     following = next(islice(held, begin + run, None), None)
     if run < len(given):
         return run, following, None
