@@ -377,7 +377,8 @@ class AsyncMemory:
         is resumed by the next call with the same strategy, model and configuration. An error that
         ends one session's update is listed in the report and does not end the others. With
         ``search_index`` the index over all sessions is made ready too, which the first search over
-        them would do. With ``dry_run`` the call returns the sum of the sessions' plans and writes nothing.
+        them would do. With ``dry_run`` the call returns the sum of the sessions' plans and writes
+        nothing.
 
         ``on_progress`` is called after every commit and at the end of every session, on the event
         loop's thread. In the blocking API that is a thread of the memory's own, from which any call
