@@ -27,7 +27,7 @@ from hiermem import Memory, Message
 FOLDER = Path(__file__).parent / "languages"
 NAMES = {
     "de": "German", "fr": "French", "es": "Spanish", "ru": "Russian", "zh": "Chinese",
-    "ja": "Japanese", "ar": "Arabic", "hi": "Hindi",
+    "ja": "Japanese", "ar": "Arabic", "hi": "Hindi", "pl": "Polish", "tr": "Turkish",
 }  # fmt: skip
 FIRST = 3
 START = datetime(2024, 1, 8, 18, tzinfo=UTC)

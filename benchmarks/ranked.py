@@ -113,7 +113,7 @@ def newest(indexed: IndexedChat, _number: int) -> Array:
 
 def bm25(indexed: IndexedChat, number: int) -> Array:
     """BM25 of each unit by itself: no windows, neighbours, replies, speakers or kinds."""
-    plain = replace(WEIGHTS, form=1, asker=1, synonyms=0, members=0, context=0, near=0)
+    plain = replace(WEIGHTS, form=1, asker=1, parts=0, members=0, context=0, near=0)
     plain = replace(plain, who=0, said=0, reply=0)
     query = replace(indexed.queries[number], overview=False, to_assistant=False)
     return ranking.score(indexed.index, query, weights=plain)[0]

@@ -77,7 +77,6 @@ GRID = {
     "said": (0.0, 0.1, 0.2),
     "form": (0.1, 0.3, 1.0),
     "reply": (0.0, 0.4, 0.8),
-    "synonyms": (0.0, 0.4, 0.8),
     "members": (0.0, 0.4, 0.7, 1.0),
 }
 Groups = dict[str, Array]

@@ -9,7 +9,6 @@ from hiermem import data
 LISTS = (
     "answer_words",
     "denial_words",
-    "endings",
     "entity_words",
     "figure_words",
     "function_words",
@@ -20,7 +19,6 @@ LISTS = (
     "offline_words",
     "query_words",
     "stop_words",
-    "suffixes",
     "transcript_words",
 )
 
@@ -47,15 +45,8 @@ def test_every_word_list_of_the_package_is_covered_here():
         for file in files(data).iterdir()
         if file.name.endswith(".txt")
     }
-    assert shipped == {*LISTS, "published", "thesaurus", "synonyms"}
-
-
-def test_every_entry_of_the_thesaurus_has_a_kind_and_members():
-    assert len(data.thesaurus()) > 60
-    assert all(kind and members for kind, members in data.thesaurus())
-    assert all(len(words) > 1 for words in data.synonyms())
+    assert shipped == {*LISTS, "published", "thesaurus"}
 
 
 def test_a_word_list_is_read_once():
     assert data.word_lists("stop_words") is data.word_lists("stop_words")
-    assert data.thesaurus() is data.thesaurus()

@@ -58,12 +58,6 @@ def thesaurus() -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
     return tuple((tuple(kind.split()), tuple(members.split())) for kind, _, members in pairs)
 
 
-@cache
-def synonyms() -> tuple[tuple[str, ...], ...]:
-    """Return the sets of words that mean the same."""
-    return tuple(tuple(entry.split()) for entry in _entries("synonyms"))
-
-
 def published() -> list[list[str]]:
     """Return the rows of the table of published settings, each split into its columns."""
     return [entry.split() for entry in _entries("published")]

@@ -18,7 +18,7 @@ from sampling import drawn
 from hiermem.core.search import evidence, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
-from hiermem.core.search.query import corrections, read_query
+from hiermem.core.search.query import read_query
 from hiermem.core.search.ranking import WEIGHTS, Leg, best
 from hiermem.core.search.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
@@ -124,13 +124,11 @@ class Reference:
         return [value / top if top > 0 else value for value in found]
 
     def sets(self, query):
-        known = {term for bag in self.bags for term in bag}
         for term in query.terms:
             weight = term.count * (0.3 if term.of_form else 1.0)
             weight *= 0.6 if term.word in FIRST_PERSON else 1.0
-            own = (term.number, *term.forms)
-            yield (corrections(term) if known.isdisjoint(own) else own), weight
-            yield term.synonyms, weight * 0.4
+            yield (term.number, *term.forms), weight
+            yield term.parts, weight * 0.4
             yield term.members, weight * 0.7
 
     def scores(self, query):
@@ -277,14 +275,13 @@ FILL = ["The weather is fine.", "Lunch was at noon.", "Nothing much happened.", 
     [
         ("We spent a week in Portugal.", "Which countries did they visit?"),
         ("The kitten sleeps all day.", "What pets are there?"),
-        ("A new budget was agreed.", "Was the budgte agreed?"),
         ("明日の会議は十時です", "会議"),
         ("ฉันพูดภาษาไทยได้", "ภาษาไทย"),
         ("It was planned by Grace.", "planning"),
     ],
 )
 def test_what_is_meant_is_found(text, asked):
-    """By its kind, under a slip of the finger, in a script without spaces, in another form."""
+    """By its kind, in a script without spaces, in another form."""
     assert first([*FILL[:2], text, *FILL[2:]], asked) == 2
 
 
@@ -396,14 +393,6 @@ def test_a_reply_leans_on_what_it_answers():
     assert tops[0] > tops[1] == pytest.approx(tops[3] + 0.4, abs=0.02)
     alone = ranking.score(index, read_query("sequence resume"))[0]
     assert alone[index.units.message == 1].max() < 0.02
-
-
-def test_few_words_are_looked_for_under_other_spellings():
-    """Each costs milliseconds; a pasted text in another language would cost minutes."""
-    names = ["turtle", "garden", "wallet", "kettle", "pillow", "candle", "bottle", "basket"]
-    index = Index(collect(session([f"I saw the {name}" for name in names]), count))
-    query = read_query(" ".join(f"{name[:-2]}{name[-1]}{name[-2]}" for name in names))
-    assert sum(len(rows) > 0 for rows, *_ in ranking._matching(index, query, WEIGHTS)) == 6
 
 
 def test_what_holds_nothing_of_the_question_is_told_apart():

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem.core.search import terms as module
-from hiermem.core.search.query import slips
 from hiermem.core.search.terms import number, terms, words, written
 
 
@@ -67,21 +66,6 @@ def test_joining_with_a_space_joins_the_words(one, other):
 @pytest.mark.parametrize("unit", ["a", "中", "é ", "_"])
 def test_hostile_text_is_linear(unit):
     assert is_linear(lambda size: repeated(unit, size), words, size=60_000)
-
-
-def test_slips_hold_the_word_that_was_meant():
-    for typed, meant in (
-        ("budgte", "budget"), ("bugdet", "budget"), ("buget", "budget"),
-        ("budgeet", "budget"), ("budgex", "budget"),
-    ):  # fmt: skip
-        assert meant in slips(typed)
-
-
-@given(st.text(max_size=40))
-def test_slips_of_anything_are_few(word):
-    found = slips(word)
-    assert word not in found
-    assert len(found) <= 54 * 26
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=200))

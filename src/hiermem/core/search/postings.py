@@ -26,7 +26,7 @@ from hiermem.core.search.terms import FIRST_PERSON, STOP_WORDS, number, terms, w
 from hiermem.core.text import measure
 from hiermem.core.text.folding import fold
 from hiermem.core.text.slices import Piece, token_points
-from hiermem.core.text.stemming import stem
+from hiermem.core.text.stemming import STEMS, stem
 from hiermem.data import word_lists
 from hiermem.tokens import stretch_counter
 from hiermem.types import ROLES, StoredMessage
@@ -48,8 +48,8 @@ SLICE: Final = 100
 #: A longer text is probably cut.
 _SHORT: Final = 3 * WHOLE
 
-#: The version of the terms and of the layout. Blocks of another one are made again.
-_MAGIC: Final = b"hmT2"
+#: The version of the terms, of the layout and of the stems. Blocks of another one are made again.
+_MAGIC: Final = b"T3" + STEMS
 #: A block that claims to be longer than this, unpacked, is damaged.
 _LONGEST: Final = 1 << 28
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

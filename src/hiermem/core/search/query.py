@@ -1,17 +1,16 @@
 """Reads a question: which terms it looks for, whose words it wants, and what of a text matches it.
 
 A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
-none. Beside its own terms a question looks for words that mean the same, the members of a kind, and
-what a mistyped word may stand for. ``ranking`` decides what all of them are worth.
+none. Beside its own terms a question looks for their other forms, for parts of words, and
+for the members of a kind. ``ranking`` decides what all of them are worth.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -20,6 +19,7 @@ from hiermem.core.search import forms
 from hiermem.core.search.terms import (
     FIRST_PERSON,
     STOP_WORDS,
+    as_written,
     number,
     spans,
     spellings,
@@ -43,19 +43,16 @@ _OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
 _ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
 _BIDDING: Final = _WORDS["bidding"]
 _WHEN: Final = frozenset(map(fold, _WORDS["when"]))
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-#: Too many shorter words are one typing error apart; longer runs of letters are no words.
-_MISTYPED: Final = re.compile("[a-z]{5,24}")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
     """A term's number, how often it is asked for, and the numbers of terms that may replace it.
 
-    ``forms`` are other terms of the same word, ``synonyms`` words that mean the same and parts of
-    it, ``members`` those of the kind that it names. ``word`` is the word as it was typed, folded.
-    ``of_form``: it describes the form of the answer, or is only an ending. ``of_asker``: it says
-    whose matter is asked about.
+    ``forms`` are other terms of the same word, ``parts`` terms of parts of it or of words that it
+    is a part of, ``members`` those of the kind that it names. ``word`` is the word as it was typed,
+    folded. ``of_form``: it describes the form of the answer, or is only an ending. ``of_asker``: it
+    says whose matter is asked about.
     """
 
     number: int
@@ -64,7 +61,7 @@ class QueryTerm:
     of_form: bool
     of_asker: bool
     forms: tuple[int, ...]
-    synonyms: tuple[int, ...]
+    parts: tuple[int, ...]
     members: tuple[int, ...]
 
 
@@ -96,14 +93,15 @@ def read_query(text: str) -> Query:
     """
     text = text[:_LONGEST]
     asked = words(text)
-    codes = forms.languages(text, asked)
+    codes = forms.languages(text, asked, bare=forms.LATIN)
     left_out = STOP_WORDS | forms.function_words(codes)
     typed = {stem(word): word for word in asked if word not in left_out}
     typed = typed or {stem(word): word for word in asked}
     counts = Counter(term for term in map(stem, asked) if term in typed)
     of_form = {term for term in counts if term in _OF_FORM or forms.is_weak(term)}
     all_of_form = len(of_form) == len(counts)
-    spelled = spellings(text)
+    spelled, accented = spellings(text), as_written(text)
+    written = {word: accented.get(word, word) for word in typed.values()}
     broad = len(counts) <= _MOST_FOR_KINDS
     asked_for = tuple(
         QueryTerm(
@@ -112,10 +110,8 @@ def read_query(text: str) -> Query:
             count=count,
             of_form=term in of_form and not all_of_form,
             of_asker=typed[term] in FIRST_PERSON,
-            forms=_numbers(frozenset(_forms(typed[term], codes, spelled))),
-            synonyms=_numbers(synonyms(term).union(forms.looked_for(typed[term], codes)))
-            if broad
-            else (),
+            forms=_numbers(_forms(written[typed[term]], codes, spelled.get(typed[term]))),
+            parts=_numbers(forms.looked_for(written[typed[term]], codes)) if broad else (),
             members=_numbers(members(term)) if broad else (),
         )
         for term, count in counts.most_common(_MOST_TERMS)
@@ -131,20 +127,14 @@ def read_query(text: str) -> Query:
     )
 
 
-@lru_cache(maxsize=256)
-def corrections(term: QueryTerm) -> tuple[int, ...]:
-    """Return the terms that are one typing error away from the typed word."""
-    return _numbers(frozenset(map(stem, slips(term.word))))
-
-
-def _forms(word: str, codes: tuple[str, ...], spelled: Mapping[str, str]) -> Iterator[str]:
+def _forms(word: str, codes: tuple[str, ...], spelled: str | None) -> Iterator[str]:
     yield from forms.forms(word, codes)
-    if word in spelled:
-        yield stem(spelled[word])
+    if spelled is not None:
+        yield stem(spelled)
 
 
-def _numbers(found: frozenset[str]) -> tuple[int, ...]:
-    return tuple(sorted(map(number, found)))
+def _numbers(found: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted(set(map(number, found))))
 
 
 def _is_of_asker(asked: list[str]) -> bool:
@@ -166,13 +156,12 @@ def _asks_assistant(asked: list[str]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------
-# Other words
+# Kinds
 #
 # A question asks for "the countries" or "her pets"; the messages that answer it say Portugal and
 # puppy, and share no word with it. This is what makes questions with several answers hard for an
-# index without a model. For that purpose ``hiermem.data`` holds a small thesaurus of common
-# English: kinds with members that most people would name, and words of one meaning. A text in
-# another language matches no entry and loses nothing.
+# index without a model. For that purpose ``hiermem.data`` holds the kinds of common English with
+# members that most people would name. A text in another language matches none and loses nothing.
 
 
 @cache
@@ -186,16 +175,6 @@ def _kinds() -> Mapping[str, frozenset[str]]:
     return {name: frozenset(stems - {name}) for name, stems in found.items()}
 
 
-@cache
-def _synonyms() -> Mapping[str, frozenset[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for same in data.synonyms():
-        stems = {stem(word) for word in same}
-        for one in stems:
-            found[one] |= stems - {one}
-    return {one: frozenset(stems) for one, stems in found.items()}
-
-
 def members(term: str) -> frozenset[str]:
     """Return the terms of the members of the kind that ``term`` names.
 
@@ -203,39 +182,6 @@ def members(term: str) -> frozenset[str]:
     (True, frozenset())
     """
     return _kinds().get(term, frozenset())
-
-
-def synonyms(term: str) -> frozenset[str]:
-    """Return the terms that mean the same as ``term``, without ``term`` itself.
-
-    >>> sorted(synonyms(stem("mother")))
-    ['mom', 'mum']
-    """
-    return _synonyms().get(term, frozenset())
-
-
-def slips(word: str) -> frozenset[str]:
-    """Return the words one typing error from ``word``: a letter added, missing, wrong or swapped.
-
-    The first letter is assumed correct. Words of other scripts have none. There is no dictionary,
-    and this is asked only of a word that no message of the session contains, so a correctly typed
-    word never matches another one.
-
-    >>> "receive" in slips("recieve"), "budget" in slips("budgt"), slips("cat")
-    (True, True, frozenset())
-    """
-    if not _MISTYPED.fullmatch(word):
-        return frozenset()
-    found: set[str] = set()
-    for at in range(1, len(word) + 1):
-        head, tail = word[:at], word[at:]
-        found.update(head + letter + tail for letter in _LETTERS)
-        if tail:
-            found.add(head + tail[1:])
-            found.update(head + letter + tail[1:] for letter in _LETTERS)
-        if len(tail) > 1:
-            found.add(head + tail[1] + tail[0] + tail[2:])
-    return frozenset(found - {word})
 
 
 # ---------------------------------------------------------------------------------------------
@@ -250,14 +196,12 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
     >>> marks("Two kittens and a car", read_query("What pets are there?"))
     ((4, 11),)
     """
-    wanted = set(query.numbers)
-    for term in query.terms:
-        wanted.update(term.synonyms, term.members)
+    wanted = query.numbers.union(*((*term.parts, *term.members) for term in query.terms))
     codes = forms.languages(text, words(text))
     found: list[tuple[int, int]] = []
     for begin, end in spans(text):
         piece = text[begin:end]
-        others = [other for word in words(piece) for other in forms.held(word, codes)]
+        others = forms.of_words(piece, words(piece), codes)
         alone = {other for other in others if len(other) == 1}
         if any(number(term) in wanted for term in [*terms(piece), *others] if term not in alone):
             stretches = [(begin, end)]

@@ -20,10 +20,9 @@ The score of a short turn includes its surroundings, a long answer is scored by 
 one default serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009)
 has k1 = .8, b = .75 and the statistics of the session. Words of the question about the form of the
 answer ("list", "summary") weigh .3, and those about whose matter it is ("I", "our") .6; being rare,
-they would otherwise outweigh the subject. A word that nobody used is replaced by the words that it
-may be a misspelling of (``query.slips``). A word also matches its synonyms (.4) and, if it names a
-kind, the members of that kind (.7; ``query.members``); each set counts as one term with its own
-frequency.
+they would otherwise outweigh the subject. A word also matches parts of words (.4;
+``forms``) and, if it names a kind, the members of that kind (.7; ``query.members``); each set
+counts as one term with its own frequency.
 
 A question addresses a speaker if it contains the name; the user, if it is in the first person; the
 assistant, if it asks what "you" said. A question for an overview addresses nobody. For an overview,
@@ -40,21 +39,19 @@ The constants were chosen on LoCoMo and BEAM development chats, where the optimu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, Array, is_generic
-from hiermem.core.search.query import Query, corrections
+from hiermem.core.search.query import Query
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
-#: The most words of one question that are corrected; each costs some milliseconds.
-_MOST_GUESSES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class RankingWeights:
     length: float = 0.75
     form: float = 0.3
     asker: float = 0.6
-    synonyms: float = 0.4
+    parts: float = 0.4
     members: float = 0.7
     context: float = 0.7
     near: float = 0.3
@@ -116,7 +113,7 @@ def score(
     """Return the score of each unit of the index, and whether it matches, and lies near a match.
 
     Only the order of the scores is meaningful. A unit matches if it contains what is asked for: a
-    word, a correction, a synonym or a member of its kind. It lies near a match if it is one or
+    word, a form or a part of it, or a member of its kind. It lies near a match if it is one or
     shares a window with one. Other units are ranked by their speaker only. How rare a term is,
     ``corpus`` says, if it is given.
     """
@@ -216,38 +213,19 @@ def _matching(
     index: Index, query: Query, weights: RankingWeights
 ) -> Iterator[tuple[Array, Array, float, int]]:
     """Yield for each set of terms the units that hold it, how often, its weight, and all units."""
-    known: dict[tuple[int, ...], tuple[Array, Array]] = {}
-
-    def find(*numbers: int) -> tuple[Array, Array]:
-        if numbers not in known:
-            known[numbers] = index.find(numbers)
-        return known[numbers]
-
-    for numbers, weight in term_sets(query, lambda one: len(find(one)[0]) > 0, weights=weights):
-        yield *find(*numbers), weight, len(index)
+    for numbers, weight in term_sets(query, weights=weights):
+        yield *index.find(numbers), weight, len(index)
 
 
 def term_sets(
-    query: Query, held: Callable[[int], bool], *, weights: RankingWeights = WEIGHTS
+    query: Query, *, weights: RankingWeights = WEIGHTS
 ) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield the sets of terms that are looked for, each with its weight; a set counts as one term.
-
-    ``held`` says whether anything holds a term. One that nobody used is corrected.
-    """
-    guesses = _MOST_GUESSES
+    """Yield the sets of terms that are looked for, each with its weight."""
     for term in query.terms:
         weight = term.count * (weights.form if term.of_form else 1.0)
         weight *= weights.asker if term.of_asker else 1.0
-        numbers = (term.number, *term.forms)
-        if guesses > 0 and not any(map(held, numbers)):
-            guesses -= 1
-            yield corrections(term), weight
-        else:
-            yield numbers, weight
-        for numbers, share in (
-            (term.synonyms, weights.synonyms),
-            (term.members, weights.members),
-        ):
+        yield (term.number, *term.forms), weight
+        for numbers, share in ((term.parts, weights.parts), (term.members, weights.members)):
             if numbers:
                 yield numbers, weight * share
 

@@ -23,22 +23,23 @@ import numpy as np
 from hiermem.core.search import ranking
 from hiermem.core.search.index import Index, Inverted, inverted, rows_of
 from hiermem.core.search.postings import Array, Postings, join, opened, sealed
-from hiermem.core.search.query import Query, QueryTerm, corrections
+from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import Corpus
+from hiermem.core.text.stemming import STEMS
 
 #: The pages of terms; their numbers are the first bits of those of their terms.
 _PAGE_BITS: Final = 8
 _SHIFT: Final = 32 - _PAGE_BITS
-#: The page with the blocks of a segment, and the one with the numbers of all its terms.
+#: The page with the blocks of a segment.
 HEAD: Final = 1 << _PAGE_BITS
-VOCABULARY: Final = HEAD + 1
 #: A segment is complete with so many units, and never has more than ``MOST`` if it can be helped.
 FULL: Final = 32_768
 MOST: Final = 65_536
 #: The terms of a unit of middling length, and the steps in which its share of a score is kept.
 _TYPICAL: Final = 24.0
 _STEPS: Final = 255
-_MAGIC: Final = b"hmS1"
+#: The version of the layout and of the stems; a segment of another one is dissolved.
+_MAGIC: Final = b"S2" + STEMS
 _IMPACT: Final = (1 + ranking.WEIGHTS.saturation) / _STEPS
 
 
@@ -141,11 +142,7 @@ def in_memory(blocks: Sequence[tuple[Member, Postings]]) -> Part:
 def pages_of(part: Part) -> dict[int, bytes]:
     """Write a part as the pages of a segment."""
     head = json.dumps({"length": part.length, "blocks": part.members}, separators=(",", ":"))
-    terms = [page.terms for page in part.pages.values()]
-    pages = {
-        HEAD: sealed(_MAGIC, head.encode("utf-8", "surrogatepass")),
-        VOCABULARY: sealed(_MAGIC, np.concatenate(terms).astype("<u4").tobytes() if terms else b""),
-    }
+    pages = {HEAD: sealed(_MAGIC, head.encode("utf-8", "surrogatepass"))}
     kind = "<u2" if part.units <= MOST else "<u4"
     for number, page in part.pages.items():
         sizes = np.array([len(page.terms), len(page.units), int(kind[-1])], dtype="<u4")
@@ -205,38 +202,9 @@ def _read_page(data: bytes | None, units: int) -> Inverted | None:
 
 
 def page_numbers(query: Query) -> set[int]:
-    """Return the pages that hold the terms of a question, their synonyms and members."""
-    numbers = (
-        n for one in query.terms for n in (one.number, *one.forms, *one.synonyms, *one.members)
-    )
+    """Return the pages that hold the terms of a question, forms, parts and members."""
+    numbers = (n for one in query.terms for n in (one.number, *one.forms, *one.parts, *one.members))
     return {number >> _SHIFT for number in numbers}
-
-
-def pages_of_corrections(
-    query: Query, parts: Sequence[Part], vocabularies: Iterable[bytes]
-) -> set[int]:
-    """Return the pages that hold what the words that no part holds may be misspellings of."""
-    known = [np.frombuffer(data, "<u4") for one in vocabularies if (data := opened(_MAGIC, one))]
-    wanted = np.array(
-        [number for one in unknown(query, parts) for number in corrections(one)], dtype="<u4"
-    )
-    return {int(n) >> _SHIFT for terms in known for n in wanted[np.isin(wanted, terms)].tolist()}
-
-
-def unknown(query: Query, parts: Sequence[Part]) -> list[QueryTerm]:
-    """Return the terms of a question that no part holds."""
-    return [
-        one
-        for one in query.terms
-        if not any(_held(parts, number) for number in (one.number, *one.forms))
-    ]
-
-
-def _held(parts: Sequence[Part], number: int) -> bool:
-    return any(
-        (page := part.pages.get(number >> _SHIFT)) and page.find(number) is not None
-        for part in parts
-    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -259,7 +227,7 @@ def candidates(
     total = sum(part.units for part in parts)
     scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
     sets: list[tuple[tuple[int, ...], float]] = []
-    for numbers, weight in ranking.term_sets(query, lambda number: _held(parts, number)):
+    for numbers, weight in ranking.term_sets(query):
         found = [part.find(numbers) for part in parts]
         holding = sum(len(units) for units, _ in found)
         rare = weight * ranking.rarity(total, holding)

@@ -25,7 +25,7 @@ from hiermem.data import word_lists
 #: Words that are not indexed; ``hiermem.data`` holds the lists and their reasons.
 STOP_WORDS: Final = word_lists("stop_words")["index"]
 
-#: The function words of other languages by their code, and other lists of that file; folded.
+#: The function words of other languages by Snowball's names, and the file's other lists; folded.
 FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
     title: frozenset(map(fold, members)) for title, members in word_lists("function_words").items()
 }
@@ -103,6 +103,18 @@ def written(text: str) -> list[str]:
     if text.isascii():
         return _ascii_words(text)
     return [word[:_LONGEST] for word in _TOKEN.findall(cased(text))]
+
+
+def as_written(text: str) -> dict[str, str]:
+    """Return the words that folding changed, each with its accents, by the folded ones.
+
+    >>> as_written("Ein Café in ZÜRICH")
+    {'cafe': 'café', 'zurich': 'zürich'}
+    """
+    if text.isascii():
+        return {}
+    pairs = ((fold(word), word) for word in written(text))
+    return {folded: word for folded, word in pairs if folded != word}
 
 
 def spellings(text: str) -> dict[str, str]:

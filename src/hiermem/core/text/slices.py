@@ -5,18 +5,15 @@ accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slic
 blank line in its second half; without one, at a line end, a sentence end, white space, or between
 two clusters, in this order. The caller supplies the cost of a text; this module only keeps within
 the limit. All of it is linear in the text.
-
-Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13), as far as Python's unicodedata has the
-properties. Where a property is missing (pictographs, conjuncts), the code keeps two characters
-together rather than part a cluster.
+Clusters are those of Unicode's UAX #29, as ``regex`` knows them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-from unicodedata import category, combining
+from functools import cache
+from typing import Any, NamedTuple
 
 from hiermem.tokens import stretch_counter
 
@@ -36,46 +33,13 @@ class Piece(NamedTuple):
 # ---------------------------------------------------------------------------------------------
 # Grapheme clusters
 
-_VIRAMA = 9
-_JOINER = "\u200d"
-# No break before these and before all combining marks: joiners, halfwidth voicing marks, skin
-# tones, tags, and the two vowels that UAX #29 names in addition to the spacing marks.
-_EXTENDING = re.compile(
-    "[\u200c\u200d\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\u0e33\u0eb3]"
-)
-_PREPENDED = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
-_FLAG_HALF = re.compile("[\U0001f1e6-\U0001f1ff]")
-_MARKS = frozenset(("Mn", "Me", "Mc"))
-_BREAKING = frozenset(("Cc", "Cf", "Zl", "Zp"))
 
+@cache
+def _cluster() -> Any:
+    import regex  # it takes 20 ms, and plain ASCII text does not need it
 
-def _is_flag_half(char: str) -> bool:
-    return _FLAG_HALF.match(char) is not None
-
-
-def _jamo(char: str) -> str:
-    """Return a character's Hangul syllable type: L, V, T, LV, LVT, or ""."""
-    if "\uac00" <= char <= "\ud7a3":
-        return "LV" if (ord(char) - 0xAC00) % 28 == 0 else "LVT"
-    if "\u1100" <= char <= "\u115f" or "\ua960" <= char <= "\ua97c":
-        return "L"
-    if "\u1160" <= char <= "\u11a7" or "\ud7b0" <= char <= "\ud7c6":
-        return "V"
-    if "\u11a8" <= char <= "\u11ff" or "\ud7cb" <= char <= "\ud7fb":
-        return "T"
-    return ""
-
-
-_JAMO_JOINS = frozenset(
-    (first, second)
-    for firsts, seconds in (
-        (("L",), ("L", "V", "LV", "LVT")),
-        (("LV", "V"), ("V", "T")),
-        (("LVT", "T"), ("T",)),
-    )
-    for first in firsts
-    for second in seconds
-)
+    # By itself \X counts all flags before each flag.
+    return regex.compile("[\U0001f1e6-\U0001f1ff]{2}(?=[\U0001f1e6-\U0001f1ff])|\\X")
 
 
 def is_boundary(text: str, place: int, start: int = 0) -> bool:
@@ -86,38 +50,20 @@ def is_boundary(text: str, place: int, start: int = 0) -> bool:
     """
     if place <= start or place >= len(text):
         return True
-    before, after = text[place - 1], text[place]
-    if after == "\n":
-        return before != "\r"
-    prepended = before >= "\u0600" and _PREPENDED.match(before) is not None
-    if prepended or after.isascii():
-        # Only a prepended sign joins a plain letter or digit to the character before it.
-        return not prepended or category(after) in _BREAKING
-    if _breaks_after(before) or _extends(after) or before == _JOINER:
-        return _breaks_after(before)
-    if _is_flag_half(after) and _is_flag_half(before):
-        return _flag_halves(text, place, start) % 2 == 0
-    # In a conjunct, the sign that silences the vowel ties the next consonant to it.
-    conjunct = combining(before) == _VIRAMA and category(after) == "Lo"
-    return not conjunct and (_jamo(before), _jamo(after)) not in _JAMO_JOINS
-
-
-def _extends(char: str) -> bool:
-    """Return whether a character belongs to the cluster before it."""
-    return category(char) in _MARKS or _EXTENDING.match(char) is not None
-
-
-def _breaks_after(char: str) -> bool:
-    """Return whether a cluster always ends after the character: a control or format character."""
-    return category(char) in _BREAKING and not _EXTENDING.match(char)
-
-
-def _flag_halves(text: str, place: int, start: int) -> int:
-    """Count the flag halves that stand in a row before ``place``."""
-    first = place
-    while first > start and _is_flag_half(text[first - 1]):
+    if text[place].isascii() and text[place - 1].isascii():
+        return text[place - 1 : place + 1] != "\r\n"
+    # What comes before a letter, a figure or an ASCII sign does not tell where later clusters end.
+    first = place - 1
+    while first > start and not (text[first].isascii() or text[first].isalnum()):
         first -= 1
-    return place - first
+    return _last_boundary(text, first, place) == place
+
+
+def _last_boundary(text: str, start: int, end: int) -> int:
+    """Return the last place up to ``end`` where a cluster ends, or ``start``."""
+    # One more character tells whether a cluster ends at ``end``.
+    ends = (start + found.end() for found in _cluster().finditer(text[start : end + 1]))
+    return max((place for place in ends if place <= end), default=start)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -147,9 +93,9 @@ def best_break(text: str, start: int, end: int, low: int | None = None) -> int:
         for place in places(text, low, end):
             if is_boundary(text, place, start):
                 return place
-    place = end
-    while place > start and not is_boundary(text, place, start):
-        place -= 1
+    if is_boundary(text, end, start):
+        return end
+    place = _last_boundary(text, start, end)
     return place if place > start else end
 
 
@@ -329,8 +275,6 @@ class _Slicer:
         """End a slice that is one cluster and does not end by ``end``: whole, if it fits."""
         start = self.points[-1] if self.points else 0
         # A cluster that is longer than the remaining room cannot fit.
-        reach = end + 64 + (end - place) // 8
-        for later in range(end + 1, min(over, len(self._text) + 1, reach)):
-            if is_boundary(self._text, later, start):
-                return later if self._count(place, later) <= room else end
-        return end
+        limit = min(over, end + 64 + (end - place) // 8)
+        later: int = start + _cluster().match(self._text[start:limit]).end()
+        return later if later < limit and self._count(place, later) <= room else end

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from hiermem.core.search import postings, segments
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.query import Query
-from hiermem.core.search.segments import FULL, HEAD, MOST, VOCABULARY, Member, Part
+from hiermem.core.search.segments import FULL, HEAD, MOST, Member, Part
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, STRIDE, read_block
 from hiermem.errors import ReadOnlyError, SessionChangedError
@@ -51,7 +51,7 @@ async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldB
     SessionChangedError where a session was changed meanwhile: try again.
     """
     handle.indexes.kept_by_updates = True
-    pages, kept, corrected = {HEAD, *segments.page_numbers(query)}, True, False
+    pages, kept = {HEAD, *segments.page_numbers(query)}, True
     while True:
         limit = _AT_ONCE if kept else None
         state = await handle.store.index_state(sorted(pages), limit=limit)
@@ -67,19 +67,7 @@ async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldB
             await handle.store.put_segment([], {}, replaces=damaged)
             continue
         memory, held = await _in_memory(handle, state)
-        parts = (*(part for part in found if part is not None), memory)
-        if not corrected and segments.unknown(query, parts):
-            corrected = True
-            seen = (await handle.store.index_state([VOCABULARY], limit=0)).segments
-            more = segments.pages_of_corrections(
-                query,
-                parts,
-                [one.pages[VOCABULARY] for one in seen if VOCABULARY in one.pages],
-            )
-            if not more <= pages:
-                pages |= more
-                continue
-        return parts, held
+        return (*(part for part in found if part is not None), memory), held
 
 
 async def keep(handle: Handle) -> None:
