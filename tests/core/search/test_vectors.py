@@ -103,9 +103,7 @@ def test_a_window_is_its_mean_vector():
     assert np.argmax(found.own) == np.argmax(rows @ query)
 
 
-@pytest.mark.parametrize("exact", [0, 10])
-def test_what_has_no_vector_yet_is_left_open(monkeypatch, exact):
-    monkeypatch.setattr(vectors, "EXACT", exact)
+def test_what_has_no_vector_yet_is_left_open():
     index = index_of(4)
     held = over(index, [(1, drawn(2, 6))], dimension=6)
     found = vectors.compare(index, held, drawn(1, 6)[0])
@@ -138,24 +136,19 @@ def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
     messages = grown(len(threads), threads)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(threads)), min_size=1, max_size=4)))
     rows = drawn(len(threads), 70)
-    exact = data.draw(st.sampled_from([0, 10, 200]))
     index, held, placed = Index(collect([], len)), vectors.Vectors.none(70), set()
     before = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "EXACT", exact)
-        for cut in cuts:
-            more = collect(messages[len(index) : cut], lambda text: 60 * len(text.split()))
-            index = index.extended(more)
-            new = data.draw(st.sets(st.integers(0, cut - 1))) - placed
-            placed |= new
-            before.append((held, held.rows[held.present].copy(), held.norms))
-            held = held.extended(index, [(i, rows[i : i + 1]) for i in sorted(new)])
-        at_once = over(index, [(i, rows[i : i + 1]) for i in sorted(placed)], dimension=70)
+    for cut in cuts:
+        more = collect(messages[len(index) : cut], lambda text: 60 * len(text.split()))
+        index = index.extended(more)
+        new = data.draw(st.sets(st.integers(0, cut - 1))) - placed
+        placed |= new
+        before.append((held, held.rows[held.present].copy(), held.norms))
+        held = held.extended(index, [(i, rows[i : i + 1]) for i in sorted(new)])
+    at_once = over(index, [(i, rows[i : i + 1]) for i in sorted(placed)], dimension=70)
     assert (held.rows == at_once.rows).all()
     assert (held.present == at_once.present).all()
     assert all((a == b).all() for a, b in zip(held.norms, at_once.norms, strict=True))
-    assert (held.signs is None) == (at_once.signs is None)
-    assert held.signs is None or (held.signs == at_once.signs).all()
     for old, seen, norms in before:
         assert (old.rows[old.present] == seen).all()
         assert old.norms is norms
@@ -170,19 +163,3 @@ def test_two_that_grew_from_one_do_not_meet():
     assert (first.rows[3:] == drawn(2, 8, seed=1)).all()
     assert not second.rows[3].any()
     assert (second.rows[4] == drawn(1, 8, seed=2)[0]).all()
-
-
-def test_signs_find_the_nearest(monkeypatch):
-    """Beyond some size only the nearest by sign are compared; the best must be among them."""
-    monkeypatch.setattr(vectors, "NEAREST", 40)
-    monkeypatch.setattr(vectors, "EXACT", 399)
-    index = index_of(400)
-    rows = drawn(400, 128)
-    held = over(index, [(0, rows)], dimension=128)
-    assert held.signs is not None
-    for seed in range(20):
-        query = vectors.check(
-            rows[seed : seed + 1] + 0.05 * np.random.default_rng(seed).normal(size=(1, 128)),
-            many=1, dimension=128,
-        )[0]  # fmt: skip
-        assert np.argmax(vectors.compare(index, held, query).own) == seed

@@ -1,9 +1,8 @@
 """Vectors of units and summaries: checked, packed into blocks, compared with a question's vector.
 
 No vector is used unchecked. A vector that is not finite, is zero, or has another dimension is
-refused before it is stored, and a block that does not fit its units is made again. Up to some
-hundred thousand units all cosines are exact; beyond that, one bit for each dimension finds the
-likely units and only those are compared exactly. The engine decides who makes vectors, and when.
+refused before it is stored, and a block that does not fit its units is made again. All cosines are
+computed, exactly. The engine decides who makes vectors, and when.
 """
 
 from __future__ import annotations
@@ -19,10 +18,6 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Leg
 
-#: Up to this many units every cosine is computed.
-EXACT: Final = 200_000
-#: Beyond, only the cosines of this many units, the nearest by sign, are computed.
-NEAREST: Final = 4_000
 #: Rows processed at a time.
 _AT_ONCE: Final = 8_192
 
@@ -152,24 +147,23 @@ class Vectors:
     """The vectors of an index: one row for each unit, zeros for a unit without a vector.
 
     ``norms`` are, for each level, the lengths of the summed vectors of each window: the cosine of a
-    window's mean vector is the sum of its units' cosines divided by that. ``signs`` are the one-bit
-    codes, kept if there are many units. ``nodes`` are the index's windows, level by level. Vectors
-    are immutable: ``extended`` returns more of them, for an index that has grown. It writes its
-    rows after these, or into rows without a vector, and ``present`` keeps the two apart.
+    window's mean vector is the sum of its units' cosines divided by that. ``nodes`` are the index's
+    windows, level by level. Vectors are immutable: ``extended`` returns more of them, for an index
+    that has grown. It writes its rows after these, or into rows without a vector, and ``present``
+    keeps the two apart.
     """
 
     rows: Array
     present: Array
     nodes: tuple[Array, ...]
     norms: tuple[Array, ...]
-    signs: Array | None
     _room: _Table
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
         """Return the vectors of an index without units."""
         table = _Table(dimension)
-        return cls(table.first(0), np.zeros(0, dtype=bool), (), (), None, table)
+        return cls(table.first(0), np.zeros(0, dtype=bool), (), (), table)
 
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
         """Return these vectors and those of ``parts`` over an index that begins with their units.
@@ -189,16 +183,7 @@ class Vectors:
             self._norms(place, rows, node, len(index.window_lengths[place]), new)
             for place, node in enumerate(index.windows)
         )
-        signs = None
-        if many > EXACT:
-            signs = np.zeros((many, (rows.shape[1] + 63) // 64), dtype=np.uint64)
-            fresh = np.flatnonzero(present) if self.signs is None else new
-            if self.signs is not None:
-                signs[:known] = self.signs
-            for first in range(0, len(fresh), _AT_ONCE):
-                some = fresh[first : first + _AT_ONCE]
-                signs[some] = _codes(rows[some])
-        return Vectors(rows, present, index.windows, norms, signs, table)
+        return Vectors(rows, present, index.windows, norms, table)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.
@@ -229,16 +214,12 @@ class Vectors:
     @property
     def nbytes(self) -> int:
         """Return the approximate size of these vectors in bytes."""
-        signs = 0 if self.signs is None else self.signs.nbytes
-        return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
+        return self.rows.nbytes + self.present.nbytes + sum(n.nbytes for n in self.norms)
 
 
 def compare(index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0) -> Leg:
     """Compare a question's unit vector with every unit and window."""
-    if vectors.signs is None:
-        cosines = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
-    else:
-        cosines = _nearest(vectors.rows, vectors.signs, query)
+    cosines = (vectors.rows @ query.astype(np.float32)).astype(np.float64)
     cosines[~vectors.present] = np.nan
     levels = []
     for window, norms in zip(index.windows, vectors.norms, strict=True):
@@ -251,29 +232,6 @@ def compare(index: Index, vectors: Vectors, query: Array, *, weight: float = 1.0
 def compare_summaries(tables: SummaryTables, query: Array) -> dict[int, Array]:
     """Compare a question's unit vector with the summaries of each level."""
     return {level: spread(table @ query) for level, (_, table) in tables.items()}
-
-
-def _codes(rows: Array) -> Array:
-    """Return one bit for each dimension, set if the value is positive, in words of 64."""
-    bits = np.packbits(rows > 0, axis=1)
-    padded = np.zeros((len(rows), (rows.shape[1] + 63) // 64 * 8), dtype=np.uint8)
-    padded[:, : bits.shape[1]] = bits
-    found: Array = padded.view(np.uint64)
-    return found
-
-
-def _nearest(rows: Array, signs: Array, query: Array) -> Array:
-    """Estimate all cosines by the signs that agree, and compute those of the nearest units."""
-    apart = np.zeros(len(signs), dtype=np.uint32)
-    for column, word in zip(signs.T, _codes(query[None])[0], strict=True):
-        apart += np.bitwise_count(column ^ word)
-    # The angle between two vectors is about pi times the share of signs that differ.
-    dimension = rows.shape[1]
-    found: Array = np.cos(np.pi * np.arange(dimension + 1) / dimension)[apart]
-    many = np.cumsum(np.bincount(apart, minlength=1))
-    near = np.flatnonzero(apart <= np.searchsorted(many, min(NEAREST, len(apart))))
-    found[near] = rows[near] @ query.astype(np.float32)
-    return found
 
 
 def spread(values: Array) -> Array:

@@ -57,12 +57,11 @@ class EmbedderClient:
         self.requests = 0
 
     async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
-        """Return a question's vector; None where the embedder is unavailable or the text is blank.
+        """Return a question's vector; None where the embedder gives none or the text is blank.
 
         A search without vectors is better than none, and better than a search that waits. So a
         question keeps to the rate limits as passages do, and gives up where they leave no room
-        within a moment. Raises InvalidVectorError, and every error of the embedder that is not
-        transient.
+        within a moment.
         """
         clean = _clean(text[:_MAX_QUESTION])
         if not clean.strip():
@@ -74,7 +73,7 @@ class EmbedderClient:
             try:
                 tokens, until = count(clean), self._clock() + _QUESTION_WAIT
                 rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
-            except (errors.TransientModelError, errors.ModelOverflowError) as error:
+            except errors.ModelError as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
             if rows is None:

@@ -125,7 +125,6 @@ class _EmbeddingPass:
     ) -> None:
         self._handle, self._client, self._stopped = handle, client, stopped
         self._sent = client.requests
-        self._source: vectors.ForkSource
         self._session_id = session_id
         self._done: Counter[str] = Counter()
         #: Messages without vectors where the pass was stopped early.
@@ -172,7 +171,6 @@ class _EmbeddingPass:
         """
         indexes = self._handle.indexes
         reached = await vectors.embedded_state(self._handle, record)
-        self._source = vectors.ForkSource(self._handle, record, self._client.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.get(record)
@@ -221,13 +219,11 @@ class _EmbeddingPass:
             begin = start
         if begin >= stop:
             return True
-        taken = await self._source.messages(index, begin, stop)
-        low += len(kept) + len(taken)
-        texts = await self._texts(record, index, low, high, (begin, stop))
+        texts = await self._texts(record, index, low + len(kept), high, (begin, stop))
         made = await self._made(texts)
         if made is None:
             return False
-        rows = np.concatenate([kept, taken, made])
+        rows = np.concatenate([kept, made])
         await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
         self._done["messages"] += stop - begin
         return True
@@ -263,18 +259,14 @@ class _EmbeddingPass:
             missing = await with_texts(self._handle, record, missing)
             missing = [each for each in missing if each.revision is not None]
             if missing:
-                taken = await self._source.summaries(level, start, missing)
-                kept |= taken
-                made = await self._summary_vectors(
-                    row, [each for each in missing if name_of(each) not in taken]
-                )
+                made = await self._summary_vectors(row, missing)
                 if made is None:
                     return False
                 vectors_of = {name: kept[name] for name in kept if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
                 data = packed.pack_summaries(vectors_of)
                 await self._put(record, Block(identity.kind_of(level), start, stop, data))
-                self._done["summaries"] += len(taken) + len(made)
+                self._done["summaries"] += len(made)
             held.embedded_summaries |= wanted.keys()
         return True
 
@@ -311,8 +303,7 @@ class _EmbeddingPass:
         return made
 
     async def _put(self, record: SessionRecord, block: Block) -> None:
-        # Indexes in memory see by the journal that there are more vectors, also where all of them
-        # were taken from the source of a fork.
+        # Indexes in memory see by the journal that there are more vectors.
         await self.run.begin()
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
