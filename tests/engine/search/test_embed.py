@@ -366,7 +366,7 @@ async def test_a_bad_answer_is_refused_by_embed_and_costs_a_search_its_vectors_a
     for ask in (
         lambda session: session.search("automobile"),
         lambda session: session.recall("automobile"),
-        lambda session: session.context(150, query="automobile"),
+        lambda session: session.context(800, query="automobile", recall_tokens=300),
     ):
         caplog.clear()
         assert await ask(memory_over(store, Meanings(script=[answer])).session("s"))
