@@ -3,11 +3,11 @@
     HIERMEM_DATA=path/to/data python benchmarks/instructions.py [--million] [--samples N]
 
 For BEAM's questions about an instruction or a preference, and for those of all kinds together: the
-share of the evidence messages that a context for the question shows (verbatim, or named as a
-standing instruction), by budget, without standing instructions and with them. The last lines are of
+share of the evidence messages that a context for the question shows (verbatim, or in a record of
+standing wishes), by budget, without such a record and with it. The last lines are of
 contexts that were given no question.
 
-Then, chat by chat, how many statements were found in how many user messages, LoCoMo's talk of two
+Then, chat by chat, in how many user messages wishes were found, LoCoMo's talk of two
 people included; ``--samples`` prints so many of them, chosen by a fixed seed, to be judged by eye.
 """
 
@@ -27,15 +27,15 @@ from hiermem import AsyncMemory, ContextPolicy, ContextSelection
 
 BUDGETS = (4_000, 6_000, 8_000, 16_000)
 GOVERNING = ("instruction_following", "preference_following")
-#: What the share for instructions at 4,000 tokens has to reach.
-WANTED = 0.70
+#: What the shares at 4,000 tokens have to reach in a context that is given no question.
+WANTED = {"instruction_following": 0.95, "preference_following": 0.74}
 Table = dict[str, list[list[float]]]
 
 
 def standing(context: ContextSelection) -> set[int]:
-    """Return the messages that stand verbatim, or whose instruction is named."""
+    """Return the messages that stand verbatim, or whose wish is named."""
     raw = {index for span in context.verbatim for index in range(span.start, span.stop)}
-    return raw | {int(one.split("-")[0][1:]) for one in context.instructions}
+    return raw | set(context.pins)
 
 
 async def measured(chats: Iterable[Chat], policy: ContextPolicy, *, asked: bool) -> Table:
@@ -69,21 +69,19 @@ def show(name: str, rows: Table) -> None:
 
 
 async def statements(chats: Sequence[Chat]) -> list[str]:
-    """Print how many statements each chat has; return them."""
+    """Print how many messages of each chat have wishes; return the wishes."""
     found: list[str] = []
     for chat in chats:
         async with AsyncMemory.open(":memory:") as memory:
             session = memory.session(chat.name)
-            read: dict[str, str] = {}
-            # In parts, because instructions() lists those of the newest messages only.
+            read: dict[int, str] = {}
+            # In parts, because pins() lists those of the newest messages only.
             for begin in range(0, len(chat.messages), 64):
                 await session.append(chat.messages[begin : begin + 64])
-                for one in await session.instructions():
-                    read[one.id] = f"{chat.name} {one.id} {one.kind}: {one.text}"
+                for one in await session.pins():
+                    read[one.index] = f"{chat.name} {one.index}: {one.text}"
         users = sum(message.role == "user" for message in chat.messages)
-        commands = sum(" instruction: " in line for line in read.values())
-        print(f"  {chat.name:<16}{users:>6} user messages{commands:>6} instructions", end="")
-        print(f"{len(read) - commands:>6} preferences")
+        print(f"  {chat.name:<16}{users:>6} user messages{len(read):>6} with wishes")
         found += read.values()
     return found
 
@@ -96,19 +94,22 @@ def main() -> int:
     data = folder()
     chats = list(beam(data, size="1m" if options.million else "100k"))
     print(f"{'evidence shown, at tokens':<50}" + "".join(f"{budget:>8,}" for budget in BUDGETS))
-    reached = 0.0
-    for name, share in (("none named", 0.0), ("named", ContextPolicy().instructions)):
-        rows = asyncio.run(measured(chats, ContextPolicy(instructions=share), asked=True))
+    for name, share in (("none named", 0.0), ("named", ContextPolicy().pins)):
+        rows = asyncio.run(measured(chats, ContextPolicy(pins=share), asked=True))
         show(name, rows)
-        reached = float(np.mean(rows[GOVERNING[0]], axis=0)[BUDGETS.index(4_000)])
-    show("named, no question", asyncio.run(measured(chats, ContextPolicy(), asked=False)))
+    rows = asyncio.run(measured(chats, ContextPolicy(), asked=False))
+    show("named, no question", rows)
     print("found:")
     found = asyncio.run(statements([*chats, *locomo(data)]))
     for line in random.Random(20).sample(found, min(options.samples, len(found))):
         print(f"    {line}")
-    if reached < WANTED:
-        print(f"under the wanted figure: {reached:.3f}, wanted {WANTED:.2f}")
-    return int(reached < WANTED)
+    missed = 0
+    for kind, wanted in WANTED.items():
+        reached = float(np.mean(rows[kind], axis=0)[BUDGETS.index(4_000)])
+        if reached < wanted:
+            print(f"under the wanted figure: {kind} {reached:.3f}, wanted {wanted:.2f}")
+            missed += 1
+    return int(missed > 0)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ LISTS = (
     "entity_words",
     "figure_words",
     "function_words",
-    "instruction_words",
+    "wish_words",
     "language_words",
     "lexicon_words",
     "note_places",

@@ -16,7 +16,6 @@ from hiermem import (
     CompressionTrigger,
     ConfigError,
     ContextBudget,
-    ContextProfile,
     ExtractionOptions,
     HierarchyConfig,
     Memory,
@@ -460,8 +459,3 @@ def test_a_summary_is_superseded_once_its_parent_serves():
         assert session.expand("L2.0")[0].superseded
         assert session.search("told", levels=[1])[0].summary.superseded
         assert not session.search("told", levels=[2])[0].summary.superseded
-        worth: dict[str, bool] = {}
-        profile = ContextProfile(name="p", value=lambda s: worth.setdefault(s.id, s.superseded))
-        session.context(1_500, profile=profile)
-        assert worth
-        assert all(superseded is name.startswith("L1") for name, superseded in worth.items())

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.calls.run_report import RunReport as RunReport
     from hiermem.core.check import CheckReport as CheckReport
     from hiermem.core.check import Finding as Finding
+    from hiermem.core.context.pins import Pin as Pin
     from hiermem.core.context.profile import ContextProfile as ContextProfile
     from hiermem.core.context.selection import ContextBudget as ContextBudget
     from hiermem.core.context.selection import ContextSelection as ContextSelection
@@ -77,7 +78,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.summaries.reports import BatchProgress as BatchProgress
     from hiermem.core.summaries.reports import BatchReport as BatchReport
     from hiermem.core.summaries.reports import WorkerStatus as WorkerStatus
-    from hiermem.core.text.instructions import Instruction as Instruction
     from hiermem.core.transfer import CopyReport as CopyReport
     from hiermem.core.tree.state import OpenWindow as OpenWindow
     from hiermem.core.tree.trigger import CompressionTrigger as CompressionTrigger
@@ -217,7 +217,7 @@ else:  # at run time, the same names by module
         "hiermem.core.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.core.summaries.prompt": "PromptTemplate",
         "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",
-        "hiermem.core.text.instructions": "Instruction",
+        "hiermem.core.context.pins": "Pin",
         "hiermem.core.transfer": "CopyReport",
         "hiermem.core.tree.state": "OpenWindow",
         "hiermem.core.tree.trigger": "CompressionTrigger",

@@ -230,8 +230,8 @@ class ContextPolicy(_Policy):
       budget, else the newest one.
     - ``recall``: the share of the whole budget for what answers a query, from 8,000 tokens up. It
       rises in a straight line to one and a half times that, 0.6 at most, at 2,000 and below.
-    - ``instructions``: the share of the whole budget for standing instructions of the user that no
-      verbatim message says; with 0, none are shown.
+    - ``pins``: the share of the whole budget for pinned messages that do not stand verbatim, 250
+      tokens at least; with 0, none are shown.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
@@ -244,7 +244,7 @@ class ContextPolicy(_Policy):
     verbatim: float = Field(default=0.25, ge=0, le=1)
     turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
-    instructions: float = Field(default=0.05, ge=0, le=0.5)
+    pins: float = Field(default=0.10, ge=0, le=0.5)
 
     @model_validator(mode="after")
     def _check(self) -> ContextPolicy:

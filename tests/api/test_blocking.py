@@ -36,7 +36,6 @@ from hiermem import (
     Hit,
     ImportReport,
     IndexReport,
-    Instruction,
     LoadReport,
     Memory,
     MemoryClosedError,
@@ -76,11 +75,6 @@ def said(number: int) -> Message:
 
 
 # The calls run in this order, on one store.
-def _said_and_dropped(session: Any) -> Any:
-    session.append(Message.user("Always answer in metric."))
-    return session.drop_instruction(session.instructions()[0].id)
-
-
 SESSION: dict[str, Call] = {
     "append": (lambda s: s.append([said(number) for number in range(40)]), list),
     "sync": (lambda s: s.sync([said(number) for number in range(40)]), SyncReport),
@@ -95,8 +89,9 @@ SESSION: dict[str, Call] = {
     "expand": (lambda s: s.expand("L1.0", depth=None), tuple),
     "edit": (lambda s: s.edit(39, "Never mind."), EditReport),
     "versions": (lambda s: s.versions(39), tuple),
-    "instructions": (lambda s: s.instructions(), tuple),
-    "drop_instruction": (_said_and_dropped, Instruction),
+    "pin": (lambda s: s.pin(0), NoneType),
+    "pins": (lambda s: s.pins(), tuple),
+    "unpin": (lambda s: s.unpin(0), NoneType),
     "set_metadata": (lambda s: s.set_metadata({"user": "ada"}), NoneType),
     "set_title": (lambda s: s.set_title("Kestrel"), NoneType),
     "get_metadata": (lambda s: s.get_metadata(), dict),

@@ -35,7 +35,7 @@ async def test_every_reading_call_answers(memory, erased):
     assert await session.forest() == ()
     assert await session.summary() == ""
     assert await session.count() == 0
-    assert await session.instructions() == ()
+    assert await session.pins() == ()
     assert await session.runs() == [] or erased
     assert await session.tri_vector() is None
     assert await session.get_metadata() == {"user": "ada"}

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ CALLS = {
     "search": ["search", "pump", "-s", "talk"],
     "search --tokens": ["search", "pump", "-s", "talk", "--tokens", "99"],
     "sessions": ["sessions"],
-    "instructions": ["instructions", "-s", "talk"],
+    "pin": ["pin", "-s", "talk"],
     "show": ["show", "-s", "talk"],
     "show --node": ["show", "-s", "talk", "--node", "L1.0"],
     "rename": ["rename", "talk", "Pumps"],
@@ -133,7 +134,7 @@ def test_beside_what_a_context_covers_stands_what_it_shows(given):
     assert found["coverage"] == 1.0
     assert found["shown"] == {
         "messages": len(shown.messages),
-        "by_quarter": list(shown.by_quarter),
+        "by_quarter": [asdict(quarter) for quarter in shown.by_quarter],
     }
     assert 0 < found["shown"]["messages"] < 80
     context = json.loads(_json(given, ["demo"]).stdout)["context"]

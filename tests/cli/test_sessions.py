@@ -58,20 +58,19 @@ def test_sessions_are_listed_by_label_and_order(db):
     assert "KEY=VALUE" in run("sessions", "--db", db, "--metadata", "ada", code=2).stderr
 
 
-def test_standing_instructions_are_listed_and_dropped(db):
-    asked = ["instructions", "--db", db, "--session", "talk"]
-    assert "no standing instructions" in run(*asked).stderr
+def test_pins_are_listed_added_and_taken_off(db):
+    asked = ["pin", "--db", db, "--session", "talk"]
+    assert "no pinned messages" in run(*asked).stderr
     with Memory.open(db) as memory:
         said = Message.user("From now on, answer in French.", name="Ada", created_at=SAID)
         memory.session("talk").append(said)
-    [one] = json.loads(run(*asked, "--json").stdout)["instructions"]
-    assert (one["index"], one["kind"], one["superseded_by"]) == (4, "instruction", None)
-    line = run(*asked).stdout
-    assert line.startswith(f"{one['id']}: ")
-    assert "Ada: From now on, answer in French." in line
-    assert "(dropped)" in run(*asked, "--drop", one["id"]).stdout
-    assert run(*asked).stdout == ""
-    assert "has no instruction" in run(*asked, "--drop", one["id"], code=1).stderr
+    run(*asked, "--add", 0)
+    wish, pinned = json.loads(run(*asked, "--json").stdout)["pins"]
+    assert (wish["index"], wish["reason"]) == (4, "wish")
+    assert (pinned["index"], pinned["reason"]) == (0, "pinned")
+    assert "Ada: From now on, answer in French." in run(*asked).stdout
+    assert "French" not in run(*asked, "--remove", 4).stdout
+    assert "is not pinned" in run(*asked, "--remove", 4, code=1).stderr
 
 
 def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):

@@ -154,7 +154,7 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
     told = {"runs", "metrics", "erase", "delete", "backup", "check", "sessions", "export", "rename"}
-    told |= {"mcp", "instructions", "work"}
+    told |= {"mcp", "pin", "work"}
     main = {"import", "ingest", "update", "context", "show", "extract", "search", "bank"}
     assert set(ran) == main | told | {"scrub", "migrate", "copy"}
     assert (tmp_path / "chat.db").exists()

@@ -17,6 +17,7 @@ from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.api.resources import Resources
 from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
+from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
     ContextBudget,
@@ -32,7 +33,6 @@ from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine import metrics as measuring
 from hiermem.engine.context import select
@@ -532,26 +532,28 @@ class AsyncSession:
         """
         return await read.versions(self._handle, self.id, index)
 
-    async def instructions(self) -> tuple[Instruction, ...]:
-        """Return the standing instructions and preferences of the users, the newest first.
+    async def pin(self, index: int) -> None:
+        """Keep a message in sight of every context, verbatim or by an excerpt, while it fits.
 
-        They are found in user messages as they are appended or edited, by their form ("always …",
-        "from now on …", "I prefer …"); those of the newest 64 messages with instructions are
-        returned. If a newer instruction repeats or contradicts an older one, ``superseded_by`` of
-        the older one names it. Contexts show the others within ``ContextPolicy.instructions`` of
-        the budget.
+        Raises NotFoundError for an unknown index, and MessageWithdrawnError.
         """
-        return await read.instructions(self._handle, self.id)
+        await change.set_pin(self._handle, self.id, index, pinned=True)
 
-    async def drop_instruction(self, instruction_id: str) -> Instruction:
-        """Withdraw a standing instruction, and what said the same before; return it.
+    async def unpin(self, index: int) -> None:
+        """Take the pin off a message; a standing wish in it is withdrawn, also in later forks.
 
-        It is not listed or shown as an instruction again, here and in later forks, unless a user
-        says it again. Its message stays.
-
-        Raises NotFoundError where ``instructions()`` has no such id. Nothing was written then.
+        Raises NotFoundError for a message that is not pinned, and MessageWithdrawnError.
         """
-        return await change.drop_instruction(self._handle, self.id, instruction_id)
+        await change.set_pin(self._handle, self.id, index, pinned=False)
+
+    async def pins(self) -> tuple[Pin, ...]:
+        """Return the pinned messages, the newest first; at most the newest 64.
+
+        A message of a user's in which a standing wish is found ("always …", "from now on …", "I
+        prefer …") is pinned on its append, with the reason "wish". Contexts show pins within
+        ``ContextPolicy.pins`` of the budget.
+        """
+        return await read.pins(self._handle, self.id)
 
     async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.

@@ -168,8 +168,9 @@ class Session(BlockingFacade[AsyncSession]):
 
     edit = blocking(AsyncSession.edit)
     versions = blocking(AsyncSession.versions)
-    instructions = blocking(AsyncSession.instructions)
-    drop_instruction = blocking(AsyncSession.drop_instruction)
+    pin = blocking(AsyncSession.pin)
+    unpin = blocking(AsyncSession.unpin)
+    pins = blocking(AsyncSession.pins)
     erase = blocking(AsyncSession.erase)
     quarantine = blocking(AsyncSession.quarantine)
 

@@ -50,7 +50,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "import": import_cmd.import_chats,
     "ingest": import_cmd.ingest,
     "sessions": sessions.sessions,
-    "instructions": sessions.instructions,
+    "pin": sessions.pin,
     "rename": sessions.rename,
     "export": sessions.export,
     "delete": sessions.delete,

@@ -7,6 +7,7 @@ only: highlighted on a terminal, and between asterisks elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -120,7 +121,7 @@ def _context_data(selection: ContextSelection) -> dict[str, Any]:
 def shown_data(selection: ContextSelection) -> dict[str, Any]:
     """Return of how many messages a context shows something, beside how many it covers."""
     shown = selection.shown
-    return {"messages": len(shown.messages), "by_quarter": list(shown.by_quarter)}
+    return {"messages": len(shown.messages), "by_quarter": list(map(asdict, shown.by_quarter))}
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:

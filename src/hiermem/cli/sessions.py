@@ -1,4 +1,4 @@
-"""The commands about whole sessions: ``sessions``, ``instructions`` and those that change them."""
+"""The commands about whole sessions: ``sessions``, ``pin`` and those that change them."""
 
 from __future__ import annotations
 
@@ -77,21 +77,24 @@ def _labels(given: list[str]) -> dict[str, str]:
     return found
 
 
-def instructions(
+def pin(
     one: options.OneSession,
     *,
-    drop: Annotated[str | None, Option(metavar="ID", help="Withdraw this one.")] = None,
+    add: Annotated[int | None, Option(metavar="INDEX", help="Pin this message.")] = None,
+    remove: Annotated[int | None, Option(metavar="INDEX", help="Unpin this message.")] = None,
 ) -> None:
-    """List the standing instructions and preferences of a session's users, or withdraw one."""
+    """List the pinned messages and standing wishes of a session; pin one or take its pin off."""
     with one.opened() as session:
-        found = session.instructions() if drop is None else (session.drop_instruction(drop),)
-    gone = " (dropped)" if drop is not None else ""
+        if add is not None:
+            session.pin(add)
+        if remove is not None:
+            session.unpin(remove)
+        found = session.pins()
     lines = [
-        f"{each.id}: {date_range(each.since, each.since)}, {clean(each.speaker)}: "
-        f"{clean(each.text)}{f' (now {each.superseded_by})' if each.superseded_by else ''}{gone}"
+        f"{each.index}: {each.reason}, {each.day}, {clean(each.speaker)}: {clean(each.text)}"
         for each in found
     ]
-    output.result({"instructions": found}, "\n".join(lines), empty="no standing instructions")
+    output.result({"pins": found}, "\n".join(lines), empty="no pinned messages")
 
 
 def rename(

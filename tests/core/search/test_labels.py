@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message, UpdatePolicy
+from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.core.search.labels import of_messages
 from hiermem.protocols import SourceText
 from hiermem.stores.memory import MemoryStore
@@ -92,11 +92,6 @@ async def test_a_search_is_narrowed_by_them_at_every_level():
             assert hit.index < 14, "messages bear what their window bears"
     assert await session.search("settlement", entities=["nothing of the kind"]) == []
     assert (await session.recall("settlement", tags=["SETTLEMENT"])).hits
-    wanted = ContextProfile(
-        name="tags", levels={1}, tags=list((await session.summaries(1))[0].tags)
-    )
-    found = await session.context(2_500, profile=wanted, sticky=False)
-    assert found.total_tokens <= 2_500
     await memory.close()
 
 

@@ -57,7 +57,8 @@ async def test_a_tracer_is_told_of_what_is_done_and_never_of_what_is_said(told):
     shown, refused = (each for each in told if each["kind"] == "context")
     assert (shown["tokens"], shown["coverage"]) == (context.total_tokens, 1.0)
     assert shown["shown_messages"] == len(context.shown.messages)
-    assert shown["shown_by_quarter"] == context.shown.by_quarter, "covered is not shown"
+    quarters = tuple(quarter.share for quarter in context.shown.by_quarter)
+    assert shown["shown_by_quarter"] == quarters, "covered is not shown"
     assert (shown["error"], refused["error"]) == (None, BudgetTooSmallError)
     assert [each["in"] for each in told if each["kind"] == "search"] == [("context",), ()]
     assert CANARY not in str(told)

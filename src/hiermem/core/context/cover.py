@@ -8,7 +8,7 @@ This module knows sizes and structure only; ``pool`` reads the text of the nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, TypeAlias
@@ -100,29 +100,22 @@ def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Cover
     return sorted(found, key=lambda item: item.windows)
 
 
-def between(
-    roots: Sequence[Covered], taken: Iterable[tuple[int, int]], begin: int, end: int
+def refine(
+    cover: Sequence[Covered], share: int, levels: Collection[int] | None = None
 ) -> Reading[list[list[Covered]]]:
-    """Return one cover for each stretch, from ``begin`` up to ``end``, beside the ranges taken."""
-    found: list[list[Covered]] = []
-    for start, stop in [*sorted(taken), (end, end)]:
-        if begin < start:
-            found.append((yield from inside(roots, begin, start)))
-        begin = stop
-    return found
-
-
-def refine(cover: Sequence[Covered], share: int) -> Reading[list[list[Covered]]]:
     """Replace the topmost level by its children until the nodes together fill ``share`` tokens.
 
     Return every intermediate cover, the given cover first. The level that first reaches the share
     is used completely (summary_recipe section 4): a text that is trimmed from slightly too much
-    material keeps more than a coarser text that happens to fit.
+    material keeps more than a coarser text that happens to fit. With ``levels``, a level that is
+    not among them is always replaced, and none below the lowest of them is reached.
     """
+    lowest = min(levels) if levels else 1
     steps = [sorted(cover, key=lambda item: item.windows)]
-    while sum(item.tokens for item in steps[-1]) < share and len(steps[-1]) < MOST_NODES:
+    while len(steps[-1]) < MOST_NODES:
         top = max((item.level for item in steps[-1]), default=1)
-        if top == 1:
+        is_filled = sum(item.tokens for item in steps[-1]) >= share
+        if top <= lowest or (is_filled and (levels is None or top in levels)):
             break
         parents = [item for item in steps[-1] if item.level == top]
         finer = [item for item in steps[-1] if item.level != top]

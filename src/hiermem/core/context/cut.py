@@ -22,13 +22,13 @@ from itertools import takewhile
 
 from hiermem.config import ContextPolicy
 from hiermem.core import needs
-from hiermem.core.context import cover, pool, standing, verbatim
+from hiermem.core.context import cover, pins, pool, verbatim
 from hiermem.core.context.cover import Covered
+from hiermem.core.context.pins import Pin
 from hiermem.core.context.render import Block, Shown, Writer, in_order
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
-from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
+from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
-from hiermem.core.text.instructions import Instruction
 from hiermem.core.text.measure import body, day
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
@@ -38,16 +38,13 @@ from hiermem.types.transaction import NeedLevel
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
 #: rewritten instead of extended: a long turn has compressed it too much.
 _PRESSED = 0.75
-#: How many tokens may be sent again to make the zone one token smaller, when the new piece is
-#: pooled together with the pieces before it.
-_ROOM = 0.5
 #: Above this many characters a slice is not counted to see whether it stays verbatim.
 _LONG = 50_000
 #: A previous cut is not extended if the messages behind its zone take more than this many times the
 #: budget: more than a budget of them is new then, and a plan from the tree reads less.
 _GAP = 2
-#: The name of a record of standing instructions that is not part of a cut.
-_BESIDE = "instructions"
+#: The name of a record of pins that is not part of a cut.
+_BESIDE = "pins"
 #: The most messages that may lead a session.
 MOST_LEADING = 4
 #: Number of windows per read when the planner walks back from the newest window.
@@ -65,10 +62,11 @@ class Situation:
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
     for the policy's size. ``gone`` are the messages that were erased or put in quarantine.
     ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
-    ``instructions`` that no raw message says take at most ``standing_room`` tokens of the budget.
-    ``lead`` are the system messages that lead the session and every context of it, beside the
-    budget; ``too_long`` is their number of tokens where they would take more than half of it and so
-    do not lead.
+    ``pins`` that no raw message says take at most ``pin_room`` tokens of the budget. Of a profile,
+    ``levels`` are those whose summaries may be shown, and ``recent`` is the number of messages that
+    stay verbatim. ``lead`` are the system messages that lead the session and every context of it,
+    beside the budget; ``too_long`` is their number of tokens where they would take more than half
+    of it and so do not lead.
     """
 
     state: SessionState
@@ -82,8 +80,10 @@ class Situation:
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
-    instructions: tuple[Instruction, ...] = ()
-    standing_room: int = 0
+    pins: tuple[Pin, ...] = ()
+    pin_room: int = 0
+    levels: frozenset[int] | None = None
+    recent: int | None = None
     lead: tuple[Shown, ...] = ()
     too_long: int = 0
 
@@ -101,15 +101,13 @@ class Omitted:
 class Cut:
     """A decided cut: its sticky state, what it renders, and what it omits.
 
-    ``pinned`` are messages that are shown verbatim in addition to being covered. ``lead`` stands
-    before ``blocks``, and outside their budget.
+    ``lead`` stands before ``blocks``, and outside their budget.
     """
 
     view: View
     shown: tuple[Shown, ...]
     blocks: tuple[Block, ...]
     omitted: tuple[Omitted, ...] = ()
-    pinned: tuple[Shown, ...] = ()
     lead: tuple[Block, ...] = ()
 
     @property
@@ -200,8 +198,8 @@ class Planner:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold:
             return (yield from self.replan(policy.replan_cold))
-        stood = sum(record.tokens for record in previous.standing)
-        if previous.boundary > self.last or stood > self.at.standing_room:
+        stood = sum(record.tokens for record in previous.pins)
+        if previous.boundary > self.last or stood > self.at.pin_room:
             return (yield from self.replan(policy.replan))
         windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
         if windows and windows[0].ordinal > previous.boundary:
@@ -214,14 +212,19 @@ class Planner:
     def keep(self, view: View, windows: Sequence[Node]) -> Reading[Cut | None]:
         """Append the new messages; collapse or rewrite at the budget; None means re-plan."""
         shown = yield from verbatim.read(self.at.state, windows)
-        cut = self._assemble(view, shown)
-        if cut.tokens <= self.at.budget:
-            return cut
+        kept = self._assemble(view, shown)
+        if kept.tokens <= self.at.budget and not self._is_long(kept.shown):
+            return kept
         yield from needs.at_length()
-        cut = (yield from self._append(view, windows, shown)) or cut
-        if cut.tokens > self.at.budget:
+        cut = yield from self._append(view, windows, shown)
+        if cut is None or cut.tokens > self.at.budget:
             cut = yield from self._rewrite(view, windows, shown)
         return cut if cut.tokens <= self.at.budget else None
+
+    def _is_long(self, shown: Sequence[Shown]) -> bool:
+        """Return whether twice as many messages are raw as a profile asked for."""
+        recent = self.at.recent
+        return recent is not None and _spoken(shown) > 2 * recent
 
     def _append(
         self, view: View, windows: Sequence[Node], shown: Sequence[Shown]
@@ -238,6 +241,8 @@ class Planner:
         going = [item for item in (*past, *older) if not item.empty]
         if not view.pieces or not (going or part.boundary > view.boundary):
             return None
+        if self.at.levels is not None:
+            return None  # A piece is made of messages, too.
         left, raw = self._left(shown), self.cost(part.raw)
         share = int(policy.zone_rewrite * left)
         again = self._again(part.raw)
@@ -251,20 +256,15 @@ class Planner:
         if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
             return None
         size = max(size, missing)
-        number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
-        others, joined = view.pieces[:number], view.pieces[number:]
-        records = self._standing(part.raw, view.standing, number)
+        records = self._records(part.raw, view.pins, len(view.pieces) + 1)
         # What the records take, the new piece gives: else the zone would reach its limit earlier.
-        added = sum(record.tokens for record in records)
-        added -= sum(record.tokens for record in view.standing)
+        added = sum(record.tokens for record in records) - sum(r.tokens for r in view.pins)
         size = max(size - max(0, added), VIEW_TOKENS // 2)
-        grown = sum(piece.tokens for piece in (*records, *others)) + size
+        grown = sum(piece.tokens for piece in (*records, *view.pieces)) + size
         most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
         if grown > most:
             return None
-        begin = joined[0].windows[0] if joined else view.boundary
-        before = yield from cover.inside(self.roots, begin, view.boundary)
-        covers = yield from cover.inside(self.roots, begin, part.boundary)
+        covers = yield from cover.inside(self.roots, view.boundary, part.boundary)
         piece = yield from self.zone.appended(
             [window for window in windows if window.ordinal < part.boundary],
             past,
@@ -272,46 +272,14 @@ class Planner:
             covers=covers,
             at=part.boundary,
             beside=older,
-            joined=joined,
-            before=before,
-            others=others,
+            others=view.pieces,
         )
         stays = {item.message.index for item in part.after}
         piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
-        wider = replace(view, boundary=part.boundary, pieces=(*others, piece), standing=records)
+        wider = replace(view, boundary=part.boundary, pieces=(*view.pieces, piece), pins=records)
         cut = self._assemble(wider, part.after)
         # The new messages may have fewer lines than the piece has room for; the tree has more.
         return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
-
-    def _joined(
-        self,
-        pieces: Sequence[Piece],
-        size: int,
-        messages: int,
-        *,
-        fair: float,
-        missing: int,
-    ) -> tuple[int, int]:
-        """Return how many pieces stay before a new one, and the size of the new one.
-
-        The new piece, of ``size`` tokens for so many messages, may be pooled together with the
-        pieces before it, into the ``fair`` share of all their messages. That sends the larger piece
-        again and makes the zone smaller, but by no more than leaves the zone its ``missing``
-        tokens. The first piece never joins; a rewrite pools it again.
-        """
-        best, number, joined = 0.0, len(pieces), size
-        before = 0
-        for place in range(len(pieces) - 1, 0, -1):
-            if not self.zone.joins(pieces[place]):
-                break
-            before += pieces[place].tokens
-            messages += pieces[place].messages
-            together = max(int(fair * messages), VIEW_TOKENS // 2, before + missing)
-            together = min(together, before + size - FRAME)
-            gain = _ROOM * (before + size - together) - (together - size)
-            if gain > best:
-                best, number, joined = gain, place, together
-        return number, joined
 
     def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
         """Make the zone one pooled view again, from the tree and from its present lines."""
@@ -319,6 +287,8 @@ class Planner:
         share = int(self.at.policy.zone_rewrite * self._left(shown))
         share = max(share, self._least(shown) - self.cost(part.raw))
         share = min(share, self._room(part.raw) - self._again(part.raw))
+        if self.at.levels is not None:
+            return (yield from self._planned(part, share))
         kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
         return (yield from self._planned(part, share, kept=kept, raw=part.past))
 
@@ -412,6 +382,11 @@ class Planner:
             number = verbatim.newest(pieces, 1)
         spent = sum(costs[len(costs) - number :])
         most = budget - VIEW_TOKENS - pool.PIECE * len(self.roots)
+        if self.at.recent is not None:
+            share, number, spent = 0, 1, costs[-1] if costs else 0
+            while number < len(pieces) and _spoken(flat(pieces[-number:])) < self.at.recent:
+                number += 1
+                spent += costs[len(costs) - number]
         while number > 1 and spent > most:
             spent -= costs[len(costs) - number]
             number -= 1
@@ -433,7 +408,7 @@ class Planner:
         shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
-            if cut.tokens <= budget:
+            if cut.tokens <= budget and not self._is_long(shown):
                 return cut
         yield from needs.at_length()
         limit = int(fullness * budget)
@@ -460,17 +435,17 @@ class Planner:
         below = yield from cover.inside(self.roots, 0, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
-        records = self._standing(part.raw)
+        records = self._records(part.raw)
         if share - sum(record.tokens for record in records) < least:
             records = ()
         share -= sum(record.tokens for record in records)
         if below or not part.older:
             pieces = yield from self.zone.pooled(
-                below, share, beside=part.older, kept=kept, raw=raw
+                below, share, beside=part.older, kept=kept, raw=raw, levels=self.at.levels
             )
         else:
-            pieces = ((yield from self.zone.of_messages(part.older, share, at=part.boundary)),)
-        return self._assemble(View(part.boundary, pieces, standing=records), part.after)
+            pieces = (self.zone.of_messages(part.older, share, at=part.boundary),)
+        return self._assemble(View(part.boundary, pieces, pins=records), part.after)
 
     def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
         """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens."""
@@ -502,7 +477,11 @@ class Planner:
             self._may_omit(group=group, minimum=minimum, roots=len(below))
             room = self.at.budget - group - VIEW_TOKENS
             if room < 0:
-                return (yield from self._newest_only(below, newest, older))
+                while older and self.cost([*older[-1], *newest]) <= self.at.budget:
+                    newest = [*older.pop(), *newest]
+                unseen = map(omitted_message, in_order(flat(older)))
+                cut = self._assemble(View(self.last, ()), newest)
+                return replace(cut, omitted=(*map(_omitted, below), *unseen))
             left_out = len(below) - room // pool.PIECE
             omitted = [_omitted(item) for item in below[:left_out]]
             below = below[left_out:]
@@ -513,20 +492,20 @@ class Planner:
         while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
         left = limit - self.cost(raw)
-        records = self._standing(raw)
+        records = self._records(raw)
         taken = sum(record.tokens for record in records)
         if left - taken < needed + pool.PIECE * len(below):
             records, taken = (), 0
         left -= taken
-        viewed = in_order(item for piece in older for item in piece)
+        viewed = in_order(flat(older))
         zone: list[Piece] = []
         if viewed:
             beyond = left - VIEW_TOKENS - pool.PIECE * len(below)
             part = VIEW_TOKENS // 2 + beyond // 3 if below else left
-            zone.append((yield from self.zone.of_messages(viewed, part, at=self.last)))
+            zone.append(self.zone.of_messages(viewed, part, at=self.last))
             left -= zone[0].tokens
-        zone[:0] = yield from self.zone.pooled(below, left)
-        cut = self._assemble(View(self.last, tuple(zone), standing=records), [*viewed, *raw])
+        zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels)
+        cut = self._assemble(View(self.last, tuple(zone), pins=records), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
@@ -544,70 +523,31 @@ class Planner:
             omission=group <= budget,
         )
 
-    def _newest_only(
-        self, below: Sequence[Covered], newest: Sequence[Shown], older: Sequence[list[Shown]]
-    ) -> Reading[Cut]:
-        """Show as many of the newest messages as fit, if there is no room for any view."""
-        windows = yield from self._newest_windows(self.at.budget)
-        # The boundary is the earliest allowed one whose verbatim zone stays inside the budget.
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        tokens = sum(window.tokens for window in self.opened)
-        boundary = self.last
-        for window in reversed(windows):
-            tokens += window.input_tokens
-            if tokens > self.at.budget:
-                break
-            if window.ordinal in allowed and window.ordinal < boundary:
-                boundary = window.ordinal
-        if boundary < self.last:
-            after = [window for window in windows if window.ordinal >= boundary]
-            wider = yield from verbatim.read(self.at.state, after)
-            if self.cost(wider) <= self.at.budget:
-                below = yield from cover.inside(self.roots, 0, boundary)
-                newest, older = wider, ()
-        raw, left = list(newest), list(older)
-        while left and self.cost([*left[-1], *raw]) <= self.at.budget:
-            raw = [*left.pop(), *raw]
-        older_left = in_order(item for piece in left for item in piece)
-        omitted = (*map(_omitted, below), *map(omitted_message, older_left))
-        return replace(self._assemble(View(boundary, ()), raw), omitted=omitted)
-
-    # -- standing instructions
-
-    def _standing(
-        self, raw: Sequence[Shown], before: Sequence[Piece] = (), kept: int = -1
+    def _records(
+        self, raw: Sequence[Shown], before: Sequence[Piece] = (), place: int = 0
     ) -> tuple[Piece, ...]:
-        """Return the records of the instructions that ``raw`` does not say.
+        """Return the records of the pins that ``raw`` does not say.
 
-        Records ``before`` that stand within the first ``kept`` pieces may stay in place; -1 means
-        that the whole zone is made again. One record names what was said when the zone
-        was made, a second one what was said since, after the newest piece. If something in the
-        first one holds no more, or a command has no room in the second, a single one names all.
+        Of the records ``before``, the first stay where they are, and what else is pinned follows in
+        records at ``place``. If that does not fit, all records are made anew, there.
         """
-        missing = standing.hidden(self.at.instructions, raw)
-        staying = [record for record in before if record.windows[0] <= kept]
-        serving = {one.id for one in missing}
-        if staying and serving.issuperset(standing.ids_of(staying)):
-            for records in (staying, staying[:1]):
-                named = standing.ids_of(records)
-                later = [one for one in missing if one.id not in named]
-                if not later:
-                    return tuple(records)
-            room = self.at.standing_room - staying[0].tokens
-            second = self._record(later, room, kept + 1)
-            left_out = {one.id for one in later}.difference(
-                standing.ids_of([second] if second else ())
-            )
-            # To name one more preference is not worth a prompt that a provider has cached.
-            if not any(one.kind == "instruction" for one in later if one.id in left_out):
-                return (staying[0], second) if second else (staying[0],)
-        found = self._record(missing, self.at.standing_room, kept + 1)
-        return (found,) if found else ()
+        missing = pins.hidden(self.at.pins, raw)
+        wanted = {pin.index for pin in missing}
+        made = before
+        if not wanted <= set(pins.indices_of(before)):
+            staying = [each for each in before if each.windows == before[0].windows]
+            made = (*staying, *self._made(missing, staying, place))
+            if not wanted <= set(pins.indices_of(made)):
+                made = self._made(missing, (), place)
+        named = pins.indices_of(made)
+        self.zone.said = {pin.index: pin.text for pin in self.at.pins if pin.index in named}
+        return tuple(made)
 
-    def _record(self, missing: Sequence[Instruction], room: int, at: int) -> Piece | None:
-        if not missing or room <= 0:
-            return None
-        return standing.record(self.at.writer, missing, room, name=self.zone.name(), at=at)
+    def _made(self, missing: Sequence[Pin], staying: Sequence[Piece], at: int) -> Sequence[Piece]:
+        named = pins.indices_of(staying)
+        left = [pin for pin in missing if pin.index not in named]
+        room = self.at.pin_room - sum(record.tokens for record in staying)
+        return pins.records(self.at.writer, left, room, name=self.zone.name, at=at)
 
     # -- used by all plans
 
@@ -656,13 +596,22 @@ def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
     return tuple(item for item in map(Shown, led) if not item.empty)
 
 
-def said_beside(at: Situation, found: Cut) -> Piece | None:
-    """Return a record of the standing instructions that the cut does not show, in its free room.
+def pins_beside(at: Situation, found: Cut) -> tuple[Piece, ...]:
+    """Return records of the pins that the cut does not show, in its free room.
 
-    The zone of a cut has a record of its own, so this is for strategies without one.
+    The zone of a cut has records of its own, so this is for strategies without one.
     """
-    named = standing.ids_of(found.view.standing)
-    missing = standing.hidden(at.instructions, [*found.shown, *found.pinned], named)
-    room = at.standing_room - sum(piece.tokens for piece in found.view.standing)
+    missing = pins.hidden(at.pins, found.shown, pins.indices_of(found.view.pins))
+    room = at.pin_room - sum(piece.tokens for piece in found.view.pins)
     room = min(room, at.budget - found.tokens)
-    return standing.record(at.writer, missing, room, name=_BESIDE, at=1)
+    return pins.records(at.writer, missing, room, name=lambda: _BESIDE, at=1)
+
+
+def flat(pieces: Iterable[Sequence[Shown]]) -> list[Shown]:
+    """Return the messages of all pieces."""
+    return [item for piece in pieces for item in piece]
+
+
+def _spoken(shown: Iterable[Shown]) -> int:
+    """Return the number of messages that have content."""
+    return sum(not item.empty for item in shown)

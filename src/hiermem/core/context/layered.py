@@ -21,7 +21,7 @@ from hiermem.core.context.cut import (
     Situation,
     newest_sealed,
     omitted_message,
-    said_beside,
+    pins_beside,
 )
 from hiermem.core.context.render import Shown, in_order
 from hiermem.core.context.view import Piece, View
@@ -48,9 +48,8 @@ def select(at: Situation) -> Reading[Cut]:
     alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
     room = at.budget - alone.tokens
     is_coarse = min(room, at.budget - _reserve(at)) < _COARSE_BELOW
-    # Otherwise the record of standing instructions had what the summaries happen to leave.
-    said = said_beside(at, alone)
-    room -= said.tokens if said else 0
+    # Otherwise the records of pins had what the summaries happen to leave.
+    room -= sum(record.tokens for record in pins_beside(at, alone))
     chosen: list[Piece] = []
     if is_coarse:
         chosen += yield from _newest(at, zone, 3, room, most=1)
@@ -143,7 +142,7 @@ def _newest(
         for node in candidates:
             if node.id not in texts:
                 continue
-            piece = yield from zone.whole(node, texts[node.id])
+            piece = zone.whole(node, texts[node.id])
             if not piece.text:
                 continue
             if piece.tokens > room:

@@ -11,13 +11,14 @@ yet, its children replace it, and below them the first and the last message that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
 from hiermem.core.context.cover import Covered, covered, refine
 from hiermem.core.context.render import Shown
+from hiermem.core.context.view import Runs, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import inputs, salience
 from hiermem.core.text import units
@@ -53,6 +54,8 @@ class Pool:
     line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
     #: Lines that stand elsewhere in the same context; what they say need not be said again.
     known: Sequence[Unit] = ()
+    #: What records beside the view show of messages; the view does not show it again.
+    said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
 
@@ -73,12 +76,15 @@ class Pool:
 
         Return them, and the ids of the nodes of which at least one unit is missing.
         """
+        places = [at for at, unit in enumerate(self.units) if not self._is_said(unit)]
+        moved = {place: at for at, place in enumerate(places)}
+        groups = [[moved[place] for place in group if place in moved] for group in self.groups]
         picked = salience.select(
-            self.units,
+            [self.units[place] for place in places],
             room,
             count,
             weights=weights,
-            groups=self.groups,
+            groups=[group for group in groups if group],
             piece=PIECE,
             known=self.known,
         ).units
@@ -89,6 +95,18 @@ class Pool:
             if not self.whole or any(id(self.units[place]) not in kept for place in part)
         )
         return picked, trimmed
+
+    def _is_said(self, unit: Unit) -> bool:
+        return unit.index in self.said and unit.text in self.said[unit.index]
+
+    def summarised(self, chosen: Iterable[Unit]) -> Runs:
+        """Return the messages under the texts of which a model wrote a chosen line."""
+        found: set[int] = set()
+        for unit in chosen:
+            node = None if unit.index is not None else self.line_sources.get(unit.text)
+            if node is not None:
+                found.update(range(node.span.start, node.span.stop))
+        return runs_of(found)
 
     def beside(self, shown: Sequence[Shown]) -> None:
         """Add messages that are newer than the rest of the pool, as a group of their own."""
@@ -108,13 +126,15 @@ def gather(
     *,
     kept: Iterable[Unit] = (),
     raw: Sequence[Shown] = (),
+    levels: Collection[int] | None = None,
 ) -> Reading[Pool]:
     """Pool the stretch that ``cover`` represents, to be shown in ``share`` tokens.
 
     ``kept`` are lines that represented parts of the stretch until now; ``raw`` are messages of the
-    stretch that are already loaded. Every node of the cover gets at least one unit.
+    stretch that are already loaded. ``levels`` are those whose nodes may be used, None for all.
+    Every node of the cover gets at least one unit.
     """
-    steps = yield from refine(cover, DEPTH * share)
+    steps = yield from refine(cover, DEPTH * share, levels)
     made, missing = yield from _texts(steps[-1])
     found: list[tuple[Covered, list[Unit], Revision | None]] = [
         (item, lines_of(revision), revision) for item, revision in made
@@ -159,27 +179,15 @@ def gather(
     return pool
 
 
-def fresh(
-    windows: Sequence[Node],
-    raw: Sequence[Shown],
-    share: int,
-    *,
-    before: Sequence[Covered] = (),
-    kept: Sequence[Unit] = (),
-) -> Reading[Pool]:
+def fresh(windows: Sequence[Node], raw: Sequence[Shown], share: int) -> Reading[Pool]:
     """Pool windows whose messages, or the relevant ones of them, are in ``raw``.
 
     A window that a model summarised is represented by its summary, any other window by its
-    messages. ``before`` are the nodes that precede the windows in the same view, and ``kept`` are
-    the lines of those nodes.
+    messages.
     """
     read = yield from needs.revisions([(w.id, w.revision) for w in windows if w.revision])
     texts = {each.node_id: each for each in read if each.text and not each.provenance}
-    pool = Pool(units=list(kept))
-    pool.days += [each for node in before for each in node.days]
-    for node in before:
-        span = range(node.span.start, node.span.stop)
-        pool.groups.append([at for at, unit in enumerate(kept) if unit.index in span])
+    pool = Pool()
     messages = [item.message for item in raw]
     for window in windows:
         begin = len(pool.units)

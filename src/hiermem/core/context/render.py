@@ -26,10 +26,10 @@ RENDERER = "r6"
 LEFT_OUT: Final = "…"
 _EXCERPTS: Final = f"{LEFT_OUT} = left out"
 
-#: The note in the frame of a record of standing instructions.
+#: The note in the frame of a record of standing wishes.
 _STANDING: Final = "what the user wants throughout"
 
-Kind: TypeAlias = Literal["summary", "view", "message", "quote", "instructions", "recall"]
+Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,7 @@ class Block:
     """One piece of a rendered context, in order.
 
     ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,
-    a quoted message (or a quoted stretch), the user's standing instructions, and the record
-    recalled for a question. ``text`` is the
+    a quoted message, pinned messages, and the record recalled for a question. ``text`` is the
     fenced text; it is empty for a verbatim message, which is rendered from ``message``.
     ``seam`` is the date that stands in front of a verbatim message where the day changes.
     ``tokens`` counts everything that the block adds to a request, role overhead included.

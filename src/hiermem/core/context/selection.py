@@ -16,7 +16,7 @@ from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
 from hiermem.core.context.render import Block
 from hiermem.core.context.shown import ShownMessages
-from hiermem.core.context.view import Runs
+from hiermem.core.context.view import Runs, each_of
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import body, speaker
 from hiermem.errors import UsageError
@@ -97,8 +97,8 @@ class ContextSelection:
     view shows in part. ``recall`` are the older messages that are verbatim because of a question,
     in whole or in part; ``evidence`` contains the parts. ``verbatim`` are the spans of all verbatim
     text, recalled text included. ``shared_prefix_tokens`` is the number of tokens at the beginning
-    that are unchanged from the previous selection of the same view. ``instructions`` are the ids of
-    the standing instructions that a record of their own names; others stand in raw messages.
+    that are unchanged from the previous selection of the same view. ``pins`` are the pinned
+    messages that a record of their own shows; others stand in raw messages.
     """
 
     session_id: str
@@ -117,8 +117,9 @@ class ContextSelection:
     shared_prefix_tokens: int = 0
     system: str | None = None
     tool_tokens: int = 0
-    instructions: tuple[str, ...] = ()
-    _lines: Runs = field(default=(), repr=False)
+    pins: tuple[int, ...] = ()
+    _excerpted: Runs = field(default=(), repr=False)
+    _summarised: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
     _too_long: int = field(default=0, repr=False)
 
@@ -131,9 +132,13 @@ class ContextSelection:
     @property
     def shown(self) -> ShownMessages:
         """Return the messages of which something is shown: raw, recalled, or by a record's line."""
-        held = {index for span in self.verbatim for index in range(span.start, span.stop)}
-        held |= {index for begin, end in self._lines for index in range(begin, end)}
-        return shown.of(held, total=self.messages, gone=self._gone)
+        return shown.of(
+            verbatim=each_of((span.start, span.stop) for span in self.verbatim),
+            excerpted=each_of(self._excerpted),
+            summarised=each_of(self._summarised),
+            total=self.messages,
+            gone=self._gone,
+        )
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.
@@ -198,8 +203,8 @@ class ContextSelection:
         if self.tool_tokens:
             lines.append(f"  tool schemas: {self.tool_tokens:,} tokens")
         lines += _explain_blocks(self.blocks, self.summaries)
-        if self.instructions:
-            lines.append(f"Standing instructions: {', '.join(self.instructions)}.")
+        if self.pins:
+            lines.append(f"Pinned messages: {', '.join(map(str, self.pins))}.")
         if self.trimmed:
             lines.append(f"Trimmed inside views: {_some(self.trimmed)}.")
         if self._too_long:
@@ -237,9 +242,7 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
             f"{sum(item.level == level for item in inside)} L{level}" for level in levels
         )
         what = "pooled view" if inside else "open view"
-        what = {"summary": "summary", "quote": "in full", "instructions": "standing"}.get(
-            block.kind, what
-        )
+        what = {"summary": "summary", "pins": "pinned"}.get(block.kind, what)
         lines.append(
             f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
             f"{block.tokens:,} tokens" + (f" ({of})" if of else "")

@@ -23,8 +23,8 @@ from hiermem.types import Trust
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
-_FORMAT = 3
-_STORED_KINDS = ("summary", "view", "instructions")
+_FORMAT = 4
+_STORED_KINDS = ("summary", "view", "pins")
 
 
 def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -42,13 +42,14 @@ Runs: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
 class Piece:
     """One fenced record of the summary zone and the stretch of windows that it represents.
 
-    ``kind`` is "summary" for one whole node, "view" for a trimmed view, "instructions" for a record
-    of standing instructions, which represents nothing, and "quote" for a window word for word,
+    ``kind`` is "summary" for one whole node, "view" for a trimmed view, "pins" for a record of
+    pinned messages, which represents nothing, and "quote" for a window word for word,
     which no stored view contains. ``text`` is "" if the windows have no content. In addition to its
     windows, of which there may be none, the piece represents the messages in ``runs``; these are in
     windows after the zone or in open windows. ``span`` is the hull of the messages that the piece
-    shows and that no earlier piece represents. ``shown`` are the messages of which the piece has a
-    line. ``kept`` is the origin of its lines (``lines.unpack``), or the ids of instructions.
+    shows and that no earlier piece represents. ``excerpted`` are the messages of which the piece
+    has a line, ``summarised`` those under a model's text of which the piece shows a line.
+    ``kept`` is the origin of its lines (``lines.unpack``), or the indices of pinned messages.
     """
 
     kind: Kind
@@ -61,7 +62,8 @@ class Piece:
     covers: tuple[Covered, ...]
     trimmed: tuple[str, ...] = ()
     runs: Runs = ()
-    shown: Runs = ()
+    excerpted: Runs = ()
+    summarised: Runs = ()
     kept: str = ""
     trust: Trust = "conversation"
 
@@ -72,7 +74,7 @@ class Piece:
         windows: tuple[int, int],
         *,
         covers: tuple[Covered, ...] = (),
-        shown: Runs = (),
+        excerpted: Runs = (),
         kept: str = "",
         trust: Trust = "conversation",
     ) -> Piece:
@@ -86,7 +88,7 @@ class Piece:
             text=block.text,
             level=block.level,
             covers=covers,
-            shown=shown,
+            excerpted=excerpted,
             kept=kept,
             trust=trust,
         )
@@ -108,26 +110,26 @@ class View:
 
     Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
-    a later erasure or quarantine outdates the view. ``standing`` are the records of the standing
-    instructions that the rest does not say, in order; ``windows`` of such a record is the number of
-    pieces before it, twice.
+    a later erasure or quarantine outdates the view. ``pins`` are the records of pinned messages
+    that the rest does not say, in order; ``windows`` of such a record is the number of pieces
+    before it, twice.
     """
 
     boundary: Natural
     pieces: tuple[Piece, ...]
     serial: Natural = 0
     gone: Runs = ()
-    standing: tuple[Piece, ...] = ()
+    pins: tuple[Piece, ...] = ()
 
     @property
     def tokens(self) -> int:
         """Return the tokens of the summary zone."""
-        return sum(piece.tokens for piece in (*self.standing, *self.pieces))
+        return sum(piece.tokens for piece in (*self.pins, *self.pieces))
 
     def blocks(self) -> list[Block]:
         """Return the blocks of the summary zone, in order."""
         found = list(self.pieces)
-        for record in reversed(self.standing):
+        for record in reversed(self.pins):
             found.insert(record.windows[0], record)
         return [piece.block() for piece in found if piece.text]
 
@@ -144,7 +146,7 @@ class View:
         return self.holds(index) or any(
             piece.span.start <= index < piece.span.stop
             or any(piece.windows[0] <= ordinal < piece.windows[1] for ordinal in ordinals)
-            for piece in (*self.standing, *self.pieces)
+            for piece in (*self.pins, *self.pieces)
         )
 
     def to_json(self) -> str:
@@ -165,11 +167,11 @@ class View:
                 return None
             view = _views().validate_json(text, strict=True)
             _check_row([piece.windows for piece in view.pieces], 0, view.boundary)
-            for piece in (*view.pieces, *view.standing):
+            for piece in (*view.pieces, *view.pins):
                 _check_row([item.windows for item in piece.covers], *piece.windows)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        known = all(piece.kind in _STORED_KINDS for piece in (*view.pieces, *view.standing))
+        known = all(piece.kind in _STORED_KINDS for piece in (*view.pieces, *view.pins))
         return view if known else None
 
 
@@ -225,7 +227,7 @@ def runs_of(numbers: Iterable[int]) -> Runs:
     return tuple(found)
 
 
-def each_of(runs: Runs) -> Iterable[int]:
+def each_of(runs: Iterable[tuple[int, int]]) -> Iterable[int]:
     """Return the numbers in half-open ranges, in order."""
     return (number for begin, end in runs for number in range(begin, end))
 

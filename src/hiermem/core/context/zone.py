@@ -5,25 +5,21 @@ A view never takes more tokens than its share, frame included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer, frame_of
-from hiermem.core.context.shown import of_lines
-from hiermem.core.context.view import Piece, each_of, runs_of
+from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer
+from hiermem.core.context.view import Piece, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
-from hiermem.core.text.measure import day
 from hiermem.types import Node, Revision, Span, Unit
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
 #: the older open messages; the units of the roots are added to this (spec section 8.2).
 VIEW_TOKENS = 300
-#: The approximate number of tokens of the frame of a record.
-FRAME = 70
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
 _LINES = salience.Weights(lead=0.35, bare_headings=False)
@@ -36,12 +32,14 @@ class ZoneMaker:
     writer: Writer
     serial: int = 0
     view: str = ""
+    #: What the records of pins show, by message.
+    said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
 
     def least(self, below: Sequence[Covered]) -> int:
         """Return the fewest tokens that can represent these nodes with one unit each."""
         return VIEW_TOKENS // 2 + pool.PIECE * len(below) if below else 0
 
-    def whole(self, window: Node, revision: Revision) -> Reading[Piece]:
+    def whole(self, window: Node, revision: Revision) -> Piece:
         """Return a piece that shows a made summary whole."""
         item = cover.covered(window)
         kept = units.unpack(revision.provenance, revision.text)
@@ -58,25 +56,9 @@ class ZoneMaker:
             excerpts=bool(kept) and not window.verbatim,
         )
         piece = self._piece("summary", frame, text, (item,))
-        own = kept or pool.lines_of(revision)
-        sources = {} if kept else dict.fromkeys((unit.text for unit in own), item)
-        return replace(piece, shown=runs_of((yield from of_lines(own, sources))))
-
-    def quoted(self, shown: Sequence[Shown]) -> Block | None:
-        """Quote messages word for word in one record; return None if they have no content."""
-        spoken = [item for item in shown if not item.empty]
-        if not spoken:
-            return None
-        lines: list[str] = []
-        today = ""
-        for item in spoken:
-            if day(item.message.created_at) != today:
-                today = day(item.message.created_at)
-                lines.append(f"[{today}]")
-            lines.append(item.line)
-        first, last = spoken[0].message.index, spoken[-1].message.index
-        frame = frame_of(f"m{first}-{last}" if last > first else f"m{first}", spoken)
-        return self.writer.record("quote", frame, "\n".join(lines))
+        if kept:
+            return replace(piece, excerpted=runs_of(u.index for u in kept if u.index is not None))
+        return replace(piece, summarised=runs_of(range(item.span.start, item.span.stop)))
 
     def pooled(
         self,
@@ -86,18 +68,20 @@ class ZoneMaker:
         beside: Sequence[Shown] = (),
         kept: Sequence[Unit] = (),
         raw: Sequence[Shown] = (),
+        levels: Collection[int] | None = None,
     ) -> Reading[tuple[Piece, ...]]:
         """Show all of ``below`` in one view of at most ``share`` tokens; () if it is empty.
 
         The messages ``beside``, which are newer than all nodes, join the view. ``kept`` and ``raw``
-        are further available lines and messages of ``below`` (``pool.gather``).
+        are further available lines and messages of ``below`` (``pool.gather``). The lines are those
+        of summaries of the ``levels``, as far as there are such.
         """
         if not below:
             return ()
-        gathered = yield from pool.gather(below, share, kept=kept, raw=raw)
+        gathered = yield from pool.gather(below, share, kept=kept, raw=raw, levels=levels)
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
-        return ((yield from self._view(gathered, tuple(below), beside, span, share)),)
+        return (self._view(gathered, tuple(below), beside, span, share),)
 
     def appended(
         self,
@@ -108,49 +92,32 @@ class ZoneMaker:
         covers: Sequence[Covered],
         at: int,
         beside: Sequence[Shown],
-        joined: Sequence[Piece] = (),
-        before: Sequence[Covered] = (),
-        others: Sequence[Piece] = (),
+        others: Sequence[Piece],
     ) -> Reading[Piece]:
         """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
         An earlier piece represents the messages that are not in ``raw``. The zone ends before
-        ``at``. The view replaces the pieces ``joined``, whose stretch is that of the nodes
-        ``before``, and covers all of ``covers``. ``others`` are the pieces that stay before it.
+        ``at``. The view covers all of ``covers``. ``others`` are the pieces before it.
         """
-        kept = [unit for piece in joined for unit in self.lines_of(piece)]
-        gathered = yield from pool.fresh(windows, raw, share, before=before, kept=kept)
+        gathered = yield from pool.fresh(windows, raw, share)
         gathered.beside(beside)
         gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
-        gathered.trusts.extend(piece.trust for piece in joined)
-        if joined:
-            span = _hull([*(p.span for p in joined), *(w.span for w in windows)], beside)
-        elif raw or beside:
+        if raw or beside:
             span = _hull([], [*raw, *beside])
         else:
             span = _hull([window.span for window in windows], ())
-        piece = yield from self._view(gathered, tuple(covers), beside, span, share, at=at)
-        if not joined:
-            return piece
-        held = (index for each in (*joined, piece) for index in each_of(each.runs))
-        names = tuple(item.id for item in covers)
-        return replace(piece, runs=runs_of(held), trimmed=names)
-
-    def joins(self, piece: Piece) -> bool:
-        """Return whether all lines of a piece can be pooled again together with new messages."""
-        held = self.lines_of(piece)
-        return bool(held) and all(unit.index is not None for unit in held)
+        return self._view(gathered, tuple(covers), beside, span, share, at=at)
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""
         return lines.unpack(piece.kept, lines.body_of(piece.text))
 
-    def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Reading[Piece]:
+    def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Piece:
         """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
         gathered = pool.Pool()
         gathered.beside(shown)
         gathered.groups.clear()
-        return (yield from self._view(gathered, (), shown, _hull([], shown), share, at=at))
+        return self._view(gathered, (), shown, _hull([], shown), share, at=at)
 
     def _view(
         self,
@@ -161,9 +128,10 @@ class ZoneMaker:
         share: int,
         *,
         at: int = 0,
-    ) -> Reading[Piece]:
+    ) -> Piece:
         """Return a view of as many units of a pool as fit ``share``, frame included."""
         frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
+        gathered.said = self.said
         most = share - self.writer.record("view", frame, "").tokens
 
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
@@ -183,11 +151,11 @@ class ZoneMaker:
             wider = made(room + spare - share // 100)
             if piece.tokens < wider[1].tokens <= share:
                 chosen, piece = wider
-        shown = yield from of_lines(chosen, gathered.line_sources)
         return replace(
             piece,
             runs=runs_of(item.message.index for item in beside),
-            shown=runs_of(shown),
+            excerpted=runs_of(unit.index for unit in chosen if unit.index is not None),
+            summarised=gathered.summarised(chosen),
             kept=units.pack(chosen),
         )
 

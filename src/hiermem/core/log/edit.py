@@ -3,8 +3,8 @@
 The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
 and counting the new text) is done before the transaction; here its results are only looked up. An
 edit never moves a window's bounds. Summaries of the old text are marked as dirty; whether the next
-update makes them again is the policy's ``regenerate_on_edit``. The withdrawal of a standing
-instruction is decided here too.
+update makes them again is the policy's ``regenerate_on_edit``. Pinning a message is decided here
+too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.log.trees import tree_states
 from hiermem.core.needs import inside
-from hiermem.core.text.instructions import Instruction, drop_flag, of_messages
+from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, without_flags
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Rewrite, ViewRecord
@@ -84,41 +84,43 @@ def edit(
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
-def drop_instruction(
-    session_id: str, instruction_id: str, listed: Sequence[Instruction]
-) -> Deciding[Instruction]:
-    """Withdraw one of the ``listed`` instructions, and all those that say the same.
+def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
+    """Pin a message, or take its pin off; views may show it, so all of them go.
 
-    The message stays as it is; a flag of it says which of its instructions is withdrawn, and so it
-    is part of what a fork copies, and goes with the message when that is erased. Views may show the
-    instruction, so all of them go.
+    The pin is a flag of the message: it is copied into forks, and goes when that is erased.
 
-    Raises NotFoundError if it is not listed, or its message does not say it any more.
+    Raises NotFoundError, and MessageWithdrawnError for an erased or quarantined message.
     """
-    record = yield from known_session(session_id)
-    wanted = next((one for one in listed if one.id == instruction_id), None)
-    said: dict[int, str] = {}
-    for one in listed:
-        if wanted is None or drop_flag(one) != drop_flag(wanted):
-            continue
-        stored: list[StoredMessage] = yield (
-            session_id,
-            transaction.NeedMessages(one.index, one.index + 1),
-        )
-        said |= {each.index: drop_flag(each) for each in of_messages(stored) if each.id == one.id}
-    if wanted is None or wanted.index not in said:
+    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
+    found = yield (
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedMessages(index, index + 1)),
+        (session_id, transaction.NeedViews()),
+    )
+    record, (stored,) = known(session_id, found[0]), found[1] or (None,)
+    check_index(record, index)
+    assert stored is not None, "a message of an index that was checked"
+    if stored.state != "live":
+        raise MessageWithdrawnError(session_id, index=index, state=stored.state)
+    if pinned:
+        flags = (*without_flags(stored.flags), PIN)
+    elif PIN in stored.flags:
+        withdrawn = (WITHDRAWN,) if WISH in stored.flags else ()
+        flags = (*without_flags(stored.flags), *withdrawn)
+    else:
         raise NotFoundError(
-            f"session {session_id!r} has no instruction {instruction_id!r}; "
-            "session.instructions() lists them"
+            f"message {index} of session {session_id!r} is not pinned; "
+            "session.pins() lists those that are"
         )
-    views: list[ViewRecord] = yield session_id, transaction.NeedViews()
+    if flags == stored.flags:
+        return Batch(None)
     changes: Changes[None] = Changes(
         None,
         session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
-        flags=tuple(said.items()),
-        drop_views=tuple(view.name for view in views),
+        rewrites=(Rewrite(replace(stored, flags=flags), "mark"),),
+        drop_views=tuple(view.name for view in found[2]),
     )
-    return Batch(wanted, ((session_id, changes),))
+    return Batch(None, ((session_id, changes),))
 
 
 def known_session(session_id: str) -> Asking[SessionRecord]:

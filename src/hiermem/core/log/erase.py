@@ -30,7 +30,7 @@ from hiermem.core.needs import inside, together
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
 from hiermem.core.summaries.retries import RETRY, covers
-from hiermem.core.text.instructions import without_flags
+from hiermem.core.text.wishes import without_flags
 from hiermem.core.tree.turns import marks_of
 from hiermem.errors import NotFoundError
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction

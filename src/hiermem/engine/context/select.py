@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
-from hiermem.core.context import cut, layered, profile, recalled, selection, standing
+from hiermem.core.context import cut, layered, pins, recalled, selection
 from hiermem.core.context.cut import Cut, Situation
+from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Writer
 from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
-from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
-from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
+from hiermem.core.text import wishes
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.text.policy import check_name
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.log.read import known_instructions
+from hiermem.engine.log.read import pins_of
 from hiermem.protocols import TokenCounter
 from hiermem.tracing import span
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
@@ -42,7 +42,7 @@ _log = logging.getLogger("hiermem.context")
 
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: The kinds of the blocks before the verbatim zone.
-_RECORDS: Final = ("summary", "view", "instructions")
+_RECORDS: Final = ("summary", "view", "pins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ async def context(handle: Handle, session_id: str, request: Request) -> ContextS
             blocks=len(found.blocks),
             coverage=found.coverage,
             shown_messages=len(shown.messages),
-            shown_by_quarter=shown.by_quarter,
+            shown_by_quarter=tuple(quarter.share for quarter in shown.by_quarter),
         )
     return found
 
@@ -179,13 +179,12 @@ async def situation_of(
     request: Request,
     room: int = 0,
     *,
-    flagged: Sequence[StoredMessage] | None = None,
+    pinned: Sequence[Pin] = (),
     first: Sequence[StoredMessage] | None = None,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
-    ``flagged`` are the messages with standing instructions, and ``first`` the session's first
-    messages, if they were read with the record.
+    ``first`` are the session's first messages, if they were read with the record.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
     writer = Writer(await handle.key(), handle.counter.count)
@@ -203,11 +202,6 @@ async def situation_of(
             why="the system prompt, the tools, recall and the output reserve alone exceed it",
         )
     policy = handle.context_policy
-    said: tuple[Instruction, ...] = ()
-    if flagged is not None:
-        said = of_messages(flagged)
-    elif policy.instructions and record.messages:
-        said = await known_instructions(handle, record.id)
     return Situation(
         state=state_from(record.state),
         budget=spendable,
@@ -219,8 +213,10 @@ async def situation_of(
         sticky=request.sticky,
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
-        instructions=said,
-        standing_room=int(policy.instructions * request.budget.max_tokens),
+        pins=tuple(pinned),
+        pin_room=pins.room_of(policy.pins, request.budget.max_tokens),
+        levels=request.profile.levels if request.profile else None,
+        recent=request.profile.recent if request.profile else None,
         lead=lead,
         too_long=too_long,
     )
@@ -248,8 +244,8 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     """Choose the cut, and store what it shows."""
     _, spendable, reserve = await _rooms(handle, request, room)
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
-    record, first, flagged, views = await _known(handle, session_id, request, name)
-    situation = await situation_of(handle, record, request, room, flagged=flagged, first=first)
+    record, first, pinned, views = await _known(handle, session_id, request, name)
+    situation = await situation_of(handle, record, request, room, pinned=pinned, first=first)
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, layered.select(situation))
@@ -263,7 +259,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         prefetched = [node for level in nodes for node in level]
         situation = replace(situation, gone=taken_back(events))
-    deciding = cut_for(situation, request, session_id, before)
+    deciding = cut.Planner(situation, before).select()
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
@@ -296,15 +292,6 @@ async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | 
         _log.warning("session %s: its view was not kept: %s", record.id, error)
 
 
-def cut_for(
-    situation: Situation, request: Request, session_id: str, before: View | None
-) -> Reading[Cut]:
-    """Return the core decision that chooses the cut."""
-    if request.profile is None:
-        return cut.Planner(situation, before).select()
-    return profile.select(situation, request.profile, session_id, before)
-
-
 async def _recalled(
     handle: Handle, request: Request, decided: Decided, room: int
 ) -> tuple[Block | None, Evidence | None]:
@@ -314,7 +301,7 @@ async def _recalled(
     from hiermem.engine.search import search
 
     question = search.Question(decided.record.id, request.query)
-    spans = recalled.shown_spans([*decided.cut.shown, *decided.cut.pinned])
+    spans = recalled.shown_spans(decided.cut.shown)
 
     async def find(tokens: int, smaller: Smaller) -> Evidence:
         return await search.recall(handle, question, tokens, shown=spans, smaller=smaller)
@@ -351,30 +338,36 @@ async def _known(
 ) -> tuple[
     SessionRecord,
     Sequence[StoredMessage],
-    Sequence[StoredMessage] | None,
+    Sequence[Pin],
     tuple[View | None, Seen | None],
 ]:
-    """Read the record, the first messages, those with instructions and the views of this name.
+    """Read the record, the first messages, the pinned ones and the views of this name.
 
-    They are read at one time, so no view is stored under an epoch that is newer than the
-    instructions in it.
+    They are read at one time, so no view is stored under an epoch that is newer than the pins in
+    it.
     """
+    own = sorted(request.profile.pins) if request.profile else []
+    has_pins = bool(handle.context_policy.pins)
     needs: list[transaction.Need] = [
         transaction.NeedSession(),
         transaction.NeedMessages(0, cut.MOST_LEADING),
     ]
-    if handle.context_policy.instructions:
-        needs.append(transaction.NeedFlagged(FLAG, MOST_MESSAGES))
+    if has_pins:
+        needs.append(transaction.NeedFlagged(wishes.PIN, pins.MOST))
+        needs += [transaction.NeedMessages(index, index + 1) for index in own]
     if request.sticky and request.strategy == "cut":
         needs.append(transaction.NeedViews((name, name + SEEN)))
     found = await handle.store.read([(session_id, need) for need in needs])
-    record, first = found.pop(0), found.pop(0)
-    flagged = found.pop(0) if handle.context_policy.instructions else []
+    record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
+    held: tuple[Pin, ...] = ()
+    if has_pins:
+        pinned = {stored.index: stored for _ in range(1 + len(own)) for stored in found.pop(0)}
+        held = await pins_of(handle, record, tuple(pinned.values()), also=own)
     states = {view.name: view.state for views in found for view in views}
     # An unreadable state only costs a cache miss.
     before = View.from_json(states[name]) if name in states else None
     seen = Seen.from_json(states[name + SEEN]) if before and name + SEEN in states else None
-    return handle.checked_or_new(session_id, record), first, flagged, (before, seen)
+    return record, first, held, (before, seen)
 
 
 def _seen(decided: Cut, count: int | None) -> Seen:
@@ -415,13 +408,11 @@ def chosen(
     """Return the selection that the caller receives, from the cut and the recalled record."""
     total = decided.record.messages
     shown = decided.cut
-    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
+    raw = recalled.shown_spans(shown.shown)
     left_out = _left_out(shown)
-    beside = cut.said_beside(decided.situation, shown)
-    records = shown.view.standing
-    blocks = (*shown.lead, *shown.blocks)
-    if beside is not None:
-        records, blocks = (*records, beside), (*blocks, beside.block())
+    beside = cut.pins_beside(decided.situation, shown) if request.strategy == "layered" else ()
+    records = (*shown.view.pins, *beside)
+    blocks = (*shown.lead, *shown.blocks, *(record.block() for record in beside))
     if block is not None:
         blocks = (*blocks, block)
     rendered = sum(each.tokens for each in blocks)
@@ -443,9 +434,12 @@ def chosen(
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
-        instructions=standing.ids_of(records),
-        _lines=runs_of(
-            index for piece in (*shown.view.pieces, *records) for index in each_of(piece.shown)
+        pins=pins.indices_of(records),
+        _excerpted=runs_of(
+            index for piece in (*shown.view.pieces, *records) for index in each_of(piece.excerpted)
+        ),
+        _summarised=runs_of(
+            index for piece in shown.view.pieces for index in each_of(piece.summarised)
         ),
         _gone=shown.view.gone,
         _too_long=decided.situation.too_long,
@@ -468,7 +462,7 @@ def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
     found: dict[int, list[selection.ShownSummary]] = {}
     for piece in pieces:
-        for item in piece.covers if piece.kind != "quote" else ():
+        for item in piece.covers:
             shown = selection.ShownSummary(
                 id=item.id,
                 level=item.level,

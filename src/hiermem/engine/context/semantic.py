@@ -33,7 +33,7 @@ async def found(
     """
     record = await handle.record_or_new(question.session_id)
     request = select.Request(budget)
-    situation = replace(await select.situation_of(handle, record, request), standing_room=0)
+    situation = await select.situation_of(handle, record, request)
     pieces, passages = await _taken(handle, record, question, situation.budget)
     room = situation.budget - sum(piece.tokens for piece in pieces)
 
@@ -65,7 +65,7 @@ async def _taken(
                 passages.append(hit)
                 room -= cost
             continue
-        piece = await handle.answer(record.id, zone.whole(summary.node, summary.revision))
+        piece = zone.whole(summary.node, summary.revision)
         first = piece.level not in {other.level for other in pieces}
         if piece.text and piece.tokens <= room and (first or not _kin(piece, pieces)):
             pieces.append(piece)

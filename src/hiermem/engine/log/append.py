@@ -18,8 +18,8 @@ from hiermem import errors
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.core.text import fence, measure
-from hiermem.core.text.instructions import flags_of
 from hiermem.core.text.policy import clean_message
+from hiermem.core.text.wishes import flags_of
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.state import SessionState

@@ -21,12 +21,11 @@ from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
-from hiermem.core.text.instructions import Instruction, flags_of
 from hiermem.core.text.policy import OnBad, clean_message
+from hiermem.core.text.wishes import flags_of
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of
-from hiermem.engine.log.read import known_instructions
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.types import Content, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, Snapshot
@@ -199,21 +198,11 @@ async def _scrubbed(
     )
 
 
-async def drop_instruction(handle: Handle, session_id: str, instruction_id: str) -> Instruction:
-    """Withdraw a standing instruction and all older ones that say the same; return it.
-
-    Raises NotFoundError.
-    """
-    if not isinstance(instruction_id, str):
-        raise UsageError(
-            f"instruction_id is {type(instruction_id).__name__}; it must be text, "
-            "as session.instructions() has it"
-        )
+async def set_pin(handle: Handle, session_id: str, index: int, *, pinned: bool) -> None:
+    """Pin a message, or take its pin off. Raises NotFoundError, MessageWithdrawnError."""
+    arguments.whole(index, "index")
     await handle.record(session_id)
-    found = await known_instructions(handle, session_id)
-    return await handle.store.transact(
-        lambda: change.drop_instruction(session_id, instruction_id, found)
-    )
+    await handle.store.transact(lambda: change.set_pin(session_id, index, pinned=pinned))
 
 
 async def describe(

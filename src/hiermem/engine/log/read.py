@@ -1,4 +1,4 @@
-"""Reads a session's messages, summaries, instructions and runs for a person or an application.
+"""Reads a session's messages, summaries, pins and runs for a person or an application.
 
 Reading never writes, and walking a tree reads only what is below the start. A run that was cut off
 is shown as such; the next run of its subject records it as such.
@@ -16,9 +16,10 @@ from typing import Any, Final
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport, report, with_current_outcome
+from hiermem.core.context.pins import MOST, NEAR, Pin, of_messages
 from hiermem.core.metrics import level_metrics
-from hiermem.core.text.instructions import FLAG, MOST_MESSAGES, Instruction, of_messages
 from hiermem.core.text.policy import check_name
+from hiermem.core.text.wishes import PIN
 from hiermem.core.tree.state import OpenWindow
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -138,15 +139,25 @@ async def messages(
     return await handle.messages(session_id, start, end) if start < end else []
 
 
-async def instructions(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
-    """Return the standing instructions of a session, the newest first."""
-    await handle.record_or_new(session_id)
-    return await known_instructions(handle, session_id)
+async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
+    """Return the pins of a session, the newest first."""
+    record = await handle.record_or_new(session_id)
+    return await pins_of(handle, record, await handle.store.flagged(session_id, PIN, limit=MOST))
 
 
-async def known_instructions(handle: Handle, session_id: str) -> tuple[Instruction, ...]:
-    """Return the same without looking at the session's record."""
-    return of_messages(await handle.store.flagged(session_id, FLAG, limit=MOST_MESSAGES))
+async def pins_of(
+    handle: Handle,
+    record: SessionRecord,
+    messages: Sequence[StoredMessage],
+    *,
+    also: Sequence[int] = (),
+) -> tuple[Pin, ...]:
+    """Return the pins of messages of a session; ``also`` are indices pinned besides."""
+    if not messages:
+        return ()
+    begin = max(0, record.messages - NEAR)
+    near = await handle.messages(record.id, begin, record.messages)
+    return of_messages(messages, near, handle.counter.count, also=also)
 
 
 async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:

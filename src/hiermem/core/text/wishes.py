@@ -1,0 +1,212 @@
+"""Decides what in a user's message is a standing wish: what holds for all that follows.
+
+"Always answer in metric" shares no word with the questions that it governs, so no search finds it.
+Such sentences are recognised by cue words when they are said: a command with a word that makes it
+last, or what the user prefers or is. Questions, one-time requests and narrative are no wishes. The
+cues are data (``data/wish_words.txt``), those of other languages too. They miss a wish rather than
+invent one.
+
+Only a user's own words count. Code, quotations, marked-up text, what follows "Here is the text:"
+and memory that was rendered before are left out, and of a long text the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from hiermem.core.text.lexicon import either
+from hiermem.core.text.measure import body
+from hiermem.data import word_lists
+from hiermem.types import Message
+
+#: The flags of a stored message: a pinned one; one that is pinned for its wishes; and one whose
+#: wishes an application has withdrawn.
+PIN: Final = "pin"
+WISH: Final = "wish"
+WITHDRAWN: Final = "withdrawn wish"
+#: The most wishes of one message, and code points of one wish.
+_MOST: Final = 8
+_LONGEST: Final = 240
+#: The most characters before a preference that are shown with it.
+_LEADS: Final = 60
+#: So many characters at either end of a longer text are read.
+_READ: Final = 4_000
+#: If a user's own words are longer, they are a document: only its two ends count.
+_OWN: Final = 2_000
+_END: Final = 600
+_LISTS: Final = word_lists("wish_words")
+#: One of these is in every wish in lower case, or a phrase of another language that is not ASCII.
+#: Only texts with one are looked at further: each append of a user's message asks this.
+_CUES: Final = tuple(sorted(_LISTS["cues"]))
+_NOT_OWN: Final = re.compile(
+    r"\[\[hiermem .*?\[\[/hiermem [^\]]*\]\]"  # rendered memory, genuine or not
+    r"|```.*?(?:```|\Z)|`[^`\n]*`"
+    r"|<(?P<tag>[A-Za-z][\w-]{0,40})\b[^<>]{0,200}>.*?</(?P=tag)>"
+    r'|"[^"\n]{0,1000}"|“[^”]{0,1000}”|«[^»]{0,1000}»|„[^“”]{0,1000}[“”]'
+    r"|^[ \t]*[>|][^\n]*$",
+    re.DOTALL | re.MULTILINE,
+)
+_INTRODUCES: Final = re.compile(r"^[^\n]*[:\uff1a][ \t]*$", re.MULTILINE)
+_SENTENCE: Final = re.compile(
+    r"[^\n.!?。\uff01\uff1f]+(?:[.!?](?=[\w)])[^\n.!?。\uff01\uff1f]*)*[.!?。\uff01\uff1f]*"
+)
+_POLITE: Final = r"(?:can|could|would|will) you (?:please |kindly )?"
+
+
+def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the flags of a message that had the flags ``before``, by what it says now.
+
+    An application's pin stays; withdrawn wishes stay withdrawn.
+    """
+    found = tuple(flag for flag in before if flag not in (PIN, WISH))
+    if PIN in before and WISH not in before:
+        return (*found, PIN)
+    wishes = message.role == "user" and WITHDRAWN not in before and bool(find(body(message)))
+    return (*found, PIN, WISH) if wishes else found
+
+
+def without_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags that say nothing about what the text of the message is."""
+    return tuple(flag for flag in flags if flag not in (PIN, WISH, WITHDRAWN))
+
+
+def wishes_in(text: str) -> tuple[str, ...]:
+    """Return the wishes in a user's text, in order, each on one line and shortened."""
+    return tuple(_shortened(text[begin:end]) for begin, end in find(text))
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " …"
+
+
+def find(text: str) -> list[tuple[int, int]]:
+    """Return the places of the wishes in a user's text, in order.
+
+    >>> find("Hi! Always answer in metric. How far is it?")
+    [(4, 28)]
+    >>> find("I always answer in metric. Should I never use miles? Make it shorter.")
+    []
+    """
+    if len(text) > 2 * _READ:
+        text = text[:_READ] + "\n" * (len(text) - 2 * _READ) + text[-_READ:]
+    plain = _plain(text)
+    # Nearly all messages end here, so what is not the user's own is looked for afterwards.
+    if not _has_cue(plain) or not _found(plain):
+        return []
+    return _found(_own(plain))
+
+
+def _plain(text: str) -> str:
+    """Return the text in lower case with straight apostrophes, of the same length."""
+    lowered = text.lower() if text.isascii() else text.replace("İ", "I").lower()
+    return lowered.replace("\u2019", "'") if len(lowered) == len(text) else text
+
+
+def _has_cue(text: str) -> bool:
+    for cue in _CUES:
+        if cue in text:
+            return True
+    return not text.isascii() and any(phrase in text for phrase in _LISTS["elsewhere"])
+
+
+def _found(text: str) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for sentence in _SENTENCE.finditer(text):
+        place = _wish(sentence[0]) if _has_cue(sentence[0]) else None
+        if place is not None:
+            found.append((sentence.start() + place[0], sentence.start() + place[1]))
+    return found[:_MOST]
+
+
+def _own(text: str) -> str:
+    """Return a text of the same length, with blanks where the words are not the user's own."""
+    text = _NOT_OWN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
+    for line in _INTRODUCES.finditer(text):
+        if not any(word in line[0] for word in _LISTS["announcing"]):
+            text = text[: line.end()] + "\n" * (len(text) - line.end())
+            break
+    if len(" ".join(text.split())) > _OWN:
+        begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        first = min(begin + _END, text.find("\n", begin) % (end + 1))
+        last = max(end - _END, text.rfind("\n", begin, end), first)
+        text = text[:first] + "\n" * (last - first) + text[last:]
+    return text
+
+
+def _wish(sentence: str) -> tuple[int, int] | None:
+    """Return the place of the wish in a sentence, without a question that follows it."""
+    lead, commands, preferences, question, elsewhere = _patterns()
+    asks = sentence.endswith(("?", "\uff1f"))
+    opening = lead.match(sentence)
+    at = opening.end() if opening else 0
+    begin, end = len(sentence) - len(sentence.lstrip(" \t-*•")), len(sentence.rstrip())
+    may_order = not asks or re.search(_POLITE, sentence[:at])
+    if may_order and (commands.match(sentence, at) or elsewhere.match(sentence)):
+        return begin, end
+    said = preferences.search(sentence)
+    if said is None:
+        return None
+    # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
+    start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
+    asked = question.search(sentence, said.end())
+    if asked is None:
+        return start, end
+    is_empty = asked.start() - said.end() <= 2 and said.start("wish") - start <= 2
+    return None if is_empty else (start, asked.start())
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """Return patterns of a sentence's opening, of wishes, and of a question that follows one.
+
+    In the phrases of the data, "VERB" stands for a verb of its list, "LASTING" for a phrase that
+    says how long, and "*" for any words.
+    """
+    parts = {
+        "VERB": rf"{either(_LISTS['verbs'])}\b(?! (?:up|never|me know)\b)",
+        "LASTING": either(_LISTS["lasting"]),
+        "GERUND": either(_LISTS["gerunds"]),
+        "NAME": rf"(?!{either(_LISTS['no name'])}\b)\w+[.!]*$",
+        "*": r"[^\n]{0,200}?",
+    }
+
+    def any_of(name: str) -> str:
+        found: list[str] = []
+        for phrase in sorted(_LISTS[name]):
+            words = re.split(r"(VERB|LASTING|GERUND|NAME|\*)", phrase)
+            found.append("".join(parts.get(word) or re.escape(word) for word in words))
+        return "(?:" + "|".join(found) + ")"
+
+    you = (
+        r"(?:(?:please|pls|kindly|just|also),? |i(?: want|'d like| would like| need) you to "
+        r"|you (?:should|must|have to|need to|ought to|are to) "
+        rf"|(?:make|be) sure (?:that you |you |to |that )|try to |{_POLITE})"
+    )
+    word = r"[^\s,]+"
+    return (
+        re.compile(
+            rf"\s*(?:(?:[-*•]|\(?\d{{1,2}}[.)]) +)?(?:{either(_LISTS['openings'])}[,:!-]* )*{you}*"
+        ),
+        re.compile(any_of("commands")),
+        re.compile(
+            r"(?:^|[,;:(—\u2013-] ?"
+            r"|\b(?:and|but|so|because|since|as|though|although|while|like|in) )"
+            rf"\s*(?:{either(_LISTS['openings'])}[,:!-]* )*"
+            rf"(?P<wish>{any_of('preferences')})(?! {either(_LISTS['passing'])}(?:[.,;!?]|$))"
+        ),
+        re.compile(
+            r"[,;]? +(?:(?:so|and|but|then|also) )?(?:can|could|would|will|do|does|should|shall|"
+            r"how|what|which|where|why|who|is|are|am) (?:you|i|we|it|there|this|that|the|my|to|a|"
+            r"are|is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|"
+            r"wondering|trying|stuck)\b"
+        ),
+        re.compile(
+            rf" *(?:bitte |por favor,? |s'il te plaît,? )?{either(_LISTS['elsewhere'])}"
+            rf"(?![ ,]+(?:{word} )?{either(_LISTS['narrating'])}\b)"
+            r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals)\b"
+        ),
+    )
