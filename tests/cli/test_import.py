@@ -23,11 +23,12 @@ def run(*arguments, code=0):
 
 def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
     db = tmp_path / "m.db"
-    told = run("import", chat_files.chatgpt(tmp_path), "--db", db, "--dry-run").stdout
+    told = run("import", chat_files.chatgpt(tmp_path), "--db", db, "--dry-run", code=3).stdout
     assert "chatgpt: 2 conversations and 1 further branch, 8 messages, 9 Oct 2025." in told
     assert "Speakers: assistant 4, user 3, python 1." in told
     assert "Note: hidden messages left out: 1." in told
-    assert "Note: contents of the type hologram not understood: 1." in told
+    unread = "contents of the type hologram not understood"
+    assert f"Not read: {unread} (the first: conversations.json, item 1, message 13): 1." in told
     assert "Note: files beside the conversations left out: 2." in told
     assert not db.exists()
 
@@ -42,13 +43,13 @@ def test_a_dry_run_says_where_there_are_no_times(tmp_path):
 
 def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     db = tmp_path / "m.db"
-    first = run("import", chat_files.chatgpt(tmp_path), "--db", db)
+    first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
     assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
     assert "hiermem sessions --db" in first.stderr
     assert "conv-1: 6 messages, Invoices" in run("sessions", "--db", db).stdout
-    again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db)
+    again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db, code=3)
     assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
-    skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run")
+    skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run", code=3)
     assert "2 conversations, 7 messages" in skipped.stdout
     of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
     assert "hiermem update --db" in of_tenant.stderr

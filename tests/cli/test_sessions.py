@@ -114,7 +114,12 @@ def test_every_text_comes_back(tmp_path_factory, texts):
     place = tmp_path_factory.mktemp("export")
     with Memory.open(place / "a.db") as memory:
         memory.session("s").append(
-            [Message.user(text, created_at=datetime(2025, 1, 1, tzinfo=UTC)) for text in texts]
+            [
+                (Message.assistant if number % 2 else Message.user)(
+                    text, created_at=datetime(2025, 1, 1, tzinfo=UTC)
+                )
+                for number, text in enumerate(texts)
+            ]
         )
     run("export", place / "s.jsonl", "--db", place / "a.db")
     run("ingest", place / "s.jsonl", "--db", place / "b.db", "--session", "s")

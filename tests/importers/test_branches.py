@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import chat_files
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem import Memory
 from hiermem.core.log.branches import branch_id, place
 from hiermem.importers import read_chats
-from hiermem.importers.tree import paths_of
+from hiermem.importers.tree import paths_of, without_circles
 
 NOON = chat_files.NOON
 
@@ -108,6 +109,40 @@ def test_two_files_of_one_name_are_said_to_have_met(tmp_path):
         assert memory.import_chats(read_chats(more)).continued == ()
 
 
+OLD = (
+    "2/1/25, 10:00\u202fAM - Ann: Dinner?\n2/1/25, 10:00\u202fAM - Ben: ok\n"
+    "2/1/25, 10:00\u202fAM - Ann: ok\n2/1/25, 1:02\u202fPM - Ben: Yes\nat Luigi's\n"
+    "2/14/25, 1:03\u202fPM - Ben: bye\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (lambda text: text.replace("Ann:", "Ann Smith:"), 5),  # the contact got a name
+        (lambda text: text.replace("\u202fAM", "").replace("1:0", "13:0").replace("\u202fPM", ""),
+         5),  # another clock
+        (lambda text: "".join(  # another system
+            f"\u200e[{line.replace(' - ', ':07] ', 1).replace(chr(0x202f), '')}\n"
+            if line[:1] == "2" else f"{line}\n" for line in text.replace("\u202fAM - ", ":07 AM] ")
+            .replace("\u202fPM - ", ":07 PM] ").splitlines()), 5),
+        (lambda text: text.replace("Yes", "\u200eYes").replace("bye", "bye <This message was edited>"),
+         5),  # marks
+        (lambda text: text.replace("bye", "goodbye"), 4),
+    ],
+    ids=["renamed", "clock", "system", "marks", "changed"],
+)  # fmt: skip
+def test_a_chat_that_was_written_anew_adds_no_message_twice(change, kept, tmp_path):
+    """Broken if a contact who got a name, or another phone, doubled the whole chat."""
+    path = chat_files.write(tmp_path / "wa.txt", OLD)
+    new = chat_files.write(tmp_path / "new" / "wa.txt", change(OLD) + "2/15/25, 9:00 - Ann: new\n")
+    with Memory.open(":memory:") as memory:
+        assert memory.import_chats(read_chats(path)).new == 5
+        again = memory.import_chats(read_chats(new, dates="mdy"))
+        assert (again.held, again.new, again.changed) == (kept, 6 - kept, 0)
+        assert [m.content for m in memory.session("wa").messages()][4:5] == ["bye"]
+
+
 def test_another_assistant_changes_no_key(tmp_path):
     """Broken if naming the assistant afterwards doubled what he said."""
     path = chat_files.whatsapp_android(tmp_path)
@@ -151,6 +186,26 @@ def test_paths_hold_every_node_once_and_parents_first(tree):
             assert path[-1] == current
         seen += path
     assert sorted(seen) == sorted(parents)
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 12), max_size=10))
+def test_circles_are_cut_open_and_nothing_else(pairs):
+    """Broken if messages that follow one another in a circle were lost, or others were moved."""
+    parents = {f"n{name}": f"n{above}" for name, above in pairs.items()}
+    whole, cut = without_circles(parents)
+    changed = [name for name in parents if whole[name] != parents[name]]
+    assert len(changed) == cut
+    for name in parents:
+        path = leaf_path({**{f"n{n}": None for n in range(13)}, **whole}, name)
+        assert len(path) <= 11
+    for name in changed:  # it stood in a circle
+        at = parents[name]
+        for _ in parents:
+            if at == name:
+                break
+            at = parents[at]
+        assert at == name
+    assert sorted(each for path in paths_of(whole, None) for each in path) == sorted(parents)
 
 
 def imported(parents, current, held, last):

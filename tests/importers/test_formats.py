@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import chat_files
 import pytest
+import variants
 
 from hiermem import AsyncMemory, Memory
 from hiermem.importers import FORMATS, read_chats, survey
-from hiermem.types import ImagePart
 
 #: A time in Arabic digits, with marks of direction in its date.
 ARABIC = (
     "[\u0661\u0663\u200f/\u0662\u200f/\u0662\u0660\u0662\u0665\u060c "
     "\u0663:\u0660\u0665:\u0660\u0669 \u0645] Ana: x"
 )
-CARL = (
-    "I am here, my budget is 900 EUR\nNote: that is gross.\n\n"
-    "http://x.org: so does this\nTwo things: eggs"
-)
-ISO = "2025-11-01 00:00:12"
-HEXCHAT = (
-    "**** BEGIN LOGGING AT Sat Nov  1 00:00:12 2025\n\n"
-    "Nov 01 00:00:14 <ada>\thi\nNov 01 00:00:15 *\tbob has joined\n"
-)
-ZNC = "[00:00:12] *** Joins: bob (~b@h)\n[00:00:14] <ada> hi\n"
-MIRC = "Session Start: Sat Nov 01 00:00:12 2025\n[00:01] * bob has joined #x\n[00:02] <ada> hi\n"
 NAMES = {
     "fine-tuning": "messages",
     "whatsapp on iOS": "whatsapp",
@@ -45,8 +33,35 @@ def said(conversation):
     return [(m.role, m.name, m.content) for m in conversation.messages]
 
 
-def test_every_format_has_a_file_here():
-    assert {NAMES.get(name, name) for name in chat_files.FORMATS} == {f.name for f in FORMATS}
+@pytest.mark.parametrize("form", [each.name for each in FORMATS])
+def test_each_format_is_read_as_it_was_agreed(form, tmp_path):
+    """Broken if one of the ways in which a format is met is read otherwise than was reviewed."""
+    assert len(variants.VARIANTS[form]) >= 10
+    golden = variants.GOLDEN.read_text(encoding="utf-8")
+    for label, name, content in variants.VARIANTS[form]:
+        head = f"## {form}: {label}\n"
+        wanted = golden.partition(head)[2].partition("\n\n")[0]
+        found = "\n".join(variants.shown(variants.write(tmp_path, name, content)))
+        assert head in golden
+        assert found == wanted.rstrip("\n"), label
+
+
+@pytest.mark.parametrize("name", chat_files.FORMATS)
+def test_a_longer_file_is_read_as_it_was_agreed(name, tmp_path):
+    golden = variants.GOLDEN.read_text(encoding="utf-8")
+    wanted = golden.partition(f"## a longer file of {name}\n")[2].partition("\n\n")[0]
+    assert "\n".join(variants.shown(chat_files.FORMATS[name](tmp_path))) == wanted
+
+
+def test_what_was_read_once_is_not_read_again(tmp_path):
+    """Broken if a second import of any file added a message, or a fork."""
+    for form, each in variants.VARIANTS.items():
+        for label, name, content in each:
+            path = variants.write(tmp_path, name, content)
+            with Memory.open(":memory:") as memory:
+                memory.import_chats(read_chats(path))
+                again = memory.import_chats(read_chats(path))
+                assert (again.new, again.forks, again.changed) == (0, 0, 0), (form, label)
 
 
 @pytest.mark.parametrize("name", chat_files.FORMATS)
@@ -75,216 +90,6 @@ def test_a_named_format_is_the_one_that_is_read(name, tmp_path):
     assert list(named) == list(read_chats(path))
 
 
-def test_chatgpt(tmp_path):
-    main, branch, short = read_chats(chat_files.chatgpt(tmp_path))
-    assert (main.id, main.title, short.id) == ("conv-1", "Invoices", "conv-2")
-    assert said(main) == [
-        ("user", None, "[image: file-abc]\nWhat is on invoice 4711?"),
-        ("assistant", None, ""),
-        ("tool", "python", "42"),
-        ("assistant", None, "It is 42 EUR."),
-        ("user", None, "And the other?"),
-        ("assistant", None, "12 EUR."),
-    ]
-    call, result, undated = main.messages[1:4]
-    assert call.tool_calls[0].name == "python"
-    assert call.tool_calls[0].arguments == '{"input": "print(6 * 7)"}'
-    assert result.tool_call_id == call.tool_calls[0].id
-    assert undated.created_at == datetime.fromtimestamp(chat_files.NOON + 3, UTC)
-    assert [m.key for m in main.messages] == ["u1", "call", "ran", "a1", "u2", "a2b"]
-    assert (branch.parent, branch.after, said(branch)) == (
-        "conv-1", "u2", [("assistant", None, "ABANDONED: 999 EUR.")],
-    )  # fmt: skip
-    assert main.notes == {
-        "files beside the conversations left out": 2,
-        "custom instructions left out": 1,
-        "hidden messages left out": 1,
-        "reasoning left out": 1,
-        "messages without a time, dated like the one before": 1,
-    }
-    assert branch.notes == {"contents of the type hologram not understood": 1}
-    skipped = list(read_chats(chat_files.chatgpt(tmp_path), branches="skip"))
-    assert skipped == [main, short]
-
-
-def test_chatgpt_shows_links_for_the_marks_of_citations(tmp_path):
-    mark = "\ue200cite\ue202turn0search1\ue201"
-    text = f"It is red{mark} in \ue200entity\ue202x\ue201.\ue200cite\ue202b\ue201"
-    reference = {"matched_text": mark, "alt": "([a](https://a.org))"}
-    entity = {"matched_text": "\ue200entity\ue202x\ue201", "alt": "Berlin"}
-    said_so = chat_files.node(
-        "a", None, "assistant", text, chat_files.NOON, content_references=[reference, entity, 5]
-    )
-    path = chat_files.dump(tmp_path / "c.json", [{"mapping": {"a": said_so}}])
-    (chat,) = read_chats(path)
-    assert chat.messages[0].content == "It is red([a](https://a.org)) in Berlin."
-
-
-def test_claude(tmp_path):
-    (chat,) = read_chats(chat_files.claude(tmp_path))
-    assert said(chat) == [
-        ("user", None,
-         "[file: plan.txt]\nBed 1: tomatoes\n[file: garden.png]\nLook at my plan."),
-        ("assistant", None, "Searching."),
-        ("tool", "web_search", "red"),
-        ("assistant", None, "They are red."),
-        ("user", None, "Thanks"),
-    ]  # fmt: skip
-    _, call, result, after, last = chat.messages
-    assert call.tool_calls[0].id == result.tool_call_id
-    assert (call.key, after.key) == ("m2", "m2/2")
-    assert last.created_at == after.created_at
-    assert chat.notes["reasoning left out"] == 1
-
-
-def test_claude_branches_where_the_export_names_parents(tmp_path):
-    def message(uuid, parent, sender):
-        return {"uuid": uuid, "parent_message_uuid": parent, "sender": sender, "text": uuid}
-
-    chat = {
-        "uuid": "c",
-        "current_leaf_message_uuid": "a2",
-        "chat_messages": [
-            message("u1", "00000000", "human"), message("a1", "u1", "assistant"),
-            message("a2", "u1", "assistant"),
-        ],
-    }  # fmt: skip
-    main, branch = read_chats(chat_files.dump(tmp_path / "c.json", chat))
-    assert [m.content for m in main.messages] == ["u1", "a2"]
-    assert (branch.after, branch.messages[0].content) == ("u1", "a1")
-
-
-def test_claude_code(tmp_path):
-    (chat,) = read_chats(chat_files.claude_code(tmp_path))
-    assert (chat.id, chat.title) == ("cc-1", "Fix the login")
-    assert [(m.role, m.content, m.thread) for m in chat.messages] == [
-        ("user", "Fix the login bug", "main"),
-        ("assistant", "Looking.", "main"),
-        ("assistant", (), "main"),
-        ("tool", "out t1", "main"),
-        ("assistant", (), "main"),
-        ("tool", "out t2", "main"),
-        ("user", "Look into it", "agent-a7"),
-    ]
-    assert dict(chat.notes) == {
-        "reasoning left out": 1,
-        "messages that the program inserted left out": 1,
-        "system lines left out": 1,
-        "lines of the type brand-new-kind not understood": 1,
-        "messages with the id of an earlier one left out": 1,
-    }
-
-
-def test_codex(tmp_path):
-    (chat,) = read_chats(chat_files.codex(tmp_path))
-    assert chat.id == "codex-1"
-    assert said(chat) == [
-        ("user", None, "What is 6 x 7?"),
-        ("assistant", None, ""),
-        ("tool", None, "42"),
-        ("assistant", None, ""),
-        ("tool", None, "ok"),
-        ("assistant", None, "42."),
-    ]
-    old = [{"id": "old", "timestamp": "2025-05-01T00:00:00Z", "instructions": None},
-           {"record_type": "state"},
-           {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
-           ]  # fmt: skip
-    (earlier,) = read_chats(chat_files.lines(tmp_path / "old.jsonl", old))
-    assert (earlier.id, said(earlier)) == ("old", [("user", None, "Hi")])
-
-
-def test_slack(tmp_path):
-    direct, channel = read_chats(chat_files.slack(tmp_path))
-    assert (channel.id, channel.title) == ("C1", "#general")
-    assert (direct.id, direct.title) == ("D1", "Anna Müller, Ben")
-    assert said(channel) == [
-        ("user", "Anna Müller", "hello"),
-        ("user", "Ben", "@Anna Müller see the page (https://x.org) & #general"),
-        ("user", "U9", "reply"),
-        ("user", "ci", "build failed"),
-        ("user", "Anna Müller", "[file: plan.pdf]"),
-    ]
-    assert [m.thread for m in channel.messages][2] == "1700000001.000100"
-    assert channel.messages[0].key == "1700000001.000100"
-    assert channel.notes == {"system lines left out": 1}
-    day = [{"type": "message", "user": "U1", "text": "hello", "ts": "1700000000.000100"}]
-    (alone,) = read_chats(chat_files.dump(tmp_path / "2023-11-14.json", day))
-    assert (alone.id, said(alone)) == ("2023-11-14", [("user", "U1", "hello")])
-
-
-def test_messages_of_all_shapes(tmp_path):
-    (chat,) = read_chats(chat_files.messages(tmp_path))
-    assert (chat.id, [m.role for m in chat.messages]) == (
-        "chat", ["system", "user", "assistant", "tool", "user", "user", "assistant"],
-    )  # fmt: skip
-    assert chat.messages[1].content[1] == ImagePart("data:image/png;base64,AA")
-    assert chat.messages[1].created_at.utcoffset() == timedelta(hours=1)
-    assert chat.messages[2].key == "mine"
-    assert chat.messages[3].created_at == datetime.fromtimestamp(1_770_020_000, UTC)
-    assert chat.messages[4].key != chat.messages[5].key
-    assert chat.messages[6].key == "msg_1"
-    assert chat.notes["items of the type reasoning left out"] == 1
-
-
-def test_fine_tuning_files_are_a_conversation_a_line(tmp_path):
-    chats = list(read_chats(chat_files.fine_tuning(tmp_path)))
-    assert [said(chat)[1][2] for chat in chats] == ["q1", "q2", "q2"]
-    assert len({chat.id for chat in chats}) == 3
-    assert chats[2].id == f"{chats[1].id}-2"
-    assert chats[0].messages[0].created_at is None
-    assert survey(chats).undated == 3
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"messages": [{"role": "user", "content": "Hi"}]},
-        [{"role": "user", "content": "Hi"}],
-        {"model": "m", "input": "Hi"},
-        {"object": "response", "output": [{"role": "user", "content": "Hi"}]},
-        {"system": "s", "messages": [{"role": "user", "content": "Hi"}]},
-        {"custom_id": "x", "body": {"messages": [{"role": "user", "content": "Hi"}]}},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("indent", [None, 2])
-def test_requests_and_lists_are_read_pretty_or_not(value, indent, tmp_path):
-    """Broken if only one way to write the same JSON could be read."""
-    path = chat_files.write(tmp_path / "r.json", json.dumps(value, indent=indent))
-    (chat,) = read_chats(path)
-    assert [m.role for m in chat.messages][-1] == "user"
-    assert "Hi" in repr(chat.messages[-1].content)
-
-
-def test_whatsapp_on_ios(tmp_path):
-    (chat,) = read_chats(chat_files.whatsapp_ios(tmp_path), timezone="Europe/Berlin")
-    assert (chat.id, said(chat)) == (
-        "chat",
-        [
-            ("user", "Anna Müller", "Hi all, dinner on Friday?"),
-            ("user", "Ben", "Yes! 19:30 at Luigi's\nIt has two floors.\n\nSee: the garden."),
-            ("user", "+49 170 1234567", "image omitted"),
-            ("user", "Ben", "ok"),
-            ("user", "Ben", "ok"),
-        ],
-    )
-    assert chat.messages[0].created_at == datetime(2025, 2, 1, 9, 0, 1, tzinfo=UTC)
-    assert dict(chat.notes) == {"system lines left out": 1}
-
-
-def test_whatsapp_on_android(tmp_path):
-    (chat,) = read_chats(chat_files.whatsapp_android(tmp_path), assistants=["anna müller"])
-    assert said(chat) == [
-        ("assistant", "Anna Müller", "Hi all, dinner on Friday?"),
-        ("user", "+49 170 1234567", "Yes!\nsecond line: with a colon"),
-        ("assistant", "Anna Müller", "<Media omitted>"),
-    ]
-    assert [m.created_at for m in chat.messages] == [
-        utc(2025, 2, 1, 10, 0), utc(2025, 2, 1, 0, 1), utc(2025, 2, 14, 13, 2),
-    ]  # fmt: skip
-    assert chat.notes["system lines left out"] == 2
-
-
 @pytest.mark.parametrize(
     ("line", "at"),
     [
@@ -305,6 +110,24 @@ def test_whatsapp_on_android(tmp_path):
         ("13\u200f/2\u200f/2025، 3:05 م - Ana: x", utc(2025, 2, 13, 15, 5)),
         (ARABIC, utc(2025, 2, 13, 15, 5, 9)),
         ("13/2/2568, 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13.02.25 г., 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13.2.2025 во 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13-02-2025 om 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13. 2. 2025 o 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13.02.2025. plkst. 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
+        ("13/2/2025, 3:05 μ.μ. - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/02/25, 3:05 PTG - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13.2.2025 klo 3.05 ip. - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13.2.2025 3:05 odp. - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/02/2025, 3:05 CH - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13.2.2025, 3:05 אחה״צ - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/2025, 3:05 ب.ظ. - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13.2.2025, 3:05 e pasdites - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/2025 3:05 หลังเที่ยง - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/25, பிற்பகல் 3:05 - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/25, 3:05 অপরাহ্ণ - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13.2.2025, 3:05 пп - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("2025/2/13 凌晨12:05 - Ana: x", utc(2025, 2, 13, 0, 5)),
     ],
 )  # fmt: skip
 def test_whatsapp_in_many_locales(line, at, tmp_path):
@@ -334,65 +157,14 @@ def test_the_order_of_day_and_month_is_seen_from_the_file(dates, wanted, tmp_pat
     assert len(doubt) == (len(dates) == 1), "a guess is said, a certainty is not"
     (other,) = read_chats(path, dates="mdy")
     assert other.messages[0].created_at.month == int(dates[0].split("/")[0])
-    assert [m.key for m in other.messages] == [m.key for m in chat.messages]
 
 
-def test_irc(tmp_path):
-    (chat,) = read_chats(chat_files.irc(tmp_path))
-    assert said(chat) == [
-        ("user", "ada", "has anyone seen the build?"),
-        ("user", "bob", "yes: it failed at step 4"),
-        ("user", "ada", "* ada sighs"),
-        ("user", "carl", "hi, re: build, url is http://ci/55"),
-    ]
-    assert [(m.created_at.day, m.created_at.hour) for m in chat.messages] == [
-        (1, 23), (1, 23), (2, 0), (3, 0),
+def test_speakers_that_are_named_and_no_others_begin_a_message(tmp_path):
+    path = chat_files.transcript(tmp_path)
+    (chat,) = read_chats(path, speakers=["Ada", "Ben"], assistants=["ben"])
+    assert [(m.role, m.name) for m in chat.messages] == [
+        ("user", "Ada"), ("assistant", "Ben"), ("user", "Ada"), ("assistant", None),
     ]  # fmt: skip
-    assert chat.notes["system lines left out"] == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "at"),
-    [
-        ("w.weechatlog", f"{ISO}\tada\thi\n{ISO}\t-->\tbob joined\n", utc(2025, 11, 1, 0, 0, 12)),
-        ("h.log", HEXCHAT, utc(2025, 11, 1, 0, 0, 14)),
-        ("2025-11-01.log", ZNC, utc(2025, 11, 1, 0, 0, 14)),
-        ("m.log", MIRC, utc(2025, 11, 1, 0, 2)),
-        ("i.txt", "[2025-11-01 00:02:00] <ada> hi\n", utc(2025, 11, 1, 0, 2)),
-        ("n.txt", "<ada> hi\n", None),
-        ("t.txt", "[00:02] <ada> hi\n", None),
-    ],
-)  # fmt: skip
-def test_irc_of_many_clients(name, text, at, tmp_path):
-    (chat,) = read_chats(chat_files.write(tmp_path / name, text))
-    assert (chat.format, said(chat)) == ("irc", [("user", "ada", "hi")])
-    assert chat.messages[0].created_at == at
-
-
-def test_a_transcript_tells_speakers_from_words_before_a_colon(tmp_path):
-    """Broken if one who speaks once were merged into the speaker before."""
-    (chat,) = read_chats(chat_files.transcript(tmp_path))
-    assert said(chat) == [
-        ("user", "Ada", "hello"),
-        ("user", "Ben", "hi there"),
-        ("user", "Ada", "shall we ask Carl?"),
-        ("user", "Carl", CARL),
-        ("user", "Ludwig van Beethoven", "good"),
-        ("assistant", None, "Noted."),
-    ]  # fmt: skip
-    named = read_chats(chat_files.transcript(tmp_path), speakers=["Ada", "Ben"])
-    assert [m.name for m in next(named).messages] == ["Ada", "Ben", "Ada", None]
-
-
-def test_a_transcript_may_bear_times_and_name_its_assistant(tmp_path):
-    text = "[2026-02-02 08:15] Ada: Hello\n[2026-02-02T08:16:30+01:00] Marvin: Hm.\n"
-    path = chat_files.write(tmp_path / "talk.txt", text)
-    (chat,) = read_chats(path, assistants=["marvin"])
-    ada, marvin = chat.messages
-    assert ada.created_at == datetime(2026, 2, 2, 8, 15, tzinfo=UTC)
-    assert (marvin.role, marvin.name) == ("assistant", "Marvin")
-    assert marvin.created_at.utcoffset() == timedelta(hours=1)
-    assert survey([chat]).notes["conversations whose times name no zone, read as UTC"] == 1
 
 
 def test_small_letters_are_a_name_where_the_first_speaker_has_one(tmp_path):

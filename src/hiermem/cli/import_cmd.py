@@ -18,12 +18,14 @@ from typer import Argument, Option
 
 from hiermem import ImportReport, Memory, UsageError
 from hiermem.cli.options import Place, shown
-from hiermem.cli.output import hint, progress, result, wants_json
+from hiermem.cli.output import Code, hint, progress, result, wants_json
 from hiermem.cli.screen import clean, date_range, named, per_level, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 #: The speakers that are named.
 _SPEAKERS = 12
+#: The kinds of what could not be read that are named.
+_UNREAD = 12
 
 _FORMATS = ", ".join(each.name for each in FORMATS)
 
@@ -57,6 +59,14 @@ class File:
         Option(help="The zone of times that name none, such as Europe/Berlin; UTC by default."),
     ] = None
 
+    fields: Annotated[
+        str | None,
+        Option(
+            "--map", metavar="FIELDS",
+            help="Where any other JSON or CSV holds them: sender=author.name,text=content,time=at.",
+        ),
+    ] = None  # fmt: skip
+
     def read(
         self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None
     ) -> Iterator[Conversation]:
@@ -69,7 +79,16 @@ class File:
             speakers=self.speaker or (),
             timezone=self.timezone,
             dates=dates,
+            fields=None if self.fields is None else _paths(self.fields),
         )
+
+
+def _paths(given: str) -> dict[str, str]:
+    """Return what ``--map`` names, by field."""
+    pairs = [each.partition("=") for each in given.split(",")]
+    if not all(name.strip() and path.strip() for name, _, path in pairs):
+        raise typer.BadParameter("--map takes pairs such as sender=author.name,text=content")
+    return {name.strip(): path.strip() for name, _, path in pairs}
 
 
 def import_chats(
@@ -95,13 +114,14 @@ def import_chats(
         _print_survey(found)
     if dry_run:
         result({"found": found, "imported": None}, lambda: None)
-        return
+        _end(found)
     with place.made() as memory:
         report = _imported(memory, read(), found, source.file)
         names = [record.id for record in memory.sessions(limit=2)]
     result({"found": found, "imported": report}, lambda: _print_report(report))
     if report.new:
         _suggest(place, names)
+    _end(found)
 
 
 def _suggest(place: Place, sessions: list[str]) -> None:
@@ -153,8 +173,9 @@ def ingest(
         hint(text)
     if found.undated:
         hint("Note: no times in the file; its messages get the time of their import.")
-    for what, count in found.notes.items():
-        hint(f"Note: {clean(what)}: {count:,}.")
+    for text in _said_of(found):
+        hint(text)
+    _end(found)
 
 
 def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:
@@ -198,8 +219,25 @@ def _print_survey(found: Survey) -> None:
     if found.undated:
         what = plural(found.undated, "conversation")
         say(f"No times in {what}; such messages get the time of their import.")
+    for text in _said_of(found):
+        say(text)
+
+
+def _said_of(found: Survey) -> Iterator[str]:
+    """Yield a line for each thing that was assumed or left out, and for what could not be read."""
     for what, count in found.notes.items():
-        say(f"Note: {clean(what)}: {count:,}.")
+        yield f"Note: {clean(what)}: {count:,}."
+    for number, (what, count) in enumerate(found.unread.items()):
+        if number == _UNREAD:
+            more = sum(list(found.unread.values())[number:])
+            yield f"Not read: {more:,} more; --json has them all."
+            break
+        yield f"Not read: {clean(what)}: {count:,}."
+
+
+def _end(found: Survey) -> None:
+    """End with the exit code that says whether everything could be read."""
+    raise typer.Exit(Code.INCOMPLETE if found.unread else Code.DONE)
 
 
 def _print_report(report: ImportReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from hiermem.cli.tables import print_receipt
 #: What is printed of a session as JSON.
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
            "forked_from", "metadata")  # fmt: skip
+
+#: A line that begins a message or a day in an export.
+_TURN = re.compile(r"^(?=\*\*[^*\n]+\*\*[^:\n]*:|## \d{4}-\d\d-\d\d\s*$)", re.MULTILINE)
 
 SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
@@ -202,13 +206,17 @@ def _line(message: hiermem.Message) -> dict[str, Any]:
 
 
 def _paragraph(message: hiermem.Message) -> str:
-    """Return a message as Markdown: who said it, in bold, then the text as it is."""
+    """Return a message as Markdown: who said it, in bold, then the text.
+
+    A line of the text that looks like a speaker or a day gets a backslash before it.
+    """
     speaker = clean(message.name or message.role.capitalize())
     thread = "" if message.thread == "main" else f" ({clean(message.thread)})"
     called = "".join(
         f"\n\n`{clean(call.name)}({clean(call.arguments)})`" for call in message.tool_calls
     )
-    return f"\n**{speaker}**{thread}: {clean(_text(message))}{called}\n"
+    text = _TURN.sub(r"\\\g<0>", clean(_text(message)))
+    return f"\n**{speaker}**{thread}: {text}{called}\n"
 
 
 def _text(message: hiermem.Message) -> str:

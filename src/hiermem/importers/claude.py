@@ -1,95 +1,91 @@
-"""Reads the export of claude.ai: ``conversations.json`` with a list of messages each."""
+"""Reads the export of claude.ai: ``conversations.json``, and its projects and memories."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from hiermem.importers.draft import Draft, Options, id_of, kind_name, moment, name_of, objects
-from hiermem.importers.files import Export, Head, objects_of
-from hiermem.importers.tree import branches_of
+from hiermem.errors import InvalidMessageError
+from hiermem.importers.chats import Chat, Item, Shape, items_of
+from hiermem.importers.draft import Draft, Options, kind_name, moment, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
-from hiermem.types.conversation import Conversation
-from hiermem.types.reading import as_list, as_mapping, text_of
+from hiermem.types.reading import as_list, as_mapping
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 
 
-def recognise(head: Head) -> bool:
-    """Return whether a file's first value is a conversation of this export."""
-    return "chat_messages" in head.first
-
-
-def read(export: Export, options: Options) -> Iterator[Conversation]:
-    """Yield each conversation, its current path first, then its other branches."""
-    for place, value in objects_of(*export.files):
-        yield from _conversation(value, place, options)
-
-
-def _conversation(given: dict[str, Any], place: str, options: Options) -> Iterator[Conversation]:
-    listed = [
-        as_mapping(each, where=f"{place}, message {number}")
-        for number, each in enumerate(as_list(given.get("chat_messages"), where=place), start=1)
-    ]
-    messages = {
-        each["uuid"] if isinstance(each.get("uuid"), str) else f"#{number}": each
-        for number, each in enumerate(listed)
-    }
-    current = given.get("current_leaf_message_uuid")
-    draft = Draft(place)
-    return branches_of(
-        draft,
-        _parents(messages),
-        lambda name: _add(draft, name, messages[name], place),
-        current=current if isinstance(current, str) else None,
-        about=Conversation(
-            id_of(given.get("uuid"), f"claude-{next(iter(messages), place)}"),
-            name_of(given.get("name")),
-            (),
-            format="claude",
-        ),
-        created=moment(given.get("created_at")),
-        options=options,
+def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
+    if "chat_messages" not in value:
+        yield _project(value) if "docs" in value else _memories(value)
+        return
+    items = items_of(value["chat_messages"], draft, lambda item: item.get("uuid"))
+    yield Chat(
+        items,
+        value.get("uuid"),
+        value.get("name"),
+        moment(value.get("created_at")),
+        _parents(items),
+        value.get("current_leaf_message_uuid"),
     )
 
 
-def _parents(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:
+def _parents(items: dict[str, Item]) -> dict[str, str | None]:
     """Return each message's parent: the named one, else the message before it in the list."""
-    named = {
-        name: parent if isinstance(parent := m.get("parent_message_uuid"), str) else None
-        for name, m in messages.items()
-    }
-    if not any(parent in messages for parent in named.values()):
-        names = list(messages)
-        return dict(zip(names, [None, *names], strict=False))
+    named = {name: text_at(item, "parent_message_uuid") for name, item in items.items()}
+    if not any(parent in items for parent in named.values()):
+        return dict(zip(items, [None, *items], strict=False))
     return named
 
 
-def _add(draft: Draft, name: str, message: dict[str, Any], place: str) -> list[str]:
-    """Add a message, in several where tools were used inside it; return the keys."""
-    where = f"{place}, a message"
-    sender = text_of(message, "sender", where=where)
-    role = _ROLES.get(sender)
+def _project(value: Item) -> Chat:
+    """Return a project as a conversation: its instructions, then its documents."""
+    name = text_at(value, "uuid") or "project"
+    said: list[Item] = [{"sender": "system", "text": text_at(value, "prompt_template") or ""}]
+    said += [
+        {"sender": "human", "text": "\n".join(_file(doc)), "created_at": doc.get("created_at")}
+        for doc in objects(value.get("docs"))
+    ]
+    items = {f"#{number}": item for number, item in enumerate(said)}
+    return Chat(items, f"project-{name}", value.get("name"), moment(value.get("created_at")))
+
+
+def _memories(value: Item) -> Chat:
+    """Return what the application remembers as a conversation."""
+    texts = [value.get("conversations_memory")]
+    projects = value.get("project_memories")
+    texts += projects.values() if isinstance(projects, dict) else ()
+    items = {
+        f"#{number}": {"sender": "assistant", "text": text}
+        for number, text in enumerate(texts)
+        if isinstance(text, str)
+    }
+    return Chat(items, "claude-memories", "Memories")
+
+
+def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterable[Message]:
+    """Return a message, in several where tools were used inside it."""
+    message = chat.items[name]
+    sender = message.get("sender")
+    if sender == "system":
+        return [Message.system(message["text"])] if message["text"] else []
+    role = _ROLES.get(sender) if isinstance(sender, str) else None
     if role is None:
-        draft.note(f"messages of the sender {kind_name(sender)} left out")
-        return []
+        raise InvalidMessageError(f"sender is {kind_name(sender)}; it must be a known one")
     given = message.get("content")
-    blocks = as_list(given, where=f"{where}.content") if given is not None else []
+    blocks = as_list(given, where="content") if given is not None else []
     if not blocks and isinstance(message.get("text"), str):
         blocks = [{"type": "text", "text": message["text"]}]
     pieces = _Pieces(draft, name, role, moment(message.get("created_at")))
-    pieces.said = _attached(message)
+    for field in ("attachments", "files"):
+        for item in objects(message.get(field)):
+            pieces.said += _file(item)
     for number, each in enumerate(blocks):
-        pieces.take(as_mapping(each, where=f"{where}.content[{number}]"), number)
+        with draft.reading():
+            pieces.take(as_mapping(each, where=f"content[{number}]"), number)
     pieces.close()
-    keys = [name, *(f"{name}/{number}" for number in range(1, len(pieces.found)))]
-    return [
-        made
-        for key, piece in zip(keys, pieces.found, strict=False)
-        if (made := draft.add(piece, key=None if key.startswith("#") else key)) is not None
-    ]
+    return pieces.found
 
 
 class _Pieces:
@@ -111,7 +107,7 @@ class _Pieces:
             if block["text"].strip():
                 self.said.append(block["text"])
         elif kind == "tool_use" and self._role == "assistant":
-            call = _call(block, f"{self._name[:180]}.{number}")
+            call = _call(block, f"{self._name[:180]}-{number}")
             self._calls.append(call)
             self._open.append(call.id)
         elif kind == "tool_result":
@@ -120,7 +116,7 @@ class _Pieces:
         elif kind == "thinking":
             self._draft.note("reasoning left out")
         elif kind not in ("token_budget", "flag"):
-            self._draft.note(f"contents of the type {kind_name(kind)} not understood")
+            self._draft.miss(f"contents of the type {kind_name(kind)} not understood")
 
     def _result(self, block: dict[str, Any]) -> None:
         """Add the result of the call that it names, else of the oldest one without a result."""
@@ -144,17 +140,13 @@ class _Pieces:
         self.said, self._calls = [], []
 
 
-def _attached(message: dict[str, Any]) -> list[str]:
-    """Return the texts of attachments, and names for files that the export does not hold."""
-    found: list[str] = []
-    for field in ("attachments", "files"):
-        for item in objects(message.get(field)):
-            name = item.get("file_name") or item.get("file_uuid") or "?"
-            text = item.get("extracted_content")
-            found.append(f"[file: {name}]")
-            if isinstance(text, str) and text.strip():
-                found.append(text)
-    return found
+def _file(item: Item) -> list[str]:
+    """Return a file's name, and its text where the export holds it."""
+    names = ("file_name", "filename", "file_uuid")
+    texts = ("extracted_content", "content")
+    name = next((found for field in names if (found := text_at(item, field))), "?")
+    text = next((found for field in texts if (found := text_at(item, field))), "")
+    return [f"[file: {name}]", *([text] if text.strip() else [])]
 
 
 def _call(block: dict[str, Any], otherwise: str) -> ToolCall:
@@ -177,5 +169,20 @@ def _result_text(draft: Draft, content: object) -> str:
             texts += [block[f] for f in ("title", "url") if isinstance(block.get(f), str)]
         else:
             kind = block.get("type") if isinstance(block, dict) else block
-            draft.note(f"results of the type {kind_name(kind)} not understood")
+            draft.miss(f"results of the type {kind_name(kind)} not understood")
     return "\n".join(texts)
+
+
+SHAPE = Shape(
+    "claude",
+    lambda value: (
+        "chat_messages" in value
+        or {"docs", "prompt_template"} <= value.keys()
+        or "conversations_memory" in value
+    ),
+    lambda value: {"uuid", "sender", "text"} <= value.keys(),
+    _chats,
+    lambda messages: {"chat_messages": messages},
+    _messages,
+    lambda message: moment(message.get("created_at")),
+)

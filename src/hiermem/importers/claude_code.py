@@ -1,14 +1,32 @@
-"""Reads a session of Claude Code: a JSONL file with one event a line, in the order of time."""
+"""Reads a session of Claude Code: a JSONL file with one event a line, in the order of time.
+
+Each event names its parent. What was rewound stays in the file, beside the path that was kept: each
+such attempt that a person began becomes a fork. Results of parallel calls leave the path as well,
+and belong to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_anthropic
-from hiermem.importers.draft import Draft, Keyed, Options, id_of, kind_name, moment, name_of
+from hiermem.core.log.branches import branch_id
+from hiermem.importers.draft import (
+    Draft,
+    Keyed,
+    Options,
+    id_of,
+    kind_name,
+    moment,
+    name_of,
+    objects,
+    text_at,
+)
 from hiermem.importers.files import Export, Head, objects_of
+from hiermem.importers.tree import without_circles
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
 
@@ -20,42 +38,110 @@ _SILENT = frozenset(
 )  # fmt: skip
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 _THINKING = ("thinking", "redacted_thinking")
+_REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)", re.DOTALL)
+#: Texts that the program sends as the user's.
+_INSERTED = re.compile(
+    r"\s*<(?:task-notification|local-command-\w+|bash-std(?:out|err)|user-prompt-submit-hook)>"
+)
+_COMMAND = re.compile(r"<command-name>\s*([^<]*?)\s*</command-name>")
+_ARGUMENTS = re.compile(r"<command-args>([^<]*)</command-args>")
+_SHELL = re.compile(r"\s*<bash-input>(.*?)</bash-input>\s*", re.DOTALL)
 
 
 def recognise(head: Head) -> bool:
     """Return whether one of the first lines is an event of a session."""
     return head.kind == "lines" and any(
-        isinstance(line, dict) and "sessionId" in line and "uuid" in line and "type" in line
-        for line in head.values
+        "sessionId" in line and "uuid" in line and "type" in line for line in head.objects
     )
 
 
-def read(export: Export, _options: Options) -> Iterator[Conversation]:
-    """Yield the one conversation of the file; each subagent's messages are a thread."""
+def read(export: Export, options: Options) -> Iterator[Conversation]:
+    """Yield the conversation of the file, then its abandoned attempts."""
     file = export.first
-    draft = Draft(file.name)
+    draft = Draft(file.name, file.notes)
     session: object = None
     titles: dict[str, Any] = {}
-    lines: list[tuple[dict[str, Any], str]] = []
-    for place, line in objects_of(file):
-        kind = line.get("type")
+    parents: dict[str, str | None] = {}
+    lines: list[tuple[str, dict[str, Any], str]] = []
+    for place, line in objects_of(file, torn=lambda each: "sessionId" in each):
+        kind, uuid = line.get("type"), text_at(line, "uuid")
         session = session or line.get("sessionId")
         if isinstance(kind, str) and kind in _TITLES:
             titles.setdefault(kind, line.get(_TITLES[kind]))
-        if kind in _SPOKEN:
+        name = uuid or place
+        parents.setdefault(name, text_at(line, "parentUuid") or text_at(line, "logicalParentUuid"))
+        if kind in _SPOKEN and isinstance(kind, str):
             why = _left_out(line)
             if why:
                 draft.note(why)
             else:
-                lines.append((line, place))
+                lines.append((name, line, place))
         elif kind == "system":
             draft.note("system lines left out")
         elif not isinstance(kind, str) or kind not in _SILENT:
-            draft.note(f"lines of the type {kind_name(kind)} not understood")
-    messages = [each for line, place in lines for each in _messages(line, place, draft)]
-    draft.add_log(messages)
+            draft.notes.miss(f"lines of the type {kind_name(kind)} not understood", place)
+    attempts = _attempts(lines, without_circles(parents)[0])
     title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
-    yield from draft.finished("claude-code", id_of(session, export.stem), title)
+    about = Conversation(id_of(session, export.stem), title, (), format="claude-code",
+                         branching=True)  # fmt: skip
+    base, last = about.id.replace("~", "-"), dict[str, str | None]()
+    for root in (None, *dict.fromkeys(attempts.values())):
+        messages = [
+            (name, each)
+            for name, line, place in lines
+            if attempts.get(name) == root
+            for each in _messages(line, place, draft)
+        ]
+        draft.add_log([each for _, each in messages])
+        found = draft.take()
+        for name, (_, key) in messages:
+            last[name] = key
+        if not found or (root is not None and options.branches == "skip"):
+            continue
+        if root is None:
+            yield replace(about, id=base, messages=found)
+            continue
+        above = parents[root]
+        while above is not None and above not in last:
+            above = parents.get(above)
+        yield replace(
+            about, id=branch_id(base, found[0].key or root), messages=found, parent=base,
+            after=None if above is None else last[above],
+        )  # fmt: skip
+
+
+def _attempts(
+    lines: list[tuple[str, dict[str, Any], str]], parents: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the events of attempts that were abandoned, each with the first event of its own.
+
+    Of several branches the one with the last event is kept. A branch in which nobody asks holds
+    results, and is no attempt.
+    """
+    kept: set[str] = set()
+    left: set[str] = set()
+    for name, line, _ in reversed(lines):
+        path: list[str] = []
+        node: str | None = name if line.get("isSidechain") is not True else None
+        while node is not None and node in parents and node not in kept and node not in left:
+            path.append(node)
+            node = parents[node]
+        (left if node in kept or node in left else kept).update(path)
+    first: dict[str, str] = {}
+    for name, above in parents.items():
+        if name not in kept and above is not None and (above in kept or above in first):
+            first[name] = first.get(above, name)
+    asked = {first[name] for name, line, _ in lines if name in first and _asks(line)}
+    return {name: root for name, root in first.items() if root in asked}
+
+
+def _asks(line: dict[str, Any]) -> bool:
+    """Return whether a line is a person's, and not a result or a subagent's."""
+    if line.get("type") != "user" or line.get("isSidechain") is True:
+        return False
+    message = line.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return not any(block.get("type") == "tool_result" for block in objects(content))
 
 
 def _left_out(line: dict[str, Any]) -> str | None:
@@ -68,25 +154,54 @@ def _left_out(line: dict[str, Any]) -> str | None:
     return None
 
 
+def _said(text: str) -> str:
+    """Return a user's text without what the program put in; a command as it was typed."""
+    if _INSERTED.match(text):
+        return ""
+    if found := _COMMAND.search(text):
+        arguments = _ARGUMENTS.search(text)
+        return f"{found[1]} {arguments[1] if arguments else ''}".strip()
+    if found := _SHELL.fullmatch(text):
+        return f"! {found[1].strip()}"
+    return _REMINDER.sub("", text)
+
+
 def _messages(line: dict[str, Any], place: str, draft: Draft) -> Iterator[Keyed]:
-    message = as_mapping(line.get("message"), where=f"{place}.message")
-    content = message.get("content")
-    if isinstance(content, list):
-        kept = [b for b in content if not (isinstance(b, dict) and b.get("type") in _THINKING)]
-        if len(kept) < len(content):
-            draft.note("reasoning left out", len(content) - len(kept))
-        content = kept
-        texts = [b for b in kept if isinstance(b, dict) and set(b) == {"type", "text"}]
-        if texts == kept and all(isinstance(b["text"], str) for b in kept):
-            content = "\n".join(b["text"] for b in kept)
-    if not content:
-        return
-    given = [{"role": message.get("role", line["type"]), "content": content}]
-    uuid = line.get("uuid")
-    fields: dict[str, Any] = {"created_at": moment(line.get("timestamp"))}
-    if line.get("isSidechain") is True:
-        agent = line.get("agentId")
-        fields["thread"] = f"agent-{id_of(agent, 'side')}"
-    for number, each in enumerate(from_anthropic(given)):
-        key = f"{uuid}/{number}" if number else uuid
-        yield replace(each, **fields), key if isinstance(uuid, str) else None
+    found: list[Keyed] = []
+    with draft.reading(place):
+        message = as_mapping(line.get("message"), where="message")
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if isinstance(blocks, list):
+            content = _kept(blocks, str(line.get("type")), draft)
+        if content:
+            given = [{"role": message.get("role", line["type"]), "content": content}]
+            uuid = line.get("uuid")
+            fields: dict[str, Any] = {"created_at": moment(line.get("timestamp"))}
+            if line.get("isSidechain") is True:
+                fields["thread"] = f"agent-{id_of(line.get('agentId'), 'side')}"
+            for number, each in enumerate(from_anthropic(given)):
+                key = f"{uuid}/{number}" if number else uuid
+                found.append((replace(each, **fields), key if isinstance(uuid, str) else None))
+    yield from found
+
+
+def _kept(blocks: list[Any], kind: str, draft: Draft) -> Any:
+    """Return the blocks of a message that were said; one text where all are texts."""
+    kept: list[Any] = []
+    for block in blocks:
+        if isinstance(block, dict) and block.get("type") in _THINKING:
+            draft.note("reasoning left out")
+            continue
+        text, shown = text_at(block, "text"), block
+        if kind == "user" and text is not None:
+            said = _said(text)
+            if not said.strip():
+                draft.note("messages that the program inserted left out")
+                continue
+            shown = {**block, "text": said}
+        kept.append(shown)
+    texts = [block for block in kept if isinstance(block, dict) and set(block) == {"type", "text"}]
+    if texts == kept and all(isinstance(block["text"], str) for block in kept):
+        return "\n".join(block["text"] for block in kept)
+    return kept

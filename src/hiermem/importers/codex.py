@@ -2,53 +2,90 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_responses
-from hiermem.importers.draft import Draft, Keyed, Options, id_of, kind_name, moment
+from hiermem.importers.draft import (
+    Draft,
+    Keyed,
+    Options,
+    id_of,
+    kind_name,
+    moment,
+    objects,
+    text_at,
+)
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message, TextPart
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-#: How the texts begin that the program sends as the user's.
-_INSERTED = ("<environment_context>", "<user_instructions>", "<permissions", "<turn_aborted>",
-             "# AGENTS.md instructions", "<INSTRUCTIONS>", "<collaboration_mode>")  # fmt: skip
+#: How texts look that the program sends as the user's: an instruction, or all of it in a tag.
+_INSERTED = re.compile(
+    r"\s*(?:# AGENTS\.md instructions|<INSTRUCTIONS>|<permissions"
+    r"|<(?P<tag>skill|[a-z]+(?:_[a-z]+)+)[ >](?=.*</(?P=tag)>\s*\Z))",
+    re.DOTALL,
+)
+#: The events that hold what was said, without the signs between their words.
+_EVENTS = {"usermessage": "user", "agentmessage": "assistant"}
 
 
 def recognise(head: Head) -> bool:
-    """Return whether the first line is the session's, in the present form or the earlier one."""
-    first = head.first if head.kind == "lines" else {}
-    if first.get("type") in _LINES and isinstance(first.get("payload"), dict):
-        return True
-    return {"id", "timestamp", "instructions"} <= first.keys() and "type" not in first
+    """Return whether one of the first lines is a session's, in the present form or the earlier."""
+    return head.kind == "lines" and any(
+        (line.get("type") in _LINES and isinstance(line.get("payload"), dict))
+        or ({"id", "timestamp", "instructions"} <= line.keys() and "type" not in line)
+        for line in head.objects
+    )
 
 
 def read(export: Export, _options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
-    draft = Draft(file.name)
+    draft = Draft(file.name, file.notes)
     session: object = None
-    found: list[Keyed] = []
-    for number, (place, line) in enumerate(objects_of(file)):
+    found: list[tuple[str, Keyed]] = []
+    for place, line in objects_of(file, torn=lambda each: "payload" in each):
         kind, payload = line.get("type"), line.get("payload")
-        if number == 0 and kind not in _LINES:  # the earlier form: items without an envelope
-            session = line.get("id")
-            continue
-        if kind not in _LINES:
-            payload, kind = line, "response_item" if kind is not None else "record"
-        item = as_mapping(payload, where=f"{place}.payload")
-        if kind == "session_meta":
-            session = session or item.get("id")
-        elif kind == "compacted":
-            draft.note("summaries of a compacted context left out")
-        elif kind == "response_item":
-            found.extend(_messages(item, line, draft))
-    draft.add_log(found)
+        if kind not in _LINES:  # the earlier form: items without an envelope
+            if kind is None:
+                session = session or line.get("id")
+                continue
+            kind, payload = "response_item", line
+        with draft.reading(place):
+            item = as_mapping(payload, where="payload")
+            if kind == "session_meta":
+                session = session or item.get("id")
+            elif kind == "compacted":
+                draft.note("summaries of a compacted context left out")
+            elif kind == "response_item":
+                found += [("item", each) for each in _messages(item, line, draft)]
+            elif kind == "event_msg":
+                found += _event(item, line)
+    # A session holds what was said as items, as events, or as both, which are the same then.
+    forms = {form for form, (message, _) in found if message.content and message.role != "tool"}
+    best = next((form for form in ("item", "completed", "event") if form in forms), "item")
+    draft.add_log([each for form, each in found if form in (best, "item")])
     yield from draft.finished("codex", id_of(session, export.stem))
+
+
+def _event(item: dict[str, Any], line: dict[str, Any]) -> Iterator[tuple[str, Keyed]]:
+    """Yield what an event says that was said."""
+    form = "event"
+    inner = item.get("item")
+    if item.get("type") == "item_completed" and isinstance(inner, dict):
+        form, item = "completed", inner
+    role = _EVENTS.get(str(item.get("type")).replace("_", "").casefold())
+    texts = [text_at(block, "text") or "" for block in objects(item.get("content"))]
+    text = text_at(item, "message") or "\n".join(texts)
+    if role is None or not text.strip() or _INSERTED.match(text):
+        return
+    make = Message.user if role == "user" else Message.assistant
+    yield form, (make(text, created_at=moment(line.get("timestamp"))), text_at(item, "id"))
 
 
 def _messages(item: dict[str, Any], line: dict[str, Any], draft: Draft) -> Iterator[Keyed]:
@@ -62,11 +99,11 @@ def _messages(item: dict[str, Any], line: dict[str, Any], draft: Draft) -> Itera
     at = moment(line.get("timestamp"))
     for message in map(_plain, from_responses([item])):
         text = message.content if isinstance(message.content, str) else ""
-        if message.role == "user" and text.lstrip().startswith(_INSERTED):
+        inserted = message.role == "user" and _INSERTED.match(text) is not None
+        if inserted or message.role == "system":
             draft.note("messages that the program inserted left out")
         elif message.content or message.tool_calls or message.role == "tool":
-            given = item.get("id")
-            yield replace(message, created_at=at), given if isinstance(given, str) else None
+            yield replace(message, created_at=at), text_at(item, "id")
 
 
 def _plain(message: Message) -> Message:

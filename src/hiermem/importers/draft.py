@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
 
-from hiermem.core.text.measure import fingerprint
+from hiermem.core.text.measure import body
 from hiermem.core.text.policy import MAX_NAME, clean_message
-from hiermem.errors import InvalidMessageError, UnreadableFileError
+from hiermem.errors import InvalidMessageError
+from hiermem.importers.notes import Notes
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
 from hiermem.types.conversation import Conversation
 
@@ -25,6 +28,8 @@ _MAX_ID = 200
 #: The characters of an image or file inside a message; a screenshot has about a million.
 _MAX_REFERENCE = 3_000_000
 _YEARS = (1971, 2200)
+#: Marks of direction and of the order of bytes, which no reader sees.
+_UNSEEN = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +46,46 @@ class Options:
     zone: tzinfo = UTC
     zone_given: bool = False
     dates: DateOrder | None = None
+    fields: Mapping[str, str] | None = None
 
 
 class Draft:
     """A conversation while it is read: collects messages, gives keys, counts notes."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, notes: Notes) -> None:
         self.where = where
-        self.notes: Counter[str] = Counter()
+        self.notes = notes
+        self.zone_told = False
         self._messages: list[Message] = []
         self._seen: set[str] = set()
         self._repeats: Counter[str] = Counter()
 
     def note(self, what: str, count: int = 1) -> None:
-        """Count something that was assumed, left out or not understood."""
-        self.notes[what] += count
+        """Count something that was assumed or left out."""
+        self.notes.note(what, count)
+
+    def miss(self, what: str, why: str = "") -> None:
+        """Count something that could not be read."""
+        known = not why or why.startswith(self.where)
+        self.notes.miss(what, (why or self.where) if known else f"{self.where}: {why}")
+
+    @contextmanager
+    def reading(self, where: str = "") -> Generator[None]:
+        """Count what is read inside as a message that could not be, if it raises an error."""
+        if where:
+            self.where = where
+        try:
+            yield
+        except (InvalidMessageError, RecursionError) as error:
+            why = str(error) if isinstance(error, InvalidMessageError) else "nested too deeply"
+            self.miss("messages that cannot be read", why)
 
     def add(self, message: Message, *, key: object = None, when: str = "") -> str | None:
-        """Add a message and return its key; None where one of that key was added before.
+        """Add a message and return its key; None where it was not added.
 
-        ``key`` is the export's own id. Without one, the key is a hash of the time as it is written
-        in the file (``when``), the speaker, the text, and how often these came before.
+        ``key`` is the export's own id. Without one, the key is a hash of the minute (``when`` where
+        the message has no time), the thread, the text without marks, and how often these came
+        before. So it is the same where the file is written by another system or with other names.
         """
         message = self._without_large(message)
         if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
@@ -71,11 +95,12 @@ class Draft:
         if made in self._seen:
             self.note("messages with the id of an earlier one left out")
             return None
-        self._seen.add(made)
         try:
             kept = clean_message(replace(message, key=made), on_bad="replace")
         except InvalidMessageError as error:
-            raise UnreadableFileError(f"{self.where}: {error}") from None
+            self.miss("messages that cannot be read", str(error))
+            return None
+        self._seen.add(made)
         if kept.content != message.content:
             self.note("messages with characters that cannot be stored, replaced by U+FFFD")
         self._messages.append(kept)
@@ -98,12 +123,10 @@ class Draft:
             start = stop + 1
 
     def _hashed(self, message: Message, when: str) -> str:
-        if not when and message.created_at is not None:
-            when = message.created_at.isoformat()
-        if message.name and message.role == "assistant" and not message.tool_calls:
-            # Who is the assistant is the caller's word, and may change between two imports.
-            message = replace(message, role="user")
-        digest = digest_of(when, fingerprint(message))
+        at = message.created_at
+        # The time as the file writes it: a zone that the caller names changes no key.
+        minute = f"{at:%Y-%m-%d %H:%M}" if at is not None else when
+        digest = digest_of(minute, message.thread, " ".join(_UNSEEN.sub("", body(message)).split()))
         self._repeats[digest] += 1
         repeat = self._repeats[digest]
         return digest if repeat == 1 else f"{digest}-{repeat}"
@@ -144,7 +167,7 @@ class Draft:
     ) -> Iterator[Conversation]:
         """Yield what was read as a conversation; nothing where no message was added."""
         if messages := self.take(otherwise):
-            yield Conversation(session, title, messages, format=format, notes=self.notes)
+            yield Conversation(session, title, messages, format=format)
 
 
 def _in_run(message: Message) -> bool:
@@ -246,15 +269,15 @@ def zone_note(draft: Draft, options: Options, value: object = "") -> None:
 
     ``value`` is a time as it is written, if it may name a zone.
     """
-    what = "conversations whose times name no zone, read as UTC"
-    if options.zone_given or what in draft.notes or not isinstance(value, str):
+    if options.zone_given or draft.zone_told or not isinstance(value, str):
         return
     try:
         named = bool(value) and datetime.fromisoformat(value.strip()).tzinfo is not None
     except ValueError:
         named = True  # a number of seconds
     if not named:
-        draft.note(what)
+        draft.zone_told = True
+        draft.note("conversations whose times name no zone, read as UTC")
 
 
 def objects(value: object) -> list[dict[str, Any]]:
@@ -266,3 +289,20 @@ def kind_name(value: Any) -> str:
     """Return the name of a type as a note may show it."""
     text = value if isinstance(value, str) else type(value).__name__
     return "".join(c for c in text if c.isalnum() or c in "_.-")[:40] or "?"
+
+
+def found_at(value: object, path: str) -> Any:
+    """Return what a path of field names, with dots between, leads to; None where it leads nowhere.
+
+    >>> found_at({"author": {"name": "Ada"}}, "author.name")
+    'Ada'
+    """
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def text_at(value: object, path: str) -> str | None:
+    """Return the text that a path leads to; None where there is none, or it is empty."""
+    found = found_at(value, path)
+    return found if isinstance(found, str) and found else None

@@ -1,8 +1,9 @@
 """Opens what is imported: a file, a folder or a zip archive, within bounds.
 
 Nothing is unpacked to disk. A line, and a value of a JSON file, is read up to ``MAX_ITEM``
-characters, so that memory is bounded by one conversation. A file that exceeds a bound or is
-malformed raises UnreadableFileError.
+characters, so that memory is bounded by one conversation. What is broken is counted, and the rest
+is read: a byte is mended, a line is left out, and of a damaged JSON file each object is read that
+is whole.
 """
 
 from __future__ import annotations
@@ -10,32 +11,43 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
 from hiermem.errors import UnreadableFileError
-from hiermem.types.reading import as_mapping
+from hiermem.importers.notes import Notes
+
+Kind: TypeAlias = Literal["lines", "document", "text"]
 
 #: The characters of one line, or of one value of a JSON file.
 MAX_ITEM = 32 * 1024 * 1024
 #: The files of a folder or an archive.
 MAX_FILES = 100_000
-#: A file in an archive may be this many times as long as its compressed form, and this long anyway.
+#: All that is read of an archive may be this many times as long as its compressed form, and this
+#: long anyway.
 _MAX_RATIO, _FREE = 200, 16 * 1024 * 1024
 _CHUNK = 1 << 16
-#: The exceptions of zipfile for damaged archives and unsupported methods.
+#: The exceptions of zipfile for archives that are damaged, cut off, encrypted or packed otherwise.
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, ValueError,
-            struct.error)  # fmt: skip
-#: The lines by which a file is recognised.
-_HEAD_LINES = 40
-_BLANK = " \t\r\n"
+            struct.error, zlib.error, EOFError, RuntimeError)  # fmt: skip
+#: The lines by which a file is recognised, and the values and characters of a JSON file.
+_HEAD_LINES, _HEAD_VALUES, _HEAD_TEXT = 40, 8, 1 << 20
+_JSON = (".json", ".jsonl", ".ndjson")
+#: Attempts to parse from within a broken value that may end at one place; then it is passed over.
+_TRIES = 32
+_BROKEN = re.compile("[\udc80-\udcff]+")
+#: The bytes of a character of UTF-8 that is cut off. Other bytes that are not UTF-8 are CP1252.
+_CUT = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
+_NOT_BLANK = re.compile(r"[^ \t\r\n\0]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class File:
 
     name: str
     open: Callable[[], IO[bytes]]
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -67,37 +80,34 @@ class Export:
         return self.files[0]
 
 
-@contextmanager
-def opened(path: Path) -> Generator[Export]:
-    """Open a file, a folder or a zip archive. Raises UnreadableFileError, OSError."""
+def exports_of(path: Path, notes: Notes) -> Iterator[Export]:
+    """Yield a file, a zip archive, or a folder and each archive in it.
+
+    Raises UnreadableFileError, OSError.
+    """
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
-        yield Export("", _folder(path))
+        files = _folder(path, notes)
+        zipped = [file for file in files if file.name.lower().endswith(".zip")]
+        yield Export("", tuple(file for file in files if file not in zipped))
+        for file in zipped:
+            try:
+                yield from _archive(path / file.name, notes)
+            except UnreadableFileError as error:
+                notes.miss("files that cannot be read", str(error))
     elif not stat.S_ISREG(mode):
         raise UnreadableFileError(f"{path.name} is neither a file nor a folder")
     elif zipfile.is_zipfile(path):
-        with _archive(path) as archive:
-            yield Export(path.stem, _members(archive, path.name))
+        yield from _archive(path, notes)
     else:
-        yield Export(path.stem, (File(path.name, partial(_file, path)),))
+        yield Export(path.stem, (File(path.name, partial(_opened, path), notes),))
 
 
-def _archive(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except _DAMAGED as error:
-        raise _unsound(path.name, error) from None
-
-
-def _unsound(name: str, error: Exception) -> UnreadableFileError:
-    return UnreadableFileError(f"{name} is no sound zip archive ({type(error).__name__})")
-
-
-def _file(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _folder(path: Path) -> tuple[File, ...]:
+def _folder(path: Path, notes: Notes) -> tuple[File, ...]:
     """Return the regular files below a folder, in the order of their names; no link is followed."""
     found: list[File] = []
     for folder, folders, names in os.walk(path):
@@ -106,236 +116,390 @@ def _folder(path: Path) -> tuple[File, ...]:
             file = Path(folder, name)
             if not stat.S_ISREG(file.lstat().st_mode):
                 continue
-            found.append(File(file.relative_to(path).as_posix(), partial(_file, file)))
+            found.append(File(file.relative_to(path).as_posix(), partial(_opened, file), notes))
             if len(found) > MAX_FILES:
                 raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
     return tuple(found)
 
 
-def _members(archive: zipfile.ZipFile, name: str) -> tuple[File, ...]:
-    entries = [each for each in archive.infolist() if each.filename and not each.is_dir()]
-    if len(entries) > MAX_FILES:
-        raise UnreadableFileError(f"{name} holds more than {MAX_FILES:,} files")
-    found: dict[str, File] = {}
-    for entry in entries:
-        path = PurePosixPath(entry.filename)
-        if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
-            raise UnreadableFileError(f"{name} names a file outside itself; it was not read")
-        found[entry.filename] = File(entry.filename, partial(_member, archive, entry, name))
-    return tuple(found[each] for each in sorted(found))
-
-
-def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> IO[bytes]:
-    # ZipFile returns no more than the size that the entry states.
-    if entry.file_size > max(_FREE, entry.compress_size * _MAX_RATIO):
+def _archive(path: Path, notes: Notes) -> Iterator[Export]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except _DAMAGED as error:
         raise UnreadableFileError(
-            f"{name} holds a file that is over {_MAX_RATIO} times as long as its compressed form; "
-            "unpack it yourself if that is right"
+            f"{path.name} is no sound zip archive ({type(error).__name__})"
+        ) from None
+    with archive:
+        entries = [each for each in archive.infolist() if each.filename and not each.is_dir()]
+        if len(entries) > MAX_FILES:
+            raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
+        read: dict[str, zipfile.ZipInfo] = {}
+        found: dict[str, File] = {}
+        for entry in entries:
+            name = PurePosixPath(entry.filename)
+            if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
+                raise UnreadableFileError(f"{path.name} names a file outside itself")
+            opening = partial(_member, archive, entry, path.name, read)
+            found[entry.filename] = File(entry.filename, opening, notes)
+        yield Export(path.stem, tuple(found[each] for each in sorted(found)))
+
+
+def _member(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, read: dict[str, zipfile.ZipInfo]
+) -> IO[bytes]:
+    """Open a file of an archive; ``read`` are those opened before, which share one allowance."""
+    # ZipFile returns no more than the size that the entry states.
+    total = {**read, entry.filename: entry}.values()
+    packed = sum(each.compress_size for each in total)
+    if sum(each.file_size for each in total) > max(_FREE, packed * _MAX_RATIO):
+        raise UnreadableFileError(
+            f"{name} holds files that are over {_MAX_RATIO} times as long as their compressed "
+            "form; unpack it yourself if that is right"
         )
     if entry.flag_bits & 1:
         raise UnreadableFileError(f"{name} is encrypted; unpack it first")
+    read[entry.filename] = entry
     try:
         return archive.open(entry)
     except _DAMAGED as error:
-        raise _unsound(name, error) from None
+        raise UnreadableFileError(f"{name} is damaged ({type(error).__name__})") from None
+
+
+class _Text:
+    """A file read as text: broken bytes are mended and counted, and damage ends it."""
+
+    def __init__(self, file: File, raw: IO[bytes], encoding: str) -> None:
+        self._file, self._wide, self._ended = file, encoding.startswith("utf-16"), False
+        errors = "replace" if self._wide else "surrogateescape"
+        self._text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="\n")
+        self.seen = 0
+
+    def read(self, size: int) -> str:
+        """Return at most so many characters, "" at the end."""
+        return self._got(self._text.read, size)
+
+    def readline(self, size: int) -> str:
+        r"""Return a line with its ``\n``, or at most so many characters of it."""
+        return self._got(self._text.readline, size)
+
+    def _got(self, read: Callable[[int], str], size: int) -> str:
+        if self._ended:
+            return ""
+        try:
+            text = read(size)
+        except _DAMAGED as error:
+            self._ended = True
+            what = f"{self._file.name}: damaged ({type(error).__name__})"
+            self._file.notes.miss("files that end too early", what)
+            return ""
+        self.seen += len(text)
+        if text.isascii() or self._wide:
+            return text
+        return _BROKEN.sub(self._mended, text)
+
+    def _mended(self, found: re.Match[str]) -> str:
+        raw, notes = found.group().encode("utf-8", "surrogateescape"), self._file.notes
+        text = "\ufffd" if _CUT.fullmatch(raw) else raw.decode("cp1252", "replace")
+        if "\ufffd" in text:
+            notes.miss("characters that are damaged, replaced by U+FFFD", self._file.name)
+        else:
+            notes.note("characters that are not UTF-8, read as CP1252", len(text))
+        return text
 
 
 @contextmanager
-def text_stream(file: File) -> Generator[IO[str]]:
-    r"""Open a file as text: UTF-8, or UTF-16 with a byte order mark. Lines end at ``\n`` alone."""
-    with file.open() as start:
-        mark = start.read(2)
-    wide = mark in (b"\xff\xfe", b"\xfe\xff")
+def text_stream(file: File) -> Generator[_Text]:
+    r"""Open a file as text: UTF-8, CP1252 or UTF-16. Lines end at ``\n`` alone."""
+    try:
+        with file.open() as start:
+            head = start.read(512)
+    except UnreadableFileError:
+        raise
+    except _DAMAGED as error:
+        raise UnreadableFileError(
+            f"{file.name} cannot be opened ({type(error).__name__})"
+        ) from None
     with file.open() as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-16" if wide else "utf-8-sig", newline="\n")
-        try:
-            yield text
-        except UnicodeDecodeError:
-            what = "UTF-16" if wide else "UTF-8"
-            raise UnreadableFileError(f"{file.name} is not {what} text") from None
+        yield _Text(file, raw, _encoding(head))
 
 
-def lines_of(file: File) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file with their numbers from 1, without their ends."""
+def _encoding(head: bytes) -> str:
+    """Return the encoding of a file that begins with these bytes."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and not _is_utf8(head[2:-4]):
+        return "utf-16"
+    first, second = head[0::2].count(0), head[1::2].count(0)
+    if min(first, second) * 8 < max(first, second) > len(head) // 4:
+        return "utf-16-le" if second > first else "utf-16-be"
+    return "utf-8-sig"
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Return whether bytes are text as it is mostly written, behind a mark that is damage."""
+    try:
+        return len(head) > 8 and "\0" not in head.decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return False
+
+
+def lines_of(file: File, *, ends: bool = False) -> Iterator[tuple[int, str]]:
+    r"""Yield the lines of a text file with their numbers from 1, without their ends.
+
+    With ``ends`` a ``\r`` at the end of a line is kept. A line that is too long is left out.
+    """
     with text_stream(file) as text:
         number = 0
         while line := text.readline(MAX_ITEM + 1):
             number += 1
             if len(line) > MAX_ITEM:
-                raise UnreadableFileError(
-                    f"{file.name}, line {number}: longer than {MAX_ITEM:,} characters"
-                )
-            yield number, line.rstrip("\r\n")
+                where = f"{file.name}, line {number}: longer than {MAX_ITEM:,} characters"
+                file.notes.miss("lines that are too long", where)
+                while line and not line.endswith("\n"):
+                    line = text.readline(MAX_ITEM)
+                continue
+            yield number, line.rstrip("\n" if ends else "\r\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The data that a file is recognised by: its kind, and its first values or lines."""
+    """The data that a file is recognised by: its kind, first values or lines, a fault."""
 
-    kind: Literal["list", "lines", "object", "text"]
+    kind: Kind
     values: tuple[Any, ...] = ()
     lines: tuple[str, ...] = ()
+    broken: str = ""
 
     @property
-    def first(self) -> dict[str, Any]:
-        """Return the first value if it is an object; an empty one otherwise."""
-        value = self.values[0] if self.values else None
-        return value if isinstance(value, dict) else {}
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the first values that are objects."""
+        return [value for value in self.values if isinstance(value, dict)]
 
 
 def head_of(file: File) -> Head:
-    """Read the beginning of a file. Raises UnreadableFileError where that is not text or JSON."""
+    """Read the beginning of a file. Raises UnreadableFileError where it cannot be opened."""
+    file = replace(file, notes=Notes())
     kind = kind_of(file)
     if kind == "text":
         lines: list[str] = []
         for _, line in lines_of(file):
-            if "\0" in line:
-                raise UnreadableFileError(f"{file.name} is not a text file")
-            if line.strip():
+            if line.strip(" \t\0"):
                 lines.append(line)
             if len(lines) == _HEAD_LINES:
                 break
-        return Head(kind, lines=tuple(lines))
+        return Head(kind, (), tuple(lines), next(iter(file.notes.reasons()), ""))
     values: list[Any] = []
-    for _, value in values_of(file, kind):
-        values.append(value)
-        if kind != "lines" or len(values) == _HEAD_LINES:
-            break
-    return Head(kind, tuple(values))
-
-
-def kind_of(file: File) -> Literal["list", "lines", "object", "text"]:
-    """Return whether a file is a JSON list, JSON values line by line, a JSON object or text."""
     with text_stream(file) as text:
-        start = text.read(_CHUNK).lstrip()
+        most = _HEAD_LINES if kind == "lines" else _HEAD_VALUES
+        for _, value, inside in _values(file, kind, text):
+            values += nested_objects(value) if inside or isinstance(value, list) else [value]
+            if len(values) >= most or text.seen > _HEAD_TEXT:
+                break
+    return Head(kind, tuple(values), (), next(iter(file.notes.reasons()), ""))
+
+
+def kind_of(file: File) -> Kind:
+    """Return whether a file is text, a JSON document, or JSON with a value in each line."""
+    file = replace(file, notes=Notes())
+    with text_stream(file) as text:
+        start = text.read(_CHUNK).lstrip(" \t\r\n\0")
+    named = file.name.lower().endswith(_JSON)
     if start.startswith("["):
         # A transcript may begin with a time in brackets; a list of conversations holds objects.
-        return "list" if start[1:].lstrip()[:1] in ("{", "]", "") else "text"
-    if not start.startswith("{"):
+        return "document" if named or start[1:].lstrip()[:1] in ("{", "]", "") else "text"
+    if not start.startswith("{") and not named:
         return "text"
-    first = next((line for _, line in lines_of(file) if line.strip()), "")
-    try:
-        json.loads(first)
-    except (ValueError, RecursionError):
-        return "object" if first.strip() == "{" or not first.rstrip().endswith("}") else "lines"
-    return "lines"
+    whole = seen = 0
+    for _, line in lines_of(file):
+        if line.strip(" \t\r\n\0"):
+            seen += 1
+            with suppress(ValueError, RecursionError):
+                whole += isinstance(json.loads(line), dict)
+        if seen == 5:
+            break
+    return "lines" if 2 * whole >= max(seen, 1) else "document"
 
 
-def values_of(file: File, kind: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a JSON file, each with its place as errors name it.
+def values_of(file: File) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the values of a JSON file, each with its place and whether it was torn out of another.
 
-    The values are the items of a list, the value of each line, or the one object.
+    The values are the items of a list, the value of each line, or the one object. In the place of
+    a value that is broken come the objects inside it that are whole.
     """
-    kind = kind or kind_of(file)
+    kind = kind_of(file)
     if kind == "text":
         raise UnreadableFileError(f"{file.name} is not JSON")
-    if kind == "list":
-        yield from _items(file)
-    elif kind == "lines":
-        for number, line in lines_of(file):
-            if line.strip():
-                place = f"{file.name}, line {number}"
-                yield place, _parsed(line, place)
-    else:
-        with text_stream(file) as text:
-            whole = text.read(MAX_ITEM + 1)
-        if len(whole) > MAX_ITEM:
-            raise UnreadableFileError(f"{file.name}: longer than {MAX_ITEM:,} characters")
-        yield file.name, _parsed(whole, file.name)
-
-
-def objects_of(*files: File) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the values of JSON files, which must be objects, each with its place."""
-    for file in files:
-        for place, value in values_of(file):
-            yield place, as_mapping(value, where=place)
-
-
-def _parsed(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        at = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else (
-            f"column {error.colno}"
-        )  # fmt: skip
-        raise UnreadableFileError(f"{place}: not JSON ({error.msg}: {at})") from None
-    except RecursionError:
-        raise UnreadableFileError(f"{place}: nested too deeply") from None
-    except ValueError:
-        raise UnreadableFileError(f"{place}: holds a number of too many digits") from None
-
-
-def _items(file: File) -> Iterator[tuple[str, Any]]:
     with text_stream(file) as text:
-        window = _Window(text, file.name)
-        window.expect("[")
-        if window.next() == "]":
-            window.expect("]")
-        else:
-            number = 0
-            while True:
-                number += 1
-                place = f"{file.name}, item {number}"
-                yield place, window.value(place)
-                if window.next() != ",":
-                    break
-                window.expect(",")
-            window.expect("]")
-        if window.next():
-            raise UnreadableFileError(f"{file.name}: more text follows the end of the list")
+        yield from _values(file, kind, text)
+
+
+def objects_of(
+    *files: File, torn: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects among the values of JSON files, each with its place.
+
+    Of the objects inside a broken value, those are yielded for which ``torn`` is true.
+    """
+    for file in files:
+        for place, value, inside in values_of(file):
+            if inside:
+                yield from ((place, each) for each in wanted_in(value, torn))
+            elif isinstance(value, dict):
+                yield place, value
+            else:
+                file.notes.miss("values that are no objects", f"{place}: {type(value).__name__}")
+                yield from ((place, each) for each in wanted_in(value, torn))
+
+
+def nested_objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a value, the value itself first."""
+    found: list[dict[str, Any]] = []
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            found.append(each)
+            pending.extend(reversed(each.values()))
+        elif isinstance(each, list):
+            pending.extend(reversed(each))
+    return found
+
+
+def wanted_in(value: Any, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+    """Yield the wanted objects in a value, also those that a lost brace has put inside another.
+
+    What is in a list inside a wanted object belongs to that.
+    """
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            kinds: Any = (dict, list)
+            if wanted(each):
+                yield each
+                kinds = dict
+            pending.extend(inner for inner in reversed(each.values()) if isinstance(inner, kinds))
+        elif isinstance(each, list):
+            pending.extend(reversed(each))
+
+
+def _values(file: File, kind: Kind, text: _Text) -> Iterator[tuple[str, Any, bool]]:
+    if kind == "document":
+        yield from _Window(text, file.name, file.notes).values()
+        return
+    for number, line in lines_of(file):
+        if not line.strip(" \t\r\n\0"):
+            if "\0" in line:
+                file.notes.miss("lines that are not JSON", f"{file.name}, line {number}: NULs")
+            continue
+        place = f"{file.name}, line {number}"
+        yield from _Window(io.StringIO(line), file.name, file.notes, place=place).values()
 
 
 class _Window:
     """The part of a JSON text that is being parsed; it grows to hold one value and moves on."""
 
-    def __init__(self, text: IO[str], name: str) -> None:
-        self._text, self._name = text, name
+    def __init__(
+        self, text: _Text | io.StringIO, name: str, notes: Notes, *, place: str = ""
+    ) -> None:
+        self._text, self._name, self._notes, self._place = text, name, notes, place
         self._decoder = json.JSONDecoder()
         self._held, self._at, self._ended = "", 0, False
+        self._failed, self._tries = -1, 0
 
     def _grow(self) -> bool:
         """Read as much again as is held, and return whether there was more."""
         more = self._text.read(max(_CHUNK, len(self._held) - self._at))
+        self._failed -= self._at
         self._held, self._at = self._held[self._at :] + more, 0
         self._ended = not more
         return bool(more)
 
-    def next(self) -> str:
-        """Return the next character that is not blank, or "" at the end."""
+    def _next(self, wanted: re.Pattern[str] = _NOT_BLANK) -> str:
+        """Move to the next character that is wanted, and return it, or "" at the end."""
         while True:
-            while self._at < len(self._held):
-                if self._held[self._at] not in _BLANK:
-                    return self._held[self._at]
-                self._at += 1
+            found = wanted.search(self._held, self._at)
+            if found is not None:
+                self._at = found.start()
+                return found.group()
+            self._at = len(self._held)
             if not self._grow():
                 return ""
 
-    def expect(self, character: str) -> None:
-        """Move past a character."""
-        found = self.next()
-        if found != character:
-            what = "ends too early" if not found else f"has no {character!r} where one must be"
-            raise UnreadableFileError(f"{self._name}: not JSON; it {what}")
-        self._at += 1
+    def values(self) -> Iterator[tuple[str, Any, bool]]:
+        """Yield each value with its place; those of a list one by one."""
+        listed = self._next() == "[" and not self._place
+        self._at += listed
+        number, comma = 0, listed
+        while first := self._next():
+            if listed and first in ",]":
+                self._at += 1
+                listed, comma = first == ",", first == ","
+                continue
+            number += 1
+            place = self._place or f"{self._name}, item {number}"
+            why = "more text follows"
+            if comma or (not listed and number == 1 and (first in "[{" or self._place)):
+                try:
+                    value = self._value()
+                except _BrokenError as error:
+                    why = str(error)
+                else:
+                    comma = False
+                    yield place, value, False
+                    continue
+            what = "lines that are not JSON" if self._place else "parts that are not JSON"
+            self._notes.miss(what, f"{place}: {why}")
+            yield from self._salvaged(place)
+            return
+        if listed:
+            self._notes.miss("parts that are not JSON", f"{self._name}: the list does not end")
 
-    def value(self, place: str) -> Any:
+    def _salvaged(self, place: str) -> Iterator[tuple[str, Any, bool]]:
+        """Yield the objects that are whole in the rest of a text that is broken."""
+        brace = re.compile(r"\{")
+        while self._next(brace):
+            try:
+                value = self._value()
+            except _BrokenError:
+                self._at += 1
+                continue
+            yield place, value, True
+
+    def _value(self) -> Any:
         """Parse the next value, reading on until it is complete."""
-        self.next()
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._held, self._at)
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self._held) - 16
                 if not cut or self._ended:
-                    raise UnreadableFileError(f"{place}: not JSON ({error.msg})") from None
+                    self._tried(error.pos)
+                    raise _BrokenError(f"not JSON ({error.msg})") from None
             except RecursionError:
-                raise UnreadableFileError(f"{place}: nested too deeply") from None
+                # Whatever is inside is nested nearly as deeply, and each attempt costs as much.
+                self._at, self._ended, self._text = len(self._held), True, io.StringIO()
+                raise _BrokenError("nested too deeply") from None
             except ValueError:
-                raise UnreadableFileError(f"{place}: holds a number of too many digits") from None
+                self._tried(-1)
+                raise _BrokenError("a number of too many digits") from None
             else:
                 if end < len(self._held) or self._ended:
+                    after = _NOT_BLANK.search(self._held, end)
+                    if isinstance(value, str) and after and after.group() not in ",]":
+                        raise _BrokenError("not JSON (a text where none ends)")
                     self._at = end
                     return value
             if len(self._held) - self._at > MAX_ITEM:
-                raise UnreadableFileError(f"{place}: longer than {MAX_ITEM:,} characters")
+                self._tried(0)
+                raise _BrokenError(f"longer than {MAX_ITEM:,} characters")
             self._grow()
+
+    def _tried(self, failed: int) -> None:
+        """Count the attempts that fail at one place; after many, go on behind it."""
+        self._tries = self._tries + 1 if failed == self._failed else 0
+        self._failed = failed
+        if self._tries >= _TRIES:
+            self._at, self._tries = max(self._at, failed - 1), 0
+
+
+class _BrokenError(Exception):
+    """A value of a JSON text that cannot be parsed."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 import zoneinfo
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from os import PathLike
@@ -19,14 +17,25 @@ from hiermem.importers import (
     claude,
     claude_code,
     codex,
+    copilot,
+    discord,
+    fields,
+    gemini,
     irc,
+    librechat,
     messages,
+    openwebui,
+    sillytavern,
     slack,
+    telegram,
     transcript,
     whatsapp,
 )
+from hiermem.importers.chats import Shape
 from hiermem.importers.draft import Branches, DateOrder, Options
-from hiermem.importers.files import Export, File, Head, head_of, opened
+from hiermem.importers.files import Export, File, Head, exports_of, head_of, nested_objects
+from hiermem.importers.looks import looks_like
+from hiermem.importers.notes import Notes
 from hiermem.types.conversation import Conversation
 
 
@@ -39,15 +48,24 @@ class Format(NamedTuple):
     read: Callable[[Export, Options], Iterator[Conversation]]
 
 
+def _shaped(shape: Shape, about: str) -> Format:
+    return Format(shape.name, about, shape.recognise, shape.read)
+
+
 #: Asked in this order: the most particular first.
 FORMATS = (
-    Format("chatgpt", "ChatGPT's export: the zip, or its conversations.json", chatgpt.recognise,
-           chatgpt.read),
-    Format("claude", "claude.ai's export: the zip, or its conversations.json", claude.recognise,
-           claude.read),
+    _shaped(chatgpt.SHAPE, "ChatGPT's export: the zip, or its conversations.json"),
+    _shaped(claude.SHAPE, "claude.ai's export: the zip, or its conversations.json"),
     Format("claude-code", "a session of Claude Code (JSONL), or a folder of them",
            claude_code.recognise, claude_code.read),
     Format("codex", "a session of Codex (JSONL), or a folder of them", codex.recognise, codex.read),
+    _shaped(gemini.SHAPE, "a session of Gemini CLI, or Gemini's activity from Takeout (JSON)"),
+    _shaped(copilot.SHAPE, "a chat of GitHub Copilot exported from VS Code (JSON)"),
+    _shaped(openwebui.SHAPE, "chats exported from Open WebUI (JSON)"),
+    _shaped(librechat.SHAPE, "a conversation exported from LibreChat (JSON)"),
+    _shaped(sillytavern.SHAPE, "a chat of SillyTavern (JSONL)"),
+    _shaped(telegram.SHAPE, "the JSON of Telegram Desktop: one chat, or all"),
+    _shaped(discord.SHAPE, "a channel that DiscordChatExporter wrote as JSON"),
     Format("slack", "Slack's export: the zip, its folder, or the JSON of one day", slack.recognise,
            slack.read),
     Format("messages", "messages of OpenAI chat, OpenAI Responses or Anthropic, as JSON or JSONL",
@@ -55,12 +73,29 @@ FORMATS = (
     Format("whatsapp", "a chat exported from WhatsApp: the text, or its zip", whatsapp.recognise,
            whatsapp.read),
     Format("irc", "a log of irssi, WeeChat, HexChat, mIRC or ZNC", irc.recognise, irc.read),
-    Format("text", "a transcript with a line 'Name: text' for each message", transcript.recognise,
-           transcript.read),
+    Format("text", "a transcript or Markdown in which a speaker begins each message",
+           transcript.recognise, transcript.read),
 )  # fmt: skip
+_MAP = Format("map", "JSON, JSON lines or CSV whose fields are named", lambda _: True, fields.read)
+#: The formats that are told by the fields of a message alone.
+_SHAPED = {
+    "chatgpt",
+    "claude",
+    "gemini",
+    "copilot",
+    "open-webui",
+    "librechat",
+    "telegram",
+    "discord",
+}
+_FIELDS = fields.FIELDS
 _BY_NAME = {each.name: each for each in FORMATS}
 _CONVERSATIONS = re.compile(r"conversations[-_\d]*\.json")
-_READABLE = (".json", ".jsonl", ".ndjson", ".txt", ".log", ".weechatlog")
+#: The files of claude.ai's export that are read beside its conversations.
+_BESIDE = ("projects.json", "memories.json")
+_COMPANIONS = (*_BESIDE, "user.json", "users.json", "chat.html", "message_feedback.json",
+               "shared_conversations.json", "shopping.json")  # fmt: skip
+_READABLE = (".json", ".jsonl", ".ndjson", ".txt", ".log", ".weechatlog", ".md", ".csv", ".html")
 
 
 def read_chats(
@@ -72,6 +107,7 @@ def read_chats(
     speakers: Collection[str] = (),
     timezone: str | tzinfo | None = None,
     dates: DateOrder | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> Iterator[Conversation]:
     """Yield the conversations of a file, a folder or a zip archive, one at a time.
 
@@ -79,11 +115,13 @@ def read_chats(
     only the current branch of each conversation is read. ``assistants`` are the speakers that are
     not people. ``speakers`` are those of a plain transcript, where they cannot be guessed.
     ``timezone`` is that of times that name none, UTC by default. ``dates`` is the order of day,
-    month and year in a WhatsApp chat, which is guessed by default.
+    month and year in a WhatsApp chat, which is guessed by default. ``fields`` says where any other
+    JSON, JSON lines or CSV holds ``text``, and if it does ``sender``, ``time`` and ``key``: paths
+    of field names with dots between, such as ``{"sender": "author.name", "text": "content"}``.
 
-    Raises UsageError for a wrong argument at once, and UnreadableFileError when the first
-    conversation that cannot be read is reached. Every message has a key, so that it can be appended
-    again without harm.
+    What is damaged or not understood is left out and counted in ``unread`` of the conversation
+    before it. Raises UsageError for a wrong argument at once, and UnreadableFileError where nothing
+    can be read. Every message has a key, so that it can be appended again without harm.
     """
     if format is not None and format not in _BY_NAME:
         raise UsageError(f"there is no format of that name; these can be read: {_names()}")
@@ -94,6 +132,16 @@ def read_chats(
     for what, names in (("assistants", assistants), ("speakers", speakers)):
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise UsageError(f"{what} must be a collection of names")
+    if fields is not None:
+        known = set(_FIELDS)
+        if format is not None or not (
+            isinstance(fields, Mapping) and "text" in fields and set(fields) <= known
+            and all(isinstance(path, str) and path for path in fields.values())
+        ):  # fmt: skip
+            raise UsageError(
+                f"fields must be a mapping with text and any of {', '.join(_FIELDS)} to paths, and "
+                "stands without a format"
+            )
     options = Options(
         branches=branches,
         assistants=frozenset(map(str.casefold, assistants)),
@@ -101,8 +149,10 @@ def read_chats(
         zone=_zone(timezone),
         zone_given=timezone is not None,
         dates=dates,
+        fields=fields,
     )
-    return _read(Path(path), None if format is None else _BY_NAME[format], options)
+    named = _MAP if fields is not None else None if format is None else _BY_NAME[format]
+    return _read(Path(path), named, options)
 
 
 def _names() -> str:
@@ -123,75 +173,111 @@ def _zone(given: str | tzinfo | None) -> tzinfo:
 
 
 def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conversation]:
-    try:
-        with opened(path) as export:
-            any_found = False
-            for conversation in _conversations(export, path.name, named, options):
-                any_found = True
-                yield conversation
-            if not any_found:
-                raise UnreadableFileError(f"{path.name} holds no messages")
-    except InvalidMessageError as error:
-        place = "" if str(error).startswith(path.name) else f"{path.name}: "
-        raise UnreadableFileError(f"{place}{error}") from None
-    except RecursionError:
-        raise UnreadableFileError(f"{path.name} is nested too deeply") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        # An archive that is damaged inside, cut off or encrypted.
-        what = type(error).__name__
-        raise UnreadableFileError(f"{path.name} cannot be unpacked ({what})") from None
+    notes = Notes()
+    before: Conversation | None = None
+    for export in exports_of(path, notes):
+        for part in _parts(export):
+            for conversation in _conversations(part, named, options):
+                if before is not None:
+                    yield before
+                before = _noted(conversation, notes)
+            if before is not None:
+                before = _noted(before, notes)
+    if before is not None:
+        yield before
+        return
+    reasons = notes.reasons() or [f"{path.name} holds no messages"]
+    raise UnreadableFileError(f"nothing of {path.name} can be read: {'; '.join(reasons[:3])}")
+
+
+def _noted(conversation: Conversation, notes: Notes) -> Conversation:
+    """Return a conversation with what was counted since the last one."""
+    known, missed = notes.take()
+    return replace(
+        conversation,
+        notes={**conversation.notes, **known},
+        unread={**conversation.unread, **missed},
+    )
+
+
+def _recognised(head: Head) -> Format | None:
+    """Return the format of a file; for JSON of no format, that of the messages inside it."""
+    inside = replace(head, values=tuple(nested_objects(list(head.values))))
+    return next(
+        (each for each in FORMATS if each.recognise(head)),
+        next((each for each in FORMATS if each.name in _SHAPED and each.recognise(inside)), None),
+    )
+
+
+def _why(head: Head, name: str) -> str:
+    """Return why a file is of no format."""
+    if head.broken:
+        return head.broken if head.broken.startswith(name) else f"{name}: {head.broken}"
+    if not head.values and not head.lines:
+        return f"{name}: it holds no messages"
+    known = f"it is of no known format; these can be imported: {_names()}"
+    return f"{name}: {looks_like(head) or known}"
+
+
+def _parts(export: Export) -> Iterator[Export]:
+    """Yield the files that belong together: those of one export, else each by itself."""
+    slacks = slack.roots(export)
+    roots = sorted(
+        {file.parts[:-1] for file in export.files if _CONVERSATIONS.fullmatch(file.parts[-1])}
+        | slacks
+    )
+    groups: dict[tuple[str, ...], list[File]] = {}
+    alone: list[File] = []
+    for file in export.files:
+        name = file.parts[-1]
+        root = next((each for each in roots if file.parts[: len(each)] == each), None)
+        # A folder of downloads may hold other chats beside those of an export.
+        own = _CONVERSATIONS.fullmatch(name) or name in _COMPANIONS or root in slacks
+        if root is not None and (own or export.stem or not name.lower().endswith(_READABLE)):
+            groups.setdefault(root, []).append(file)
+        elif len(export.files) == 1 or name.lower().endswith(_READABLE):
+            alone.append(file)
+        else:
+            file.notes.note("files that are no text left out")
+    for root, files in groups.items():
+        yield Export("/".join(root) or export.stem, tuple(files))
+    for file in alone:
+        stem = export.stem if len(alone) == 1 and not groups else ""
+        yield Export(stem or str(PurePosixPath(file.name).with_suffix("")), (file,))
 
 
 def _conversations(
-    export: Export, name: str, named: Format | None, options: Options
+    export: Export, named: Format | None, options: Options
 ) -> Iterator[Conversation]:
-    if len(export.files) > 1 and (
-        named is _BY_NAME["slack"] or (named is None and slack.recognise_all(export))
-    ):
-        yield from slack.read(export, options)
-        return
-    targets = _targets(export)
-    known = [
-        (file, named or found)
-        for file in targets
-        if (found := _format_of(file, alone=len(targets) == 1)) is not None or named is not None
-    ]
-    if not known:
-        raise UnreadableFileError(
-            f"{name} is of no format that is recognised. These can be imported: "
-            + "; ".join(f"{each.name} ({each.about})" for each in FORMATS)
-        )
-    left = {
-        "files of no known format left out": len(targets) - len(known),
-        "files beside the conversations left out": len(export.files) - len(targets),
-    }
-    missed = {what: count for what, count in left.items() if count}
-    for file, found in known:
-        assert found is not None
-        stem = export.stem if len(targets) == 1 else ""
-        stem = stem or str(PurePosixPath(file.name).with_suffix(""))
-        for conversation in found.read(Export(stem, (file,)), options):
-            notes, missed = {**conversation.notes, **missed}, {}
-            yield replace(conversation, notes=notes)
-
-
-def _format_of(file: File, *, alone: bool) -> Format | None:
-    """Return a file's format; None where it has none that is known."""
+    """Yield the conversations of files that belong together, and say what seems wrong in them."""
+    notes = export.first.notes
+    found = named
+    if len(export.files) > 1:
+        if named in (None, _BY_NAME["slack"]) and slack.roots(export):
+            found = _BY_NAME["slack"]
+        else:
+            kept = [f for f in export.files if _CONVERSATIONS.fullmatch(f.parts[-1])
+                    or f.parts[-1] in _BESIDE]  # fmt: skip
+            if left := len(export.files) - len(kept):
+                notes.note("files beside the conversations left out", left)
+            kept.sort(key=lambda file: file.parts[-1] in _BESIDE)
+            export = replace(export, files=tuple(kept))
+    name = export.first.name if len(export.files) == 1 else export.stem or export.first.name
     try:
-        head = head_of(file)
-    except UnreadableFileError:
-        if alone:
-            raise
-        return None
-    if alone and not head.values and not head.lines:
-        raise UnreadableFileError(f"{file.name} holds no messages")
-    return next((each for each in FORMATS if each.recognise(head)), None)
-
-
-def _targets(export: Export) -> tuple[File, ...]:
-    """Return the files that hold conversations; those of a provider's export have a known name."""
-    if len(export.files) < 2:
-        return export.files
-    known = [file for file in export.files if _CONVERSATIONS.fullmatch(file.parts[-1])]
-    readable = [file for file in export.files if file.parts[-1].lower().endswith(_READABLE)]
-    return tuple(known or readable)
+        head = head_of(export.first) if found is None else Head("text")
+        found = found or _recognised(head)
+        if found is None:
+            notes.miss("files that cannot be read", _why(head, name))
+            return
+        before, count, speakers = notes.missed, 0, set[str]()
+        for conversation in found.read(export, options):
+            count += len(conversation.messages)
+            speakers.update(each.name or each.role for each in conversation.messages)
+            yield conversation
+        missed = notes.missed - before
+        if count and missed > 2 and missed * 5 >= missed + count:
+            notes.miss("files of which a fifth or more was not understood", name)
+        if count > 3 and len(speakers) == 1:
+            notes.miss("files in which one speaker says everything", name)
+    except (UnreadableFileError, InvalidMessageError) as error:
+        notes.miss("files that cannot be read", str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 
 from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, sensible, zone_note
@@ -18,7 +19,7 @@ _STAMP = (
     r"(?P<hour>[0-2]?\d):(?P<minute>\d\d)(?::(?P<second>\d\d))?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
 )
 _NICK = r"[^\s<>]{1,64}"
-_SAID = re.compile(rf"(?:{_STAMP}\s+)?<\s?[@+%&~ ]?(?P<nick>{_NICK})>\s?(?P<text>.*)")
+_SAID = re.compile(rf"(?:{_STAMP}\s*)?<\s?[@+%&~ ]?(?P<nick>{_NICK})>\s?(?P<text>.*)")
 _ACTED = re.compile(rf"{_STAMP}\s+\*\s+(?P<nick>{_NICK})\s(?P<text>.*)")
 _TABBED = re.compile(rf"{_STAMP}\t[@+%&~]?(?P<nick>\S+|)\t(?P<text>.*)")
 _TIMED = re.compile(rf"{_STAMP}\s")
@@ -33,6 +34,10 @@ _EVENT = re.compile(
     r"\*\s+\S+ (?:\(.*\) )?(?:has (?:joined|left|quit)|is now known as|sets? mode|changed)|"
     r"(?:Joins|Parts|Quits):)"
 )
+#: What mIRC writes for colours, bold and their like.
+_COLOUR = re.compile(
+    "\x03(?:\\d{1,2}(?:,\\d{1,2})?)?|\x04[0-9a-fA-F]{6}|[\x02\x0f\x11\x16\x1d\x1e\x1f]"
+)
 _IN_NAME = re.compile(r"(?P<year>(?:19|20)\d\d)-?(?P<month>[01]\d)-?(?P<day>[0-3]\d)")
 
 
@@ -40,9 +45,11 @@ def recognise(head: Head) -> bool:
     """Return whether most of the first lines are those of a log."""
     if head.kind != "text":
         return False
-    known = [line for line in head.lines if _FRAME.match(line) or _timed(line)]
-    said = [line for line in head.lines if _said(line) is not None]
-    return bool(said) and 2 * len(known) >= len(head.lines)
+    lines = [_COLOUR.sub("", line) for line in head.lines]
+    known = [line for line in lines if _FRAME.match(line) or _timed(line)]
+    said = [line for line in lines if _said(line) is not None]
+    markup = lines and re.match(r"\s*<(?:!|\?|/?\w+[^>]*>\s*<|html)", lines[0], re.IGNORECASE)
+    return bool(said) and not markup and 2 * len(known) >= len(lines)
 
 
 def _timed(line: str) -> bool:
@@ -117,31 +124,39 @@ def _date(year: str | int, month: str | int, day: str | int) -> date | None:
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
-    draft = Draft(file.name)
+    draft = Draft(file.name, file.notes)
     clock = _Clock(file.parts[-1] if file.parts else file.name)
-    for _, line in lines_of(file):
-        if not line.strip():
+    turn: tuple[Message, str] | None = None
+    more: list[str] = []
+
+    def close() -> None:
+        if turn is not None:
+            message, when = turn
+            text = "\n".join((str(message.content), *more)).rstrip()
+            draft.add(replace(message, content=text), when=when)
+
+    for number, line in lines_of(file):
+        draft.where = f"{file.name}, line {number}"
+        text = _COLOUR.sub("", line)
+        if not text.strip():
             continue
-        if _FRAME.match(line):
-            clock.opened(line)
-            continue
-        spoken = _said(line)
-        if spoken is None:
-            timed = _TIMED.match(line) is not None or _EVENT.match(line) is not None
-            draft.note("system lines left out" if timed else "lines not understood")
-            continue
-        match, text = spoken
-        at, when = clock.at(match)
-        nick = name_of(match["nick"]) or "?"
-        draft.add(
-            Message(
-                role_of(nick, options),
-                text,
-                name=nick,
-                created_at=None if at is None else at.replace(tzinfo=options.zone),
-            ),
-            when=when,
-        )
+        if _FRAME.match(text):
+            clock.opened(text)
+        elif (spoken := _said(text)) is not None:
+            close()
+            match, said = spoken
+            at, when = clock.at(match)
+            nick = name_of(match["nick"]) or "?"
+            at = None if at is None else at.replace(tzinfo=options.zone)
+            turn = Message(role_of(nick, options), said, name=nick, created_at=at), when
+            more = []
+        elif _TIMED.match(text) is not None or _EVENT.match(text) is not None:
+            draft.note("system lines left out")
+        elif turn is not None:
+            more.append(text)  # the next line of what somebody pasted
+        else:
+            draft.miss("lines before the first message")
+    close()
     for made in draft.finished("irc", id_of(export.stem, "irc")):
         if made.messages[0].created_at is not None:
             zone_note(draft, options)

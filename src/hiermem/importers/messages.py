@@ -6,6 +6,7 @@ as fine-tuning files do.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from hiermem.convert import from_anthropic, from_any, shape_of
-from hiermem.errors import InvalidMessageError, UnreadableFileError
+from hiermem.errors import InvalidMessageError
 from hiermem.importers.draft import (
     Draft,
     Options,
@@ -22,6 +23,7 @@ from hiermem.importers.draft import (
     kind_name,
     moment,
     name_of,
+    objects,
     zone_note,
 )
 from hiermem.importers.files import Export, Head, objects_of
@@ -29,26 +31,36 @@ from hiermem.types import Message
 from hiermem.types.conversation import Conversation
 from hiermem.types.reading import as_mapping
 
-#: The fields that may hold a message's time; only the first must be right where it is there.
+#: The fields that may hold a message's time; only in the first it must be one.
 _TIMES = ("created_at", "timestamp", "create_time", "time", "date")
 _IDS = ("id", "conversation_id", "session_id", "custom_id", "request_id")
+_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 #: Items that stand for nothing that was said.
 _LEFT_OUT = ("reasoning", "item_reference", "compaction")
+#: The types of the Responses interface's items that name no role.
+_ITEM = re.compile(r"\w+_call(?:_output)?|mcp_\w+|message")
 _LISTS = ("messages", "input", "output")
 
 
 def recognise(head: Head) -> bool:
-    """Return whether a file's first value is a message or item, or holds a list of them."""
-    return _list_of(head.first) is not None or _is_message(head.first)
+    """Return whether one of a file's first values is a message or item, or holds a list of them."""
+    return any(_is_message(each) or _listed(each) for each in head.objects)
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
-    if isinstance(value.get("role"), str):
-        return True
-    kind = value.get("type")
-    return isinstance(kind, str) and (
-        "call_id" in value or kind in _LEFT_OUT or kind.endswith("_call")
-    )
+    """Return whether a value is a message: by a role that is known, or by the type of an item."""
+    role, kind = value.get("role"), value.get("type")
+    if isinstance(role, str):
+        return role in _ROLES and ("content" in value or "tool_calls" in value)
+    return isinstance(kind, str) and (kind in _LEFT_OUT or _ITEM.fullmatch(kind) is not None)
+
+
+def _listed(value: Mapping[str, Any]) -> bool:
+    """Return whether a value holds a list in which a message is, or a request's one text."""
+    items = _list_of(value)
+    if isinstance(items, str):
+        return bool(items) and ("model" in value or "body" in value)
+    return any(map(_is_message, objects(items)))
 
 
 def _list_of(value: Mapping[str, Any]) -> Any:
@@ -62,29 +74,21 @@ def _list_of(value: Mapping[str, Any]) -> Any:
 
 
 def read(export: Export, options: Options) -> Iterator[Conversation]:
-    """Yield the one conversation of the file, or each of its lines or items."""
+    """Yield the conversation of the messages in the file, and that of each list of messages."""
     file = export.first
-    one = Draft(file.name)
+    one = Draft(file.name, file.notes)
     ids: Counter[str] = Counter()
-    single: bool | None = None
-    for place, given in objects_of(file):
-        items = _list_of(given)
-        if single is None:
-            single = items is None
-        elif single != (items is None):
-            raise UnreadableFileError(
-                f"{place}: the file mixes messages and lists of messages; one or the other is read"
-            )
-        if items is None:
+    for place, given in objects_of(file, torn=lambda each: _is_message(each) or _listed(each)):
+        if not _listed(given):
             _add(one, given, place, options)
             continue
-        draft = Draft(place)
-        for message in _before(given, items):
-            draft.add(message)
-        listed = items if isinstance(items, list) else []
-        for number, item in enumerate(listed):
-            at = f"{place}, message {number + 1}"
-            _add(draft, as_mapping(item, where=at), at, options)
+        draft = Draft(place, file.notes)
+        with draft.reading():
+            for message in _before(given, _list_of(given)):
+                draft.add(message)
+        items = _list_of(given)
+        for number, item in enumerate(items if isinstance(items, list) else []):
+            _add(draft, item, f"{place}, message {number + 1}", options)
         messages = draft.take(moment(given.get("created_at"), options.zone))
         if messages:
             yield Conversation(
@@ -92,7 +96,6 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 name_of(given.get("title") or given.get("name")),
                 messages,
                 format="messages",
-                notes=draft.notes,
             )
     yield from one.finished("messages", id_of(export.stem, "messages"))
 
@@ -121,31 +124,31 @@ def _named(
     return found if ids[found] == 1 else f"{found}-{ids[found]}"
 
 
-def _add(draft: Draft, given: dict[str, Any], place: str, options: Options) -> None:
+def _add(draft: Draft, value: object, place: str, options: Options) -> None:
     """Add the messages of one object, with the fields that the providers' shapes lack."""
-    if given.get("type") in _LEFT_OUT and "role" not in given:
-        draft.note(f"items of the type {kind_name(given['type'])} left out")
-        return
-    draft.where = place
-    at = _time(draft, given, place, options)
-    key = given.pop("key", None)
-    if key is None and shape_of(given) == "responses":
-        key = given.get("id")
-    thread = given.pop("thread", None)
-    fields: dict[str, Any] = {"created_at": at}
-    if thread is not None:
-        fields["thread"] = id_of(str(thread), "main")
-    try:
-        read = from_any([given])
-    except InvalidMessageError as error:
-        raise UnreadableFileError(f"{place}: {error}") from None
-    for number, message in enumerate(read):
-        own = key if number == 0 or not isinstance(key, str) else f"{key}/{number}"
-        draft.add(replace(message, **fields), key=own if own is None else str(own))
+    with draft.reading(place):
+        given = as_mapping(value, where="message")
+        if given.get("type") in _LEFT_OUT and "role" not in given:
+            draft.note(f"items of the type {kind_name(given['type'])} left out")
+            return
+        if not _is_message(given):
+            what = "role" if isinstance(given.get("role"), str) else "type"
+            raise InvalidMessageError(f"{what} is {kind_name(given.get(what))}; it is not known")
+        at = _time(draft, given, options)
+        key = given.pop("key", None)
+        if key is None and shape_of(given) == "responses":
+            key = given.get("id")
+        thread = given.pop("thread", None)
+        fields: dict[str, Any] = {"created_at": at}
+        if thread is not None:
+            fields["thread"] = id_of(str(thread), "main")
+        for number, message in enumerate(from_any([given])):
+            own = key if number == 0 or not isinstance(key, str) else f"{key}/{number}"
+            draft.add(replace(message, **fields), key=own if own is None else str(own))
 
 
-def _time(draft: Draft, given: dict[str, Any], place: str, options: Options) -> datetime | None:
-    """Take the time out of an object; a created_at that is none is an error."""
+def _time(draft: Draft, given: dict[str, Any], options: Options) -> datetime | None:
+    """Take the time out of an object."""
     for field in _TIMES:
         if given.get(field) is None:
             continue
@@ -154,8 +157,6 @@ def _time(draft: Draft, given: dict[str, Any], place: str, options: Options) -> 
             zone_note(draft, options, given.pop(field))
             return at
         if field == "created_at":
-            raise UnreadableFileError(
-                f"{place}: created_at is no time; it must be ISO 8601 text or seconds since 1970"
-            )
+            draft.miss("times not understood")
     given.pop("created_at", None)
     return None

@@ -16,6 +16,7 @@ from hiermem.importers.draft import (
     name_of,
     objects,
     role_of,
+    text_at,
 )
 from hiermem.importers.files import Export, File, Head, objects_of
 from hiermem.types import Message
@@ -26,22 +27,27 @@ _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 #: Kinds of messages that people or bots wrote; all others are the program's.
 _SPOKEN = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "file_comment",
            "reply_broadcast")  # fmt: skip
+#: The parts of a line that name something, with the field that does, and how it is written.
+_MENTIONS = {"user": ("user_id", "@{}"), "usergroup": ("usergroup_id", "@{}"),
+             "channel": ("channel_id", "#{}"), "emoji": ("name", ":{}:"),
+             "broadcast": ("range", "@{}")}  # fmt: skip
 _LINK = re.compile(r"<([^<>\n]{1,4000})>")
 
 
 def recognise(head: Head) -> bool:
     """Return whether a file is a list of messages of a channel."""
-    first = head.first
-    return isinstance(first.get("ts"), str) and (
-        "user" in first or "bot_id" in first or first.get("type") == "message"
+    return any(
+        isinstance(each.get("ts"), str)
+        and ("user" in each or "bot_id" in each or each.get("type") == "message")
+        for each in head.objects
     )
 
 
-def recognise_all(export: Export) -> bool:
-    """Return whether the files are those of an export: days in folders, with lists beside."""
-    names = {file.parts[-1] for file in export.files}
-    days = any(len(file.parts) > 1 and _DAY.fullmatch(file.parts[-1]) for file in export.files)
-    return days and bool(names & {"users.json", *_LISTS})
+def roots(export: Export) -> set[tuple[str, ...]]:
+    """Return the folders of exports: those with lists, and with days in folders below them."""
+    lists = {file.parts[:-1] for file in export.files if file.parts[-1] in ("users.json", *_LISTS)}
+    days = {file.parts[:-2] for file in export.files if _DAY.fullmatch(file.parts[-1])}
+    return lists & days
 
 
 def read(export: Export, options: Options) -> Iterator[Conversation]:
@@ -64,11 +70,11 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             days.setdefault(file.parts[-2], []).append(file)
     for folder, files in days.items():
         channel = channels.get(folder, {})
-        draft = Draft(folder or export.stem)
+        draft = Draft(folder or export.stem, export.first.notes)
         for file in files:
             for place, value in _sorted(file):
-                draft.where = place
-                _add(draft, value, people, options)
+                with draft.reading(place):
+                    _add(draft, value, people, options)
         name = id_of(channel.get("id"), folder or export.stem)
         yield from draft.finished("slack", name, _title(channel, folder, people))
 
@@ -80,7 +86,10 @@ def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
-    return sorted(objects_of(file), key=lambda each: _stamp(each[1].get("ts")))
+    return sorted(
+        objects_of(file, torn=lambda each: "ts" in each and "text" in each),
+        key=lambda each: _stamp(each[1].get("ts")),
+    )
 
 
 def _stamp(value: object) -> float:
@@ -109,8 +118,10 @@ def _title(channel: Mapping[str, Any], folder: str, people: Mapping[str, str]) -
 def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options: Options) -> None:
     subtype = given.get("subtype")
     if given.get("type", "message") != "message" or subtype not in _SPOKEN:
-        draft.note("system lines left out" if given.get("type") == "message" else
-                   f"items of the type {kind_name(given.get('type'))} not understood")  # fmt: skip
+        if given.get("type") == "message":
+            draft.note("system lines left out")
+        else:
+            draft.miss(f"items of the type {kind_name(given.get('type'))} not understood")
         return
     text = _text(given, people)
     if not text.strip():
@@ -148,20 +159,50 @@ def _speaker(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
 
 
 def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
-    """Return a message's text, or that of its attachments, and names for its files."""
-    pieces: list[str] = []
+    """Return a message's text, those of its blocks and attachments, and names for its files."""
+    pieces = _said(given, people)
+    for each in objects(given.get("attachments")):
+        if "from_url" in each and "is_share" not in each and "is_msg_unfurl" not in each:
+            continue  # the preview of a link that the message holds
+        said = [_plain(text, people) for field in ("pretext", "title") if (text := each.get(field))
+                and isinstance(text, str)]  # fmt: skip
+        said += _said(each, people)
+        fallback = text_at(each, "fallback")
+        if not said and fallback is not None and fallback != "[no preview available]":
+            said = [_plain(fallback, people)]
+        pieces += [text for text in said if text not in pieces]
+    for file in objects(given.get("files")):
+        pieces.append(f"[file: {text_at(file, 'name') or text_at(file, 'title') or '?'}]")
+    return "\n".join(pieces)
+
+
+def _said(given: Mapping[str, Any], people: Mapping[str, str]) -> list[str]:
+    """Return a text, else the text of the blocks that stand for it."""
     text = given.get("text")
     if isinstance(text, str) and text.strip():
-        pieces.append(_plain(text, people))
-    else:
-        for attachment in objects(given.get("attachments")):
-            found = attachment.get("text") or attachment.get("fallback")
-            if isinstance(found, str):
-                pieces.append(_plain(found, people))
-    for file in objects(given.get("files")):
-        name = file.get("name") or file.get("title") or file.get("id")
-        pieces.append(f"[file: {name if isinstance(name, str) else '?'}]")
-    return "\n".join(pieces)
+        return [_plain(text, people)]
+    blocks = "".join(_block(block, people) for block in objects(given.get("blocks"))).strip()
+    return [blocks] if blocks else []
+
+
+def _block(block: Mapping[str, Any], people: Mapping[str, str]) -> str:
+    """Return the text of a block and of those inside it, each that is no part of a line in one."""
+    kind, inner = block.get("type"), block.get("text")
+    if kind == "link":
+        url = text_at(block, "url") or ""
+        return f"{inner} ({url})" if inner else url
+    if kind in _MENTIONS:
+        field, form = _MENTIONS[kind]
+        name = block.get(field)
+        return form.format(people.get(name, name) if isinstance(name, str) else "?")
+    text = _plain(inner, people) if isinstance(inner, str) else ""
+    if kind in ("text", "mrkdwn", "plain_text"):
+        return text if kind == "text" else f"{text}\n"
+    held = [inner, *(block.get(field) for field in ("title", "fields", "elements", "alt_text"))]
+    for each in held:
+        for part in each if isinstance(each, list) else [each]:
+            text += _block(part, people) if isinstance(part, dict) else ""
+    return f"{text.rstrip()}\n" if text and kind != "rich_text" else text
 
 
 def _plain(text: str, people: Mapping[str, str]) -> str:

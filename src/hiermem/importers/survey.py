@@ -15,8 +15,8 @@ class Survey:
     """The contents of a file, as they would be imported.
 
     ``speakers`` counts messages by name, or by role where there is no name. ``undated`` is the
-    number of conversations and branches without times. ``notes`` counts what was assumed, left out
-    or not understood.
+    number of conversations and branches without times. ``notes`` counts what was assumed or left
+    out as known, ``unread`` what is damaged or was not understood.
     """
 
     formats: tuple[str, ...]
@@ -28,6 +28,7 @@ class Survey:
     until: datetime | None
     undated: int
     notes: Mapping[str, int]
+    unread: Mapping[str, int]
 
 
 def survey(conversations: Iterable[Conversation]) -> Survey:
@@ -35,6 +36,7 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
     formats: Counter[str] = Counter()
     speakers: Counter[str] = Counter()
     notes: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
     count = branches = messages = undated = 0
     since: datetime | None = None
     until: datetime | None = None
@@ -45,6 +47,7 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
         messages += len(conversation.messages)
         undated += all(message.created_at is None for message in conversation.messages)
         notes.update(conversation.notes)
+        unread.update(conversation.unread)
         for message in conversation.messages:
             speakers[message.name or message.role] += 1
             at = message.created_at
@@ -61,4 +64,5 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
         until=until,
         undated=undated,
         notes=dict(notes),
+        unread=dict(unread),
     )

@@ -1,5 +1,8 @@
-"""Reads plain transcripts: lines of ``Name: text``, with or without a time in brackets before.
+"""Reads plain transcripts and Markdown: text in which a line begins with a speaker.
 
+A speaker stands before a colon (``Name: text``, with or without a time in brackets before), in bold
+(``**User:** text``; ``**Name** (thread): text`` as ``hiermem export`` writes it), in a heading
+(``## User``) or in a line of its own (``You said:``). A file keeps the form of its first speaker.
 Whether a line begins a message is decided by that line and the first one, never by what comes
 later: a longer copy of a transcript begins with the same messages. A name is a word or a few words
 that are all capitalised; words that commonly stand before a colon (``Note:``) are none. Where the
@@ -10,35 +13,118 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.data import word_lists
-from hiermem.errors import UnreadableFileError
 from hiermem.importers.draft import Draft, Options, id_of, moment, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
-from hiermem.types import Message
+from hiermem.types import Message, ToolCall
 from hiermem.types.conversation import Conversation
 
-_WORD = r"[\w.'\u2019-]+"
-_SPOKEN = re.compile(
-    r"(?:\[(?P<at>[^\]\n]{4,40})\]\s*)?"
-    rf"(?P<name>[^\W\d_][\w.'\u2019-]*(?: {_WORD}){{0,3}}):(?:\s+|$)"
+Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
+
+_NAME = r"[^\W\d_][\w.'\u2019-]*(?: [\w.'\u2019-]+){0,3}"
+_BOLD = (
+    r"\*\*(?P<name>[^*\n]{1,512}?)"
+    r"(?:(?P<own>\*\*(?: \((?P<thread>[^()\n]{1,512})\))?:)|:\*\*|\*\*\s*$)(?:\s+|$)"
 )
-_ROLES: dict[str, Literal["user", "assistant", "system", "tool"]] = {
-    "user": "user", "human": "user", "system": "system", "tool": "tool", "assistant": "assistant",
-    "ai": "assistant", "bot": "assistant", "chatgpt": "assistant", "claude": "assistant",
+#: The forms of a line that begins a message.
+_FORMS = {
+    "bold": re.compile(_BOLD),
+    "heading": re.compile(rf"#{{1,4}} (?P<name>{_NAME}):?\s*$"),
+    "said": re.compile(rf"(?:#{{1,6}} )?(?P<name>{_NAME}) said:\s*$"),
+    "plain": re.compile(rf"(?:\[(?P<at>[^\]\n]{{4,40}})\]\s*)?(?P<name>{_NAME}):(?:\s+|$)"),
+}
+_ROLES: dict[str, Role] = {
+    "user": "user", "human": "user", "you": "user", "system": "system", "tool": "tool",
+    "assistant": "assistant", "ai": "assistant", "bot": "assistant", "chatgpt": "assistant",
+    "claude": "assistant", "gemini": "assistant", "cursor": "assistant", "copilot": "assistant",
+    "github copilot": "assistant",
 }  # fmt: skip
+#: Roles where the first speaker is one of them.
+_ASKED: dict[str, Role] = {"q": "user", "a": "assistant", "prompt": "user", "response": "assistant"}
 _WORDS = word_lists("transcript_words")
 #: Words inside a name that are not capitalised.
 _PARTICLES = _WORDS["particles"]
 #: Words before a colon that are not a speaker.
 _LABELS = _WORDS["labels"]
+_DAY = re.compile(r"## (\d{4}-\d\d-\d\d)\s*$")
+#: What Markdown exports put before the first message.
+_FRAME = re.compile(r"(?:#{1,4} .*|_.*_|>.*|---+|\*\*\*+|\s*)$")
+_CALL = re.compile(r"`(?P<name>[^`(\n]{1,200})\((?P<arguments>.*)\)`$")
+#: Aider marks what the user asked as headings, and its own lines as quotations.
+_AIDER = re.compile(r"# aider chat started at ([\d-]{10} [\d:]{8})")
 
 
 def recognise(head: Head) -> bool:
-    """Return whether a text's first line is a speaker's."""
-    found = _SPOKEN.match(head.lines[0]) if head.kind == "text" and head.lines else None
-    return found is not None and _is_name(found["name"], timed=bool(found["at"]), lower=True)
+    """Return whether a text's first line that may be a speaker's is one."""
+    if head.kind != "text":
+        return False
+    turns = _Turns(Options())
+    begun = [line for line in head.lines if turns.begins(line)]
+    if not begun or turns.form is None:
+        return False
+    texts = [line for line in head.lines if not _FRAME.match(line) or line in begun]
+    several = turns.own or turns.form in ("aider", "plain") or turns.by_role
+    most = len(begun) > 2 and 2 * len(begun) >= len(texts)
+    return most or (texts[0] == begun[0] and (several or len(begun) > 1))
+
+
+class _Turns:
+    """Tells the lines that begin a message, from the form of the first one."""
+
+    def __init__(self, options: Options) -> None:
+        self.form: str | None = None
+        self.own = False
+        self.by_role = False
+        self.roles = dict(_ROLES)
+        self.day: datetime | None = None
+        self.calls: list[str] = []
+        self._options, self._lower = options, True
+
+    def begins(self, line: str) -> re.Match[str] | None:
+        """Return the match of a line with a speaker, None for another."""
+        if self.form == "aider" or (self.form is None and _AIDER.match(line)):
+            self.form = "aider"
+            return _AIDER.match(line) or re.match(r"(?P<name>####) ", line)
+        if self.form is not None:
+            found = _FORMS[self.form].match(line)
+            return found if found is not None and self._speaks(found) else None
+        for form, pattern in _FORMS.items():
+            found = pattern.match(line)
+            if found is None:
+                continue
+            name = found["name"].casefold()
+            self.form = form
+            roles = {**self.roles, **_ASKED} if name in _ASKED else self.roles
+            self.by_role = name in roles
+            if self._speaks(found, roles):
+                self.roles = roles
+                # The first speaker shows whether names begin with small letters.
+                self._lower = found["name"][0].islower() and not self.by_role
+                return found
+            self.form, self.by_role = None, False
+        return None
+
+    def plain(self, line: str) -> str:
+        """Return a line without the backslash that an export puts before one like a speaker's."""
+        return line[1:] if self.own and line.startswith(("\\**", "\\#")) else line
+
+    def _speaks(self, found: re.Match[str], roles: dict[str, Role] | None = None) -> bool:
+        name, groups = found["name"], found.groupdict()
+        folded = name.casefold()
+        if folded in self._options.assistants or folded in self._options.speakers:
+            return True
+        if folded in (roles or self.roles):
+            return True
+        if self._options.speakers or self.form in ("heading", "said"):
+            return False
+        if self.form == "bold":
+            if self.own or self.by_role:
+                return self.own and groups["own"] is not None
+            return _is_name(name, timed=False, lower=False)
+        return _is_name(name, timed=bool(groups["at"]), lower=self._lower)
 
 
 def _is_name(name: str, *, timed: bool, lower: bool) -> bool:
@@ -47,68 +133,121 @@ def _is_name(name: str, *, timed: bool, lower: bool) -> bool:
     ``timed`` says that a time stands before them, ``lower`` that a name may begin with a small
     letter.
     """
-    folded = name.casefold()
-    if folded in _ROLES or timed:
+    if timed:
         return True
-    if folded.rstrip(".") in _LABELS:
+    if name.casefold().rstrip(".") in _LABELS:
         return False
     first, *others = name.split(" ")
     if first[0].islower() and not (lower and not others):
         return False
-    return not any(word[0].islower() and word not in _PARTICLES for word in others)
+    return not any(word[:1].islower() and word not in _PARTICLES for word in others)
 
 
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
-    draft = Draft(file.name)
-    lower = True
+    draft = Draft(file.name, file.notes)
+    turns = _Turns(options)
+    title: str | None = None
     turn: re.Match[str] | None = None
     texts: list[str] = []
     for number, line in lines_of(file):
-        found = _SPOKEN.match(line)
-        if found is not None and _speaks(found, options, lower=lower):
-            if turn is None:  # the first speaker shows whether names begin with small letters
-                lower = found["name"][0].islower() and found["name"].casefold() not in _ROLES
-            else:
-                _add(draft, turn, texts, options)
-            turn, texts = found, [line[found.end() :]]
+        if (
+            turns.form in (None, "bold")
+            and (day := _DAY.match(line))
+            and (turn is None or turns.own)
+        ):
+            turns.own, turns.day = True, moment(day[1], options.zone)
+            continue
+        found = turns.begins(line)
+        if turns.form == "aider":
+            yield from _aider(export, draft, options)
+            return
+        if found is not None:
+            if turn is not None:
+                _add(draft, turn, texts, turns, options)
+            turn, texts = found, [turns.plain(line[found.end() :])]
+            draft.where = f"{file.name}, line {number}"
         elif turn is not None:
-            texts.append(line)
-        elif line.strip():
-            raise UnreadableFileError(
-                f"{file.name}, line {number}: no speaker; a transcript begins with a speaker's "
-                "name and a colon"
-            )
+            texts.append(turns.plain(line))
+        elif not _FRAME.match(line):
+            draft.notes.miss("lines before the first speaker", f"{file.name}, line {number}")
+        elif title is None and line.startswith("# "):
+            title = name_of(line[2:])
     if turn is not None:
-        _add(draft, turn, texts, options)
-    yield from draft.finished("text", id_of(export.stem, "transcript"))
+        _add(draft, turn, texts, turns, options)
+    yield from draft.finished("text", id_of(export.stem, "transcript"), title)
 
 
-def _speaks(found: re.Match[str], options: Options, *, lower: bool) -> bool:
-    folded = found["name"].casefold()
-    if folded in options.assistants or folded in options.speakers:
-        return True
-    if options.speakers:
-        return folded in _ROLES
-    return _is_name(found["name"], timed=bool(found["at"]), lower=lower)
-
-
-def _add(draft: Draft, turn: re.Match[str], texts: list[str], options: Options) -> None:
-    name, when = turn["name"], turn["at"] or ""
-    known = _ROLES.get(name.casefold())
-    at = moment(when, options.zone) if when else None
+def _add(
+    draft: Draft, turn: re.Match[str], texts: list[str], turns: _Turns, options: Options
+) -> None:
+    groups = turn.groupdict()
+    name, when = turn["name"].strip(), groups.get("at") or ""
+    known = turns.roles.get(name.casefold())
+    at = moment(when, options.zone) if when else turns.day
     if when and at is None:
         draft.note("times without a date or not understood")
     elif when:
         zone_note(draft, options, when)
-    role = role_of(name, options) if known is None else known
-    draft.add(
-        Message(
-            cast("Any", role),
-            "\n".join(texts).strip(),
-            name=name_of(name) if known is None else None,
-            created_at=at,
-        ),
-        when=when,
-    )
+    if turns.form != "plain":
+        texts = "\n".join(texts).rstrip().removesuffix("\n---").split("\n")
+    fields: dict[str, Any] = {}
+    if turns.own and known in ("assistant", None):
+        line = draft.where.rpartition(" ")[2]
+        made: list[ToolCall] = []
+        while len(texts) > 1 and (call := _CALL.match(texts[-1])) and not texts[-2]:
+            made.insert(0, ToolCall("", call["name"], call["arguments"]))
+            texts = "\n".join(texts[:-1]).rstrip().split("\n")
+        if made:
+            known = "assistant"
+            fields["tool_calls"] = tuple(
+                ToolCall(f"call-{line}-{n}", each.name, each.arguments)
+                for n, each in enumerate(made)
+            )
+            turns.calls = [each.id for each in fields["tool_calls"]]
+    elif turns.own and known == "tool" and turns.calls:
+        fields["tool_call_id"] = turns.calls.pop(0)
+    if groups.get("thread"):
+        fields["thread"] = id_of(groups["thread"], "main")
+    with draft.reading():
+        draft.add(
+            Message(
+                cast("Any", role_of(name, options) if known is None else known),
+                "\n".join(texts).strip(),
+                name=name_of(name) if known is None else None,
+                created_at=at,
+                **fields,
+            ),
+            when=when,
+        )
+
+
+def _aider(export: Export, draft: Draft, options: Options) -> Iterator[Conversation]:
+    """Yield the conversation of a history of aider, which marks only what the user asked."""
+    texts: dict[str, list[str]] = {"user": [], "assistant": []}
+    at: datetime | None = None
+
+    def close(role: str) -> None:
+        text = "\n".join(texts[role]).strip()
+        texts[role] = []
+        if text:
+            make = Message.user if role == "user" else Message.assistant
+            draft.add(make(text, created_at=at))
+
+    for _, line in lines_of(export.first):
+        if found := _AIDER.match(line):
+            close("user")
+            close("assistant")
+            at = moment(found[1], options.zone)
+            zone_note(draft, options, found[1])
+        elif line.startswith("#### "):
+            close("assistant")
+            texts["user"].append(line[5:].rstrip())
+        elif not line.startswith(">"):
+            if line.strip():
+                close("user")
+            texts["assistant"].append(line)
+    close("user")
+    close("assistant")
+    yield from draft.finished("text", id_of(export.stem, "transcript"))

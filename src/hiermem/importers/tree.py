@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +26,9 @@ def branches_of(
     ``add`` adds the messages of a node to the draft and returns their keys. ``about`` gives id,
     title and format, and ``created`` the time of messages where none has one.
     """
+    parents, cut = without_circles(parents)
+    if cut:
+        draft.notes.miss("messages that follow themselves, read as beginnings", draft.where, cut)
     base = about.id.replace("~", "-")  # the mark of a branch
     last: dict[str | None, str | None] = {}
     parent: str | None = None
@@ -41,7 +43,6 @@ def branches_of(
         messages = draft.take(created)
         if first is None or (parent is not None and options.branches == "skip"):
             continue
-        notes, draft.notes = draft.notes, Counter()
         yield replace(
             about,
             id=base if parent is None else branch_id(base, first),
@@ -49,17 +50,46 @@ def branches_of(
             parent=parent,
             after=None if parent is None else after,
             branching=True,
-            notes=notes,
         )
         parent = base
+
+
+def newest_leaf(parents: Mapping[str, str | None], times: Mapping[str, float]) -> str | None:
+    """Return the node without children that is newest; of those without a time, the last."""
+    above = set(parents.values())
+    leaves = [(times.get(name, 0.0), place, name) for place, name in enumerate(parents)
+              if name not in above]  # fmt: skip
+    return max(leaves)[2] if leaves else None
+
+
+def without_circles(parents: Mapping[str, str | None]) -> tuple[dict[str, str | None], int]:
+    """Return the parents with each circle cut open, and how many were.
+
+    >>> without_circles({"a": "b", "b": "a", "c": "b"})
+    ({'a': None, 'b': 'a', 'c': 'b'}, 1)
+    """
+    whole, cut = dict(parents), 0
+    sound: set[str] = set()
+    for start in whole:
+        path: dict[str, None] = {}
+        node: str | None = start
+        while node is not None and node in whole and node not in sound:
+            if node in path:
+                whole[node] = None
+                cut += 1
+                break
+            path[node] = None
+            node = whole[node]
+        sound.update(path)
+    return whole, cut
 
 
 def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator[list[str]]:
     """Yield each node once: first the path to ``current``, then every branch, parents first.
 
-    ``parents`` gives each node's parent; a parent that is not in the tree counts as none. Where
-    ``current`` is not a node, the path to the last node is the first. A branch continues with the
-    newest child. A node that is its own ancestor is left out.
+    ``parents`` gives each node's parent; a parent that is not in the tree counts as none. No node
+    is its own ancestor. Where ``current`` is not a node, the path to the last node is the first. A
+    branch continues with the newest child.
 
     >>> list(paths_of({"a": None, "b": "a", "c": "a", "d": "c"}, "b"))
     [['a', 'b'], ['c', 'd']]
@@ -73,12 +103,15 @@ def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator
             roots.append(node)
         else:
             children[parent].append(node)
-    path = _up(parents, current if current in parents else list(parents)[-1])
-    pending: list[str] = []
+    path: list[str] = []
+    node_at: str | None = current if current in parents else list(parents)[-1]
+    while node_at is not None and node_at in parents:
+        path.append(node_at)
+        node_at = parents[node_at]
+    path.reverse()
+    yield path
     on_path = set(path)
-    if path:
-        yield path
-    pending.extend(root for root in reversed(roots) if root not in on_path)
+    pending = [root for root in reversed(roots) if root not in on_path]
     for node in reversed(path):
         pending.extend(child for child in reversed(children[node]) if child not in on_path)
     while pending:
@@ -87,16 +120,3 @@ def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator
             branch.append(below[-1])
             pending.extend(reversed(below[:-1]))
         yield branch
-
-
-def _up(parents: Mapping[str, str | None], node: str | None) -> list[str]:
-    """Return the path from a root down to ``node``; none where it leads round in a circle."""
-    path: list[str] = []
-    seen: set[str] = set()
-    while node is not None and node in parents:
-        if node in seen:
-            return []
-        seen.add(node)
-        path.append(node)
-        node = parents[node]
-    return path[::-1]

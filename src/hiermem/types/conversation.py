@@ -16,7 +16,8 @@ class Conversation:
     and ``after`` the key of the message there that it follows (None: it has its own beginning).
     ``branching`` says that the format keeps branches, so that a message which a session does not
     hold belongs after its predecessor. Either all messages have a time or none has. ``notes``
-    counts what was assumed, left out or not understood.
+    counts what was assumed or left out as known, ``unread`` what is damaged or was not understood;
+    each of these names the first place.
     """
 
     id: str
@@ -27,3 +28,4 @@ class Conversation:
     after: str | None = field(default=None, kw_only=True)
     branching: bool = field(default=False, kw_only=True)
     notes: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    unread: Mapping[str, int] = field(default_factory=dict, kw_only=True)

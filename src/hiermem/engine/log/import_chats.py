@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hiermem.core.log.branches import ImportReport, base_of, place
+from hiermem.core.text.measure import fingerprint
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.append import About, append
@@ -146,8 +147,8 @@ class _Import:
                 for message in batch:
                     try:
                         indices += await append(handle, about, [message])
-                    except MessageConflictError:
-                        indices.append(None)
+                    except MessageConflictError as error:
+                        indices.append(await self._renamed(session_id, message, error.index))
         new = len({index for index in indices if index is not None and index >= before})
         changed = indices.count(None)
         held = [n for n, index in enumerate(indices) if index is not None and index < before]
@@ -158,3 +159,12 @@ class _Import:
             self.appended[session_id] = None
         self._count(new=new, held=len(indices) - new - changed, changed=changed, late=late)
         return indices
+
+    async def _renamed(self, session_id: str, message: Message, index: int) -> int | None:
+        """Return the index of a message that is held under another name of its speaker."""
+        (stored,) = await self._handle.messages(session_id, index, index + 1)
+        held = stored.message
+        named = held.name is not None and message.name is not None
+        if named and fingerprint(replace(message, name=held.name)) == fingerprint(held):
+            return index
+        return None

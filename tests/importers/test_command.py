@@ -1,0 +1,123 @@
+"""The command reads what people have: the round trip of an export, and fields that are named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import chat_files
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hiermem import Memory, Message, ToolCall
+from hiermem.cli.app import app
+from hiermem.importers import read_chats, survey
+
+runner = CliRunner()
+words = st.text(
+    st.sampled_from("ab*#:()`\\\\ \\n") | st.characters(categories=("L", "N", "P")), max_size=30
+)
+
+
+def run(*arguments):
+    result = runner.invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "Ann", "Step 1"]), words),
+                min_size=2, max_size=6))  # fmt: skip
+@example([("user", "see\n**Ann**: no\n\n**User** (x): no"), ("Ann", "## 2025-02-01\nday")])
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_markdown_that_was_exported_is_read_as_it_was(tmp_path, said):
+    """Broken if a text that looks like a speaker became a message, or a speaker were lost."""
+    messages = [
+        Message(who if who[0].islower() else "user", f"x{text}y".replace("\r", ""),
+                name=None if who[0].islower() else who)
+        for who, text in said
+    ]  # fmt: skip
+    db, out = tmp_path / "m.db", tmp_path / "trip.md"
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with Memory.open(str(db)) as memory:
+        memory.session("trip").append(messages)
+    run("export", out, "--db", db, "--format", "markdown")
+    (chat,) = read_chats(out)
+    assert [(m.role, m.name, m.content) for m in chat.messages] == [
+        (m.role, m.name, m.content) for m in messages
+    ]
+
+
+def test_markdown_keeps_threads_and_tools(tmp_path):
+    db, out = tmp_path / "m.db", tmp_path / "trip.md"
+    call = ToolCall("c1", "look", '{"a": [1, 2]}')
+    with Memory.open(str(db)) as memory:
+        session = memory.session("trip", title="A trip")
+        session.append(Message.user("Look", thread="side"))
+        session.append([Message.assistant(tool_calls=(call,)),
+                        Message.tool("42", tool_call_id="c1"), Message.assistant("42.")])  # fmt: skip
+    run("export", out, "--db", db, "--format", "markdown")
+    (chat,) = read_chats(out)
+    user, asked, result, _ = chat.messages
+    assert (chat.title, user.thread, asked.content) == ("A trip", "side", "")
+    assert (asked.tool_calls[0].name, asked.tool_calls[0].arguments) == (call.name, call.arguments)
+    assert (result.role, result.content) == ("tool", "42")
+    assert result.tool_call_id == asked.tool_calls[0].id
+
+
+ROWS = [
+    {"author": {"name": "Ann"}, "content": "second", "at": "2025-02-01T10:01:00Z"},
+    {"author": {"name": "Ben"}, "content": "first", "at": "2025-02-01T10:00:00Z"},
+    {"author": {"name": "assistant"}, "content": ["third", {"text": "part"}], "at": 1_760_000_000},
+]
+
+
+def as_csv(mark):
+    out = io.StringIO()
+    made = csv.writer(out, delimiter=mark)
+    made.writerow(["author.name", "content", "at"])
+    made.writerows([r["author"]["name"], r["content"], r["at"]] for r in ROWS[:2])
+    made.writerow(["assistant", "third\npart", 1_760_000_000])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ROWS), json.dumps({"room": {"log": ROWS}}, indent=1),
+        "".join(json.dumps(row) + "\n" for row in ROWS), as_csv(","), as_csv(";"), as_csv("\t"),
+    ],
+    ids=["list", "nested", "lines", "comma", "semicolon", "tab"],
+)  # fmt: skip
+def test_fields_that_are_named_are_read_from_any_json_or_csv(text, tmp_path):
+    path = chat_files.write(tmp_path / "log.txt", text)
+    fields = "sender=author.name,text=content,time=at"
+    run("import", path, "--map", fields, "--db", tmp_path / "m.db")
+    with Memory.open(str(tmp_path / "m.db")) as memory:
+        held = [s.message for s in memory.session("log").messages()]
+    assert [(m.role, m.name, m.content) for m in held] == [
+        ("user", "Ben", "first"), ("user", "Ann", "second"), ("assistant", None, "third\npart"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ["text", "sender=a", "text=", "text=a,what=b"])
+def test_fields_that_are_none_are_refused(given, tmp_path):
+    path = chat_files.transcript(tmp_path)
+    result = runner.invoke(app, ["import", str(path), "--map", given, "--dry-run"])
+    assert result.exit_code == 2
+    assert "text" in result.stderr
+
+
+def test_an_account_of_chats_is_a_session_each_and_says_what_was_left(tmp_path):
+    """Broken if the exit code did not tell a script that something was not read."""
+    day = [{"type": "message", "user": u, "text": "x", "ts": f"{1_700_000_000 + n}.0"}
+           for n, u in enumerate(["U1", "U2", "U1"])]  # fmt: skip
+    path = chat_files.dump(tmp_path / "d.json", [*day, {"type": "hologram", "ts": "1.0"}])
+    result = runner.invoke(app, ["import", str(path), "--dry-run"])
+    assert (result.exit_code, result.stdout.count("Not read:")) == (3, 1)
+    assert sum(survey(read_chats(path)).unread.values()) == 1
