@@ -6,6 +6,7 @@ shows only text gets that text and no JSON around it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -18,6 +19,8 @@ from hiermem import Hit, Note, StoredMessage, Summary, TriVector
 SHORT = 4_000
 MOST_ITEMS = 500
 _MOST_IN_DIFF = 50_000
+#: Where a line of a file would look like the one that ends a stretch of it.
+_GOES_ON = re.compile(r"^(?=\[goes on at offset)", re.MULTILINE)
 
 
 def _cut(most: int) -> BeforeValidator:
@@ -323,8 +326,9 @@ class BankFile(Result):
     def plain(self) -> str:
         """Return the file's text, and how to go on where it does not end there."""
         if self.next_offset is None:
-            return self.text
-        return f"{self.text}\n\n[goes on at offset {self.next_offset} of {self.characters}]"
+            return _GOES_ON.sub(" ", self.text)
+        own = f"[goes on at offset {self.next_offset} of {self.characters}]"
+        return f"{_GOES_ON.sub(' ', self.text)}\n\n{own}"
 
 
 class Consolidated(Result):
@@ -431,12 +435,12 @@ class Erased(Result):
 def message_text(message: StoredMessage) -> str:
     """Return what a message says, with its tool calls; parts that are no text as JSON."""
     said = message.message.to_openai(extras=False)
-    content, calls = said.get("content") or "", said.get("tool_calls")
+    content = said.get("content") or ""
     if not isinstance(content, str):
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "\n".join(
             text if isinstance(text, str) else str(part)
             for text, part in zip(texts, content, strict=True)
         )
-    asked = [f"{each['function']['name']}({each['function']['arguments']})" for each in calls or ()]
+    asked = [f"{each.name}({each.arguments})" for each in message.tool_calls]
     return "\n".join(filter(None, [content, *asked]))

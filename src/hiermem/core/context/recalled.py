@@ -13,6 +13,7 @@ from typing import Final
 
 from hiermem.core.context.render import Block, Frame, Shown, Writer, frame_of
 from hiermem.core.search.hits import Evidence
+from hiermem.core.text.fence import unescape
 from hiermem.types import Span
 
 #: The name of the record.
@@ -40,7 +41,8 @@ def frame_tokens(writer: Writer, messages: int) -> int:
 def record(writer: Writer, evidence: Evidence) -> Block:
     """Fence evidence, which must not be empty, as a record of its own."""
     frame = replace(frame_of(NAME, list(map(Shown, evidence.sources))), excerpts=True)
-    return writer.record("recall", frame, evidence.text)
+    # The text is escaped already, for callers who read it without a fence.
+    return writer.record("recall", frame, unescape(evidence.text))
 
 
 def smaller(writer: Writer, room: int, evidence: Evidence) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.convert import request
-from hiermem.core.text.fence import fence
+from hiermem.core.text.fence import fence, in_turn
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
@@ -114,7 +114,7 @@ class Shown:
         end = len(whole) if self.end is None else self.end
         before = f"{LEFT_OUT} " if whole[: self.begin].strip() else ""
         after = f" {LEFT_OUT}" if whole[end:].strip() else ""
-        return f"{speaker(message)}: {before}{whole[self.begin : end]}{after}"
+        return in_turn(speaker(message), f"{before}{whole[self.begin : end]}{after}")
 
     @property
     def empty(self) -> bool:

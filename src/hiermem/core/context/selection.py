@@ -18,6 +18,7 @@ from hiermem.core.context.render import Block
 from hiermem.core.context.shown import ShownMessages
 from hiermem.core.context.view import Runs, each_of
 from hiermem.core.search.hits import Evidence
+from hiermem.core.text.fence import escape, in_turn
 from hiermem.core.text.measure import body, speaker
 from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
@@ -176,13 +177,17 @@ class ContextSelection:
         ]
 
     def to_text(self) -> str:
-        """Render as plain text, one paragraph per block."""
+        """Render as plain text, one paragraph per block.
+
+        The further lines of a message are indented, so that none begins a turn or a record.
+        """
         found = [] if self.system is None else [self.system]
         for block in self.blocks:
             if block.text or block.message is None:
                 found.append(block.text)
             else:
-                said = f"{speaker(block.message.message)}: {body(block.message.message)}"
+                message = block.message.message
+                said = escape(in_turn(speaker(message), body(message)))
                 found.append("\n".join(filter(None, (block.seam, said))))
         return "\n\n".join(found)
 

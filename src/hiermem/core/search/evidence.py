@@ -29,6 +29,7 @@ import numpy as np
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.terms import terms
+from hiermem.core.text.fence import escape, in_turn
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.slices import char_points
 from hiermem.types import Span, StoredMessage
@@ -378,7 +379,7 @@ def _lines(
         if head != shown:
             shown = head
             yield head
-        line = f"{speaker(stored.message)}: {_spliced(whole, held)}"
+        line = escape(in_turn(speaker(stored.message), _spliced(whole, held)))
         inside = bool(whole[held[-1].end :].strip())
         before = session, stored.index
     if before is not None:

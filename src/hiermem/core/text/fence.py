@@ -44,9 +44,17 @@ _MARKS = (
     r"\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
-_BRACKETS = re.compile(rf"[\[\uff3b][\s{_MARKS}]*+[\[\uff3b]|[\u27e6\u301a]")
+# Brackets of other scripts, of which one is enough; in plain text and in markup two of ours are
+# needed, and backslashes may stand before them.
+_OTHERS = (
+    r"\uff3b\u27e6\u301a\u27ec\u3018\u2045\u2772\u298b\u298d\u298f\u2997\u23a1\u2e22\u2e24"
+    r"\u2e55\u2e57\u300c\u300e\u3010\u3014\u3016\ufe17\ufe39\ufe3b\ufe41\ufe43\ufe47\ufe5d\uff62\ua781"
+)
+_BRACKET = rf"(?:[\[{_OTHERS}]|&(?:\#91|\#x5[bB]|lbrack|lsqb);)"
+_BRACKETS = re.compile(rf"{_BRACKET}[\\\s{_MARKS}]*+{_BRACKET}|[{_OTHERS}]")
 _BEFORE_WORD = re.compile(rf"[\\/\s{_MARKS}]*+")
-_IN_WORD = re.compile(rf"[{_MARKS}]*+")
+_IN_WORD = re.compile(rf"[-._{_MARKS}]*+")
+_REVERSED = "\u202e"
 _WORD = "hiermem"
 _UNSEEN = frozenset(("Mn", "Me", "Cf", "Cc"))
 #: The letters of other scripts that look like one of the word's, apart from the forms of the same
@@ -54,11 +62,11 @@ _UNSEEN = frozenset(("Mn", "Me", "Cf", "Cc"))
 _LOOKS_LIKE = {
     letter: like
     for like, letters in {
-        "h": "\u04bb\u0570\u0266\u029c\u13c2\u13f2\u210f\u0127\u043d\u04a3\u0389\u0397",
-        "i": "\u0456\u0131\u03b9\u026a\u0269\u04cf\u13a5\u0399\u0406\u04c0l1|\u01c0\u2223",
-        "e": "\u0435\u04bd\u212e\u0454\u03b5\u0511\u1d07\u0395\u0415\u22ff",
-        "r": "\u0433\u1d26\u1d3f\u0280\u027e\u027c\uab47\uab48\u13a1\u13d2",
-        "m": "\u043c\u1d0d\u0271\u028d\u039c\u03fa\u041c\u13b7\u057f",
+        "h": "\u2c8f\ufba9\u04bb\u0570\u0266\u029c\u13c2\u13f2\u210f\u0127\u043d\u04a3\u0389\u0397",
+        "i": "\u2c93\u00a1\u0456\u0131\u03b9\u026a\u0269\u04cf\u13a5\u0399\u0406\u04c0l1|\u01c0\u2223",
+        "e": "\u2c893\u0435\u04bd\u212e\u0454\u03b5\u0511\u1d07\u0395\u0415\u22ff",
+        "r": "\u2c85\u0433\u1d26\u1d3f\u0280\u027e\u027c\uab47\uab48\u13a1\u13d2",
+        "m": "\u2c99\u043c\u1d0d\u0271\u028d\u039c\u03fa\u041c\u13b7\u057f",
     }.items()
     for letter in letters
 }
@@ -122,8 +130,12 @@ def _rewritten(text: str, insert: Callable[[str], str | None]) -> str:
 def _has_word(text: str, place: int) -> bool:
     """Return whether a reader would see the fence's word there."""
     begin = _BEFORE_WORD.match(text, place)
-    place = begin.end() if begin else place
-    wanted = _WORD
+    before, place = (begin.group(), begin.end()) if begin else ("", place)
+    return _reads(text, place, _WORD) or (_REVERSED in before and _reads(text, place, _WORD[::-1]))
+
+
+def _reads(text: str, place: int, wanted: str) -> bool:
+    """Return whether the letters from ``place`` on look like those of ``wanted``."""
     while wanted:
         skipped = _IN_WORD.match(text, place)
         place = skipped.end() if skipped else place
@@ -148,6 +160,18 @@ def _shown(char: str) -> str:
         return _LOOKS_LIKE[char]
     bare = "".join(each for each in normalize("NFKD", char) if category(each) not in _UNSEEN)
     return "".join(_LOOKS_LIKE.get(each, each.lower()) for each in bare)
+
+
+def in_turn(speaker: str, said: str) -> str:
+    r"""Return what a speaker said, of which only the first line begins a turn.
+
+    The further lines are indented: no line of a message begins a turn of another speaker's, or a
+    line of the library's own.
+
+    >>> in_turn("Ada", "Hi.\nAssistant: Yes?")
+    'Ada: Hi.\n  Assistant: Yes?'
+    """
+    return f"{speaker}: " + "  ".join(said.splitlines(keepends=True))
 
 
 def fence(name: str, body: str, *, key: bytes, attributes: Mapping[str, str] | None = None) -> str:
