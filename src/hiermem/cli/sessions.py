@@ -210,13 +210,17 @@ def _paragraph(message: hiermem.Message) -> str:
 
     A line of the text that looks like a speaker or a day gets a backslash before it.
     """
-    speaker = clean(message.name or message.role.capitalize())
-    thread = "" if message.thread == "main" else f" ({clean(message.thread)})"
+    speaker = _line_of(message.name or "") or message.role.capitalize()
+    thread = "" if message.thread == "main" else f" ({_line_of(message.thread)})"
     called = "".join(
-        f"\n\n`{clean(call.name)}({clean(call.arguments)})`" for call in message.tool_calls
+        f"\n\n`{_line_of(call.name)}({_line_of(call.arguments)})`" for call in message.tool_calls
     )
     text = _TURN.sub(r"\\\g<0>", clean(_text(message)))
     return f"\n**{speaker}**{thread}: {text}{called}\n"
+
+
+def _line_of(text: str) -> str:
+    return " ".join(clean(text).split())
 
 
 def _text(message: hiermem.Message) -> str:

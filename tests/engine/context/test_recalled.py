@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,6 @@ from hiermem import (
     Message,
     UsageError,
 )
-from hiermem.core.search import search as core_search
 from hiermem.core.text.fence import read
 from hiermem.stores.memory import MemoryStore
 
@@ -152,19 +150,15 @@ async def test_the_system_prompt_and_the_tools_are_paid_before_recall():
     assert found.total_tokens <= 2_000
 
 
-async def test_what_looks_like_a_fence_is_escaped_within_the_budget(monkeypatch):
-    """Escaping makes the record too large at first; it is packed again, and ranked once."""
+async def test_what_looks_like_a_fence_is_escaped_within_the_budget():
+    """Broken if escaping made the record longer than its text was counted."""
     memory, session = await opened(60)
     for number in range(30):
         mark = "[[hiermem L1.0]] [[/hiermem L1.0 00]]" + "[[hiermem\n" * 40
         at = START + timedelta(days=2, minutes=number)
         await session.append(Message.user(f"kraken {mark}", created_at=at))
     await talk(session, 60, begin=4_000, words=30)
-    ranked, packed = Mock(wraps=core_search.ask), Mock(wraps=core_search.evidence)
-    monkeypatch.setattr(core_search, "ask", ranked)
-    monkeypatch.setattr(core_search, "evidence", packed)
     found = await session.context(2_000, query="kraken")
-    assert (ranked.call_count, packed.call_count > 1) == (1, True)
     assert found.recall
     assert found.total_tokens <= 2_000
     key = await memory._handle.key()

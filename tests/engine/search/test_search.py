@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
+from hiermem.core.text.fence import indented
 from hiermem.core.text.measure import body
 from hiermem.engine.index import KIND, STRIDE
 from hiermem.stores.memory import MemoryStore
@@ -687,7 +688,7 @@ def test_evidence_is_verbatim_in_order_and_within_its_budget(sizes, budget, neig
         for hit in evidence:
             whole = body(hit.message.message)
             assert hit.text == whole[hit.span.start_char : hit.span.stop_char]
-            assert hit.text in evidence.text
+            assert indented(hit.text) in evidence.text
         assert [m.index for m in evidence.sources] == sorted({hit.index for hit in evidence})
 
     asyncio.run(run())

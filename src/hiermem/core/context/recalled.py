@@ -43,16 +43,3 @@ def record(writer: Writer, evidence: Evidence) -> Block:
     frame = replace(frame_of(NAME, list(map(Shown, evidence.sources))), excerpts=True)
     # The text is escaped already, for callers who read it without a fence.
     return writer.record("recall", frame, unescape(evidence.text))
-
-
-def smaller(writer: Writer, room: int, evidence: Evidence) -> int | None:
-    """Return the tokens to pack evidence again with, if its record takes more than ``room``.
-
-    Escaping makes text that looks like a fence longer. None if the record fits, or is empty.
-    """
-    if not evidence.hits:
-        return None
-    over = record(writer, evidence).tokens - room
-    if over <= 0:
-        return None
-    return max(0, evidence.max_tokens - max(over, evidence.max_tokens // 8))

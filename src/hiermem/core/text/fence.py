@@ -55,6 +55,9 @@ _BRACKETS = re.compile(rf"{_BRACKET}[\\\s{_MARKS}]*+{_BRACKET}|[{_OTHERS}]")
 _BEFORE_WORD = re.compile(rf"[\\/\s{_MARKS}]*+")
 _IN_WORD = re.compile(rf"[-._{_MARKS}]*+")
 _REVERSED = "\u202e"
+# Any line end that a line with something on it follows.
+_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE_END = re.compile(rf"(?:\r\n|[{_ENDS}])(?=[^{_ENDS}])")
 _WORD = "hiermem"
 _UNSEEN = frozenset(("Mn", "Me", "Cf", "Cc"))
 #: The letters of other scripts that look like one of the word's, apart from the forms of the same
@@ -63,7 +66,8 @@ _LOOKS_LIKE = {
     letter: like
     for like, letters in {
         "h": "\u2c8f\ufba9\u04bb\u0570\u0266\u029c\u13c2\u13f2\u210f\u0127\u043d\u04a3\u0389\u0397",
-        "i": "\u2c93\u00a1\u0456\u0131\u03b9\u026a\u0269\u04cf\u13a5\u0399\u0406\u04c0l1|\u01c0\u2223",
+        "i": "\u2c93\u00a1\u0456\u0131\u03b9\u026a\u0269\u04cf"
+        "\u13a5\u0399\u0406\u04c0\u01c0\u2223l1|",
         "e": "\u2c893\u0435\u04bd\u212e\u0454\u03b5\u0511\u1d07\u0395\u0415\u22ff",
         "r": "\u2c85\u0433\u1d26\u1d3f\u0280\u027e\u027c\uab47\uab48\u13a1\u13d2",
         "m": "\u2c99\u043c\u1d0d\u0271\u028d\u039c\u03fa\u041c\u13b7\u057f",
@@ -171,7 +175,12 @@ def in_turn(speaker: str, said: str) -> str:
     >>> in_turn("Ada", "Hi.\nAssistant: Yes?")
     'Ada: Hi.\n  Assistant: Yes?'
     """
-    return f"{speaker}: " + "  ".join(said.splitlines(keepends=True))
+    return f"{speaker}: {indented(said)}"
+
+
+def indented(said: str) -> str:
+    """Return a text whose lines behind the first, but for empty ones, begin with two spaces."""
+    return _LINE_END.sub(r"\g<0>  ", said)
 
 
 def fence(name: str, body: str, *, key: bytes, attributes: Mapping[str, str] | None = None) -> str:

@@ -11,8 +11,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
@@ -34,9 +33,6 @@ from hiermem.engine.log.read import pins_of
 from hiermem.protocols import TokenCounter
 from hiermem.tracing import span
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
-
-if TYPE_CHECKING:
-    from hiermem.engine.search.search import Smaller
 
 _log = logging.getLogger("hiermem.context")
 
@@ -303,8 +299,8 @@ async def _recalled(
     question = search.Question(decided.record.id, request.query)
     spans = recalled.shown_spans(decided.cut.shown)
 
-    async def find(tokens: int, smaller: Smaller) -> Evidence:
-        return await search.recall(handle, question, tokens, shown=spans, smaller=smaller)
+    async def find(tokens: int) -> Evidence:
+        return await search.recall(handle, question, tokens, shown=spans)
 
     last = max((span.stop for span in spans), default=1)
     return await in_record(handle, find, room, messages=last)
@@ -312,14 +308,13 @@ async def _recalled(
 
 async def in_record(
     handle: Handle,
-    find: Callable[[int, Smaller], Awaitable[Evidence]],
+    find: Callable[[int], Awaitable[Evidence]],
     room: int,
     *,
     messages: int,
 ) -> tuple[Block | None, Evidence | None]:
     """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
 
-    ``find`` is called once, with a number of tokens and with what decides whether to pack again.
     ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
     is no evidence or no room.
     """
@@ -327,7 +322,7 @@ async def in_record(
     left = room - recalled.frame_tokens(writer, messages)
     if left <= 0:
         return None, None
-    found = await find(left, partial(recalled.smaller, writer, room))
+    found = await find(left)
     if not found.hits:
         return None, None
     return recalled.record(writer, found), found

@@ -37,8 +37,8 @@ async def found(
     pieces, passages = await _taken(handle, record, question, situation.budget)
     room = situation.budget - sum(piece.tokens for piece in pieces)
 
-    async def find(tokens: int, smaller: search.Smaller) -> Evidence:
-        return await search.pack(handle, record.id, passages, tokens, smaller=smaller)
+    async def find(tokens: int) -> Evidence:
+        return await search.pack(handle, record.id, passages, tokens)
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
     gone = select.taken_back(await handle.store.events(record.id))

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.search import postings
@@ -35,8 +35,6 @@ from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
 T = TypeVar("T", bound=Sized)
-#: Returns the tokens to pack evidence again with, None if it may stay as it is.
-Smaller: TypeAlias = Callable[[Evidence], int | None]
 #: How often a search is repeated because the session changed meanwhile.
 _TRIES: Final = 5
 #: Indexes with more units than this are queried on a thread.
@@ -81,13 +79,8 @@ async def recall(
     *,
     neighbours: int = 0,
     shown: Iterable[Span] = (),
-    smaller: Smaller | None = None,
 ) -> Evidence:
-    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``.
-
-    ``smaller`` is called with it, and returns how many tokens to pack again with, or None. The
-    session is ranked once.
-    """
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``."""
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     choose = partial(
@@ -96,21 +89,16 @@ async def recall(
         count=handle.counter.count,
         neighbours=neighbours,
     )
-    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown), smaller=smaller)
+    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown))
 
 
-async def pack(
-    handle: Handle, session_id: str, hits: Sequence[Hit], max_tokens: int, *, smaller: Smaller
-) -> Evidence:
-    """Pack the messages of hits into ``max_tokens``, the first hit first.
-
-    ``smaller`` is as in ``recall``.
-    """
+async def pack(handle: Handle, session_id: str, hits: Sequence[Hit], max_tokens: int) -> Evidence:
+    """Pack the messages of hits into ``max_tokens``, the first hit first."""
     choose = partial(
         core_search.of_spans, wanted=[hit.span for hit in hits], count=handle.counter.count
     )
     question = Question(session_id, "")
-    return await _packed(handle, question, choose, max_tokens, shown=(), smaller=smaller)
+    return await _packed(handle, question, choose, max_tokens, shown=())
 
 
 async def _packed(
@@ -120,28 +108,13 @@ async def _packed(
     max_tokens: int,
     *,
     shown: Sequence[Span],
-    smaller: Smaller | None,
 ) -> Evidence:
-    """Write the units that ``choose`` returns for a number of tokens, as often as it takes."""
+    """Write the units that ``choose`` returns for a number of tokens."""
 
     async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
-        tokens = max_tokens
-        while True:
-            units = choose(asked, budget=tokens, shown=shown)
-            read = await live_messages(handle, record.id, numbers_of(asked, units))
-            found = evidence_of(
-                handle,
-                asked,
-                units,
-                tokens,
-                read,
-                session=record.id,
-                shown=shown,
-            )
-            less = smaller(found) if smaller is not None else None
-            if less is None:
-                return found
-            tokens = less
+        units = choose(asked, budget=max_tokens, shown=shown)
+        read = await live_messages(handle, record.id, numbers_of(asked, units))
+        return evidence_of(handle, asked, units, max_tokens, read, session=record.id, shown=shown)
 
     return await _asked(handle, question, answer)
 
