@@ -130,7 +130,7 @@ def test_markdown_names_the_day_the_speaker_and_what_is_no_text(db):
     told = run("export", "--db", db, "--session", "talk", "--format", "markdown").stdout
     assert told.startswith("# Plans\n\n## 2025-03-01\n\n**Ada**: Where is the harbour?\n\n  I mean")
     assert '\n**Assistant**: I look.\n\n`find({"q": 1})`\n' in told
-    assert "\n**User** (side): This?\n[image]\n" in told
+    assert "\n**User** (side): This?\n  [image]\n" in told
 
 
 def test_what_was_erased_or_quarantined_is_not_exported(db):
