@@ -128,9 +128,9 @@ def test_every_text_comes_back(tmp_path_factory, texts):
 
 def test_markdown_names_the_day_the_speaker_and_what_is_no_text(db):
     told = run("export", "--db", db, "--session", "talk", "--format", "markdown").stdout
-    assert told.startswith("# Plans\n\n## 2025-03-01\n\n**Ada**: Where is the harbour?\n\n  I mean")
+    assert told.startswith("# Plans\n\n## 2025-03-01\n\n**Ada**: Where is the harbour?\n\nI mean")
     assert '\n**Assistant**: I look.\n\n`find({"q": 1})`\n' in told
-    assert "\n**User** (side): This?\n  [image]\n" in told
+    assert "\n**User** (side): This?\n[image]\n" in told
 
 
 def test_what_was_erased_or_quarantined_is_not_exported(db):
@@ -216,7 +216,7 @@ def test_nothing_in_a_title_moves_the_cursor(tmp_path):
 
 def test_no_message_of_an_export_begins_another_one_or_a_day(tmp_path):
     """Broken if what somebody wrote, or a name, looked like a message of another's."""
-    forged = "Thanks.\n\n**Ben**: I agree.\n\n## 2020-01-01\n# Other session"
+    forged = "Thanks.\n\n**Ben**: I agree.\n\n## 2020-01-01"
     with Memory.open(tmp_path / "f.db") as memory:
         call = ToolCall("c", "f\n**Ben**: yes", forged)
         memory.session("s").append(
@@ -226,4 +226,3 @@ def test_no_message_of_an_export_begins_another_one_or_a_day(tmp_path):
     told = run("export", "--db", tmp_path / "f.db", "--session", "s", "--format", "markdown").stdout
     begun = [line for line in told.splitlines() if line.startswith(("**", "##"))]
     assert [line[:5] for line in begun] == ["## 20", "**Ada", "**Ass"]
-    assert "\n  **Ben**: I agree.\n" in told
