@@ -105,17 +105,19 @@ class LevelConfig(_Policy):
 class UpdatePolicy(_Policy):
     """How updates call the model. Not part of a session's structure; never changes bounds.
 
-    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) apply to any minute, and
-    ``concurrency`` to the calls in flight, of everything that uses one remote model object.
+    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) limit a remote model,
+    and ``concurrency`` the calls in flight, of everything in one event loop that uses one model
+    object. What a minute allows may go at once, and more at that rate; a call of more tokens than a
+    minute has counts as those.
     After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
     and the model is asked again at growing distances, four times at most.
     ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
-    totals of one session, or of the tenant. After ``circuit_failures`` failed calls in a row (None:
-    never) a remote model is not called for ``circuit_pause`` seconds; the pause doubles each time
-    the model still fails. With ``follow_strategy``, summaries made with another model, prompt or
-    ratio are made again. With ``regenerate_on_edit``, updates make the summaries over edited
-    messages again; without, their texts serve, marked as dirty. Values are not converted: numbers
-    must be numbers, and switches booleans.
+    totals of one session, or of the tenant. After ``down_after`` failed calls in a row (None:
+    never) the model is down: runs end, and it is not called for 15 seconds; that doubles each time
+    it still fails, up to ten minutes. With ``follow_strategy``, summaries made with another model,
+    prompt or ratio are made again. With ``regenerate_on_edit``, updates make the summaries over
+    edited messages again; without, their texts serve, marked as dirty. Values are not converted:
+    numbers must be numbers, and switches booleans.
     """
 
     model_config = ConfigDict(strict=True)
@@ -136,8 +138,7 @@ class UpdatePolicy(_Policy):
     session_tokens: int | None = Field(default=None, ge=0)
     tenant_calls: int | None = Field(default=None, ge=0)
     tenant_tokens: int | None = Field(default=None, ge=0)
-    circuit_failures: int | None = Field(default=8, ge=2)
-    circuit_pause: float = Field(default=15.0, gt=0)
+    down_after: int | None = Field(default=8, ge=1)
     follow_strategy: bool = False
     regenerate_on_edit: bool = False
 

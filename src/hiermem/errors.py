@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "BudgetTooSmallError",
-    "CircuitOpenError",
     "ClockMovedError",
     "ConditionalWriteError",
     "ConfigError",
@@ -29,6 +28,7 @@ __all__ = [
     "MemoryClosedError",
     "MessageConflictError",
     "MessageWithdrawnError",
+    "ModelDownError",
     "ModelError",
     "ModelOverflowError",
     "ModelRefusedError",
@@ -297,30 +297,17 @@ class SpendLimitError(HiermemError):
     """A cap on calls, tokens or time was reached; the call was not made and cost nothing."""
 
 
-class CircuitOpenError(SpendLimitError):
-    """A model is not called for a while.
-
-    ``reason`` is "failing" where its provider failed too often in a row, and "hanging" where too
-    many calls of a blocking function were given up and have not returned. ``retry_after`` is the
-    number of seconds until it may be called again.
-    """
+class ModelDownError(SpendLimitError):
+    """A model failed too often in a row and is not called for ``retry_after`` seconds."""
 
     retryable = True
 
-    def __init__(
-        self, retry_after: float, *, reason: Literal["failing", "hanging"] = "failing"
-    ) -> None:
-        what = (
-            "the model's provider keeps failing and"
-            if reason == "failing"
-            else "calls of the model were given up and their function has not returned, so it"
-        )
+    def __init__(self, retry_after: float) -> None:
         super().__init__(
-            f"{what} is left alone for {retry_after:.0f} seconds; what was made is kept, call "
-            "again then"
+            f"the model keeps failing and is left alone for {retry_after:.0f} seconds; what was "
+            "made is kept, call again then"
         )
         self.retry_after = retry_after
-        self.reason = reason
 
 
 class StoreError(HiermemError):

@@ -174,7 +174,7 @@ def test_a_provider_that_is_down_is_said_with_its_address_and_exit_code_3(tmp_pa
         (UpdateReport(degraded=2, failed=1), 1),
         (UpdateReport(failed=2), 3),
         (UpdateReport(made=3, stopped="max_calls"), 3),
-        (UpdateReport(failed=4, stopped="circuit_open"), 3),
+        (UpdateReport(failed=4, stopped="model_down"), 3),
         (WorkerStatus(made=3), 0),
         (WorkerStatus(made=3, last_error="StoreBusyError"), 0),
         (WorkerStatus(made=3, resting=1, last_error="ConfigError"), 1),

@@ -12,8 +12,8 @@ from contextvars import ContextVar
 import pytest
 
 from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
-from hiermem.engine.calls.rate_limit import rate_limiter
-from hiermem.errors import CircuitOpenError, TransientModelError
+from hiermem.engine.calls.rate_limit import state_of
+from hiermem.errors import TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import write
@@ -134,37 +134,24 @@ def test_a_process_ends_while_its_function_hangs():
 
 
 @pytest.mark.parametrize("remote", [True, False])
-@pytest.mark.parametrize("concurrency", [1, 2])
-async def test_abandoned_calls_are_bounded_and_the_circuit_says_why(
-    hanging, caplog, concurrency, remote
-):
+async def test_abandoned_calls_are_bounded(hanging, remote):
     """A thread for every call that was ever given up would fill the process."""
     llm = FunctionLLM(hanging, remote=remote)
-    policy = UpdatePolicy(batch_delay=0, concurrency=concurrency)
+    policy = UpdatePolicy(batch_delay=0, concurrency=4, retries=2)
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
         session = memory.session("a")
-        await session.append(talk(40))
-        reports = []
-        for _ in range(3):
-            assert llm.abandoned_calls == concurrency * len(reports)
-            reports.append(await asyncio.wait_for(session.update(deadline=0.2), WAIT))
-        assert [report.stopped for report in reports] == ["deadline"] * 3
-        for _ in range(2):
-            report = await asyncio.wait_for(session.update(deadline=30), WAIT)
-            assert report.stopped == "circuit_open"
-            assert report.retry_after == policy.circuit_pause
-        assert "has not returned" in caplog.text
-        assert hanging.most == 3 * concurrency <= 4 * concurrency
-        # A call of another memory, which may still be in flight, is counted too.
-        limiter = rate_limiter(llm, policy, clock=lambda: 0.0, sleep=asyncio.sleep)
-        with pytest.raises(CircuitOpenError) as refused:
-            limiter.check_hanging()
-        assert refused.value.reason == "hanging"
+        await session.append(talk(80))
+        for seen in (4, 8, 12):
+            report = await asyncio.wait_for(session.update(deadline=0.2), WAIT)
+            assert (report.stopped, llm.abandoned_calls) == ("deadline", seen)
+        report = await asyncio.wait_for(session.update(deadline=60), WAIT)
+        assert (report.stopped, report.tokens, hanging.most) == ("model_down", 0, 12)
         # The function returns: there is nothing to wait for, and the work is done.
         hanging.go.set()
         for thread in list(llm._abandoned.values()):
             await asyncio.to_thread(thread.join, WAIT)
         assert llm.abandoned_calls == 0
+        state_of(llm).down_until = 0.0
         assert (await asyncio.wait_for(session.update(), WAIT)).made > 0
         assert (await session.status()).unfinished[1] == 0
 

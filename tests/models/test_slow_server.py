@@ -1,12 +1,6 @@
-"""A slow server on this machine: it answers one request at a time, and works on when nobody waits.
-
-A server behind llama.cpp does so. With three calls at a time and two minutes for each, none of its
-answers came in time: each repeated call waited behind the abandoned ones.
-"""
+"""A slow server on this machine, behind llama.cpp for example: one call at a time, and patience."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 from provider import Provider
@@ -20,49 +14,14 @@ from hiermem import (
     UpdatePolicy,
 )
 from hiermem.config import for_model
-from hiermem.engine.calls.rate_limit import state_of
 from hiermem.errors import ModelTimeoutError
 from hiermem.models.function import FunctionLLM
-
-#: Seconds in which the server writes one answer.
-WORK = 0.5
-
-
-def at_work(served, spoken):
-    """Hold up the whole server while it writes, whether or not the caller still waits."""
-    time.sleep(WORK)
 
 
 def talk(windows):
     for n in range(10 * windows):
         make = Message.assistant if n % 2 else Message.user
         yield make(f"Message {n}: pump {n} was set to {n * 7} rpm. " * 3)
-
-
-async def update_until_made(memory, session, *, most=6):
-    reports = []
-    while len(reports) < most:
-        reports.append(await session.update())
-        if all(each.made for each in await session.summaries()):
-            return reports
-    raise AssertionError([(report.made, report.failed) for report in reports])
-
-
-async def test_a_server_that_is_slower_than_the_patience_still_gets_everything_made():
-    """Four calls at once would take two seconds, and each is given less than one."""
-    policy = UpdatePolicy(batch_delay=0, concurrency=4, call_timeout=0.8, circuit_pause=0.1)
-    with Provider(writer=at_work) as provider:
-        model = OpenAIChat("tiny", base_url=provider.openai_url, api_key=provider.key)
-        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
-            session = memory.session("s")
-            await session.append(*talk(8))
-            reports = await update_until_made(memory, session)
-            assert state_of(model).slowdown.limit(4) < 4
-            assert not any(each.degraded for each in await session.summaries())
-        calls = sum(report.calls for report in reports)
-        # A request whose caller had gone before the server came to read it is not in its books.
-        assert len(provider.served) <= calls
-        assert calls <= 9 + 12, "the queue is full of requests that nobody waits for"
 
 
 @pytest.mark.parametrize("kind", [OpenAIChat, AnthropicChat])

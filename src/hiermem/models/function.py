@@ -24,6 +24,8 @@ __all__ = ["FunctionLLM"]
 
 FunctionAnswer: TypeAlias = str | LLMResponse
 T = TypeVar("T")
+#: The most calls of one model that were given up and have not returned: each has a thread.
+_MOST_ABANDONED = 12
 
 
 class FunctionLLM:
@@ -93,7 +95,8 @@ class FunctionLLM:
         """Call the function.
 
         Raises what the function raises, UsageError where it answers something else, and
-        TransientModelError where the process can start no further thread.
+        TransientModelError where the process can start no further thread, and where too many calls
+        that were given up have not returned.
         """
         answer = self._function(request) if self._waits else await self._on_a_thread(request)
         if inspect.isawaitable(answer):
@@ -109,6 +112,14 @@ class FunctionLLM:
 
     async def _on_a_thread(self, request: LLMRequest) -> FunctionAnswer | Awaitable[FunctionAnswer]:
         """Call the function on a new thread; if this is cancelled, leave the thread to itself."""
+        if self.abandoned_calls >= _MOST_ABANDONED:
+            error = TransientModelError(
+                f"{_MOST_ABANDONED} calls of model {self._name!r} were given up and their function "
+                "has not returned",
+                charged=False,
+            )
+            error.detail = f"{_MOST_ABANDONED} calls were given up and have not returned"
+            raise error
         loop = asyncio.get_running_loop()
         future: asyncio.Future[FunctionAnswer | Awaitable[FunctionAnswer]] = loop.create_future()
         context = copy_context()

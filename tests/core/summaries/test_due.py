@@ -45,7 +45,7 @@ def test_a_text_whose_inputs_changed_or_that_was_made_is_asked_for_at_once():
     [
         (UpdateReport(stopped="session_calls"), 300),
         (UpdateReport(stopped="tenant_tokens", by_level={1: 3}), 300),
-        (UpdateReport(stopped="circuit_open", retry_after=17.0), 17),
+        (UpdateReport(stopped="model_down", retry_after=17.0), 17),
         (UpdateReport(stopped="turn"), 0),
         (UpdateReport(stopped="deadline", by_level={1: 3}), 0),
         (UpdateReport(by_level={1: 1}), 0),

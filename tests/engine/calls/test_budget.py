@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,12 +15,10 @@ from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import RateLimiter, state_of
-from hiermem.engine.calls.slots import SlotPool
-from hiermem.errors import ModelOverflowError, SpendLimitError
+from hiermem.errors import SpendLimitError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.types.transaction import Attempt
@@ -95,44 +94,6 @@ async def test_a_budget_that_is_closed_or_out_of_time_ends_those_inside():
 # -- limits a minute
 
 
-def limiter(clock, limits, model=None):
-    return RateLimiter(model or ScriptedLLM(), limits, clock=clock, sleep=clock.sleep)
-
-
-def never():
-    return None
-
-
-async def sent_by(rate_limiter, clock, plan):
-    """Send requests as fast as they may go, each from a task of its own; give when and how much."""
-    sent = []
-
-    async def one(tokens, took):
-        permit = await rate_limiter.acquire(tokens, subject=None, stopped=never)
-        rate_limiter.begin(permit)
-        sent.append((clock(), took))
-        rate_limiter.end(permit, tokens=took)
-
-    await asyncio.gather(*(one(tokens, min(tokens, took)) for tokens, took in plan))
-    return sent
-
-
-@drawn(25)
-@given(
-    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=12),
-    st.integers(1, 4),
-    st.integers(60, 120),
-)
-def test_tasks_that_share_a_model_never_pass_its_limits(plan, requests, tokens):
-    clock = Clock()
-    sent = asyncio.run(sent_by(limiter(clock, RateLimits(requests, tokens)), clock, plan))
-    assert len(sent) == len(plan)
-    for begin, _ in sent:
-        inside = [took for at, took in sent if begin <= at < begin + MINUTE]
-        assert len(inside) <= requests
-        assert sum(inside) <= tokens
-
-
 @dataclass
 class Unhashable:
     name: str = "m"
@@ -167,49 +128,12 @@ async def test_a_model_without_weak_references_keeps_its_id_and_so_its_state():
     assert all(state_of(other) is not known for other in others)
 
 
-async def test_a_request_over_a_whole_minute_is_refused_and_not_waited_for():
-    clock = Clock()
-    with pytest.raises(ModelOverflowError):
-        await limiter(clock, RateLimits(tokens=100)).acquire(101, subject=None, stopped=never)
-    assert clock.now == 100.0
-
-
-async def test_waiting_for_a_minute_ends_where_the_run_does():
-    clock = Clock()
-    spent = budget(clock, deadline=20)
-    rate_limiter = limiter(clock, RateLimits(requests=1))
-    first = await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason)
-    rate_limiter.begin(first)
-    rate_limiter.end(first)
-    assert await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason) is None
+@pytest.mark.parametrize("limits", [{"requests": 1}, {"tokens": 5}])
+async def test_waiting_for_a_minute_ends_where_the_run_does(limits):
+    limiter, spent = RateLimiter(ScriptedLLM(), **limits), budget(time.monotonic, deadline=0.1)
+    assert await limiter.admit(10, spent.stop_reason), "a request of more counts as a minute's"
+    assert not await limiter.admit(10, spent.stop_reason)
     assert spent.stopped == "deadline"
-    assert clock.now < 100.0 + 21
-    # What gave up does not stand in the way of the next.
-    clock.now += MINUTE
-    rate_limiter.begin(await rate_limiter.acquire(10, subject=None, stopped=never))
-
-
-async def test_two_runs_over_one_model_share_its_minute():
-    """Each alone is within the limit; together they would send twice as much."""
-    clock, llm = Clock(), ScriptedLLM(remote=True)
-    begun = []
-    inner = llm.complete
-
-    async def complete(request):
-        begun.append(clock())
-        return await inner(request)
-
-    llm.complete = complete
-    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, requests_per_minute=4))
-    await fixture.say(messages(50), "a")
-    await fixture.say(messages(50, start=500), "b")
-    await asyncio.gather(
-        *(fixture.update(llm, name, clock=clock, sleep=clock.sleep) for name in "ab")
-    )
-    assert len(begun) == 12
-    for at in begun:
-        assert sum(at <= other < at + MINUTE for other in begun) <= 4
-    assert begun[-1] - begun[0] == pytest.approx(120, abs=2)
 
 
 async def test_a_local_model_keeps_to_no_minute():
@@ -217,15 +141,6 @@ async def test_a_local_model_keeps_to_no_minute():
     await fixture.say(messages(50))
     assert (await fixture.update(ScriptedLLM())).made == 6
     assert fixture.slept == 0
-
-
-async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in():
-    """It can never be sent; waiting, or leaving it pending for ever, would help nobody."""
-    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tokens_per_minute=100))
-    await fixture.say(messages(10))
-    llm = ScriptedLLM(remote=True)
-    report = await fixture.update(llm)
-    assert (report.degraded, report.calls, llm.calls) == (1, 0, 0)
 
 
 # -- what a session and a tenant may spend in all
@@ -387,15 +302,18 @@ async def test_a_call_counts_while_its_end_is_written_whatever_a_read_shows(begu
 
 
 async def test_a_slot_given_to_a_task_that_gave_up_goes_to_the_next():
-    pool = SlotPool(1)
-    await pool.acquire("a", 1, 0)
-    waiting = [asyncio.create_task(pool.acquire("b", 1, n)) for n in range(3)]
+    limiter = RateLimiter(ScriptedLLM())
+    assert await limiter.take_slot(bool)
+    waiting = [asyncio.create_task(limiter.take_slot(bool)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    pool.release()
+    limiter.give_slot()
     waiting[1].cancel()
     await asyncio.wait(waiting[:2])
-    await waiting[2]
-    assert pool.in_use == 1
-    pool.release()
-    assert pool.in_use == 0
+    assert await waiting[2]
+    assert limiter.in_flight == 1
+    over = asyncio.create_task(limiter.take_slot(lambda: "the end"))
+    assert not await over
+    limiter.give_slot()
+    assert limiter.in_flight == 0
+    assert await limiter.take_slot(bool)

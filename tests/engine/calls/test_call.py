@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
+from hiermem.core.calls import backoff
 from hiermem.engine.calls.rate_limit import calibration_for, state_of
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
@@ -19,7 +19,7 @@ from hiermem.testing.llms import ScriptedLLM, write
 from hiermem.tokens import CalibratedCounter
 from hiermem.types.prices import Prices
 
-POLICY = UpdatePolicy(batch_delay=0, concurrency=3, circuit_failures=6, circuit_pause=30)
+POLICY = UpdatePolicy(batch_delay=0, concurrency=3, down_after=6)
 
 
 class Weather:
@@ -48,12 +48,12 @@ async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_fini
     await fixture.say(messages(300))
     llm.up = False
     report = await fixture.update(llm, clock=fixture.seconds)
-    assert report.stopped == "circuit_open"
-    assert report.retry_after == pytest.approx(30, abs=5)
+    assert report.stopped == "model_down"
+    assert report.retry_after == pytest.approx(15, abs=5)
     assert llm.missed <= 6 + 3
     assert (report.degraded, report.failed, report.unknown) == (0, 0, 0)
     again = await fixture.update(llm, clock=fixture.seconds)
-    assert (again.stopped, again.calls) == ("circuit_open", 0), "nobody is asked before the pause"
+    assert (again.stopped, again.calls) == ("model_down", 0), "nobody is asked before the pause"
     assert llm.missed <= 6 + 3
     llm.up = True
     await fixture.sleep(60)
@@ -73,7 +73,7 @@ async def test_what_was_made_before_it_went_down_is_kept():
 
     llm.complete = complete
     report = await fixture.update(llm)
-    assert report.stopped == "circuit_open"
+    assert report.stopped == "model_down"
     assert report.made >= 8
     assert sum(node.status == "active" for node in await fixture.nodes()) == report.made
 
@@ -84,10 +84,10 @@ async def test_another_run_over_the_same_model_leaves_it_alone_too():
         await fixture.say(messages(100, start=ord(name) * 1000), name)
     llm.up = False
     reports = await asyncio.gather(*(fixture.update(llm, name) for name in "abc"))
-    assert {report.stopped for report in reports} == {"circuit_open"}
+    assert {report.stopped for report in reports} == {"model_down"}
     assert llm.missed <= 6 + 3 * 3
     before = llm.calls
-    assert (await fixture.update(llm, "a")).stopped == "circuit_open"
+    assert (await fixture.update(llm, "a")).stopped == "model_down"
     assert llm.calls == before
     other = Weather()
     assert (await fixture.update(other, "a")).stopped is None, "another model is another provider"
@@ -120,52 +120,53 @@ async def test_a_pause_that_is_too_long_to_wait_out_ends_the_run():
         raise TransientModelError("429", charged=False, retry_after=3_600)
 
     report = await fixture.update(FunctionLLM(complete))
-    assert report.stopped == "circuit_open"
+    assert report.stopped == "model_down"
     assert report.retry_after == pytest.approx(3_600, abs=60)
     assert len(calls) <= 3
 
 
-async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
-    """Every hand would else run into the same refusal, one after the other."""
+async def test_a_call_that_pauses_keeps_its_slot():
+    """Broken, every text of a session runs into the same refusal, one after the other."""
     fixture, begun = SessionFixture(policy=POLICY), []
     await fixture.say(messages(100))
 
     async def complete(request):
         begun.append(fixture.now.timestamp())
-        if len(begun) == 1:
+        if len(begun) <= POLICY.concurrency:
             raise TransientModelError("429", charged=False, retry_after=20)
         return LLMResponse(write(request))
 
     report = await fixture.update(FunctionLLM(complete), clock=fixture.seconds)
     assert report.failed == report.degraded == 0
-    assert not [at for at in begun if begun[0] < at < begun[0] + 20]
+    assert len([at for at in begun if at < begun[0] + 20]) == POLICY.concurrency
 
 
-async def test_an_open_circuit_is_told_by_a_batch_and_by_a_worker():
+async def test_that_a_model_is_down_is_told_by_a_batch_and_by_a_worker():
     llm = Weather()
     llm.up = False
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
         for name in "ab":
             await memory.session(name).append(*messages(100, start=ord(name) * 1000))
         report = await memory.update_all()
-        assert (report.stopped, report.failures) == ("circuit_open", {})
+        assert (report.stopped, report.failures) == ("model_down", {})
         assert report.retry_after is not None
         seen = llm.calls
         async with memory.worker() as worker:
             assert not await worker.drain(timeout=5)
-            assert worker.status.stopped == "circuit_open"
+            assert worker.status.stopped == "model_down"
         assert llm.calls == seen
 
 
-async def test_a_worker_goes_on_by_itself_when_the_provider_is_back():
+async def test_a_worker_goes_on_by_itself_when_the_provider_is_back(monkeypatch):
     """Left to whoever watches it, a backlog would wait for the morning."""
-    llm, policy = Weather(), POLICY.model_copy(update={"circuit_pause": 0.2})
+    monkeypatch.setattr(backoff, "DOWN", (0.2, 600.0))
+    llm = Weather()
     llm.up = False
-    async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
         for name in "ab":
             await memory.session(name).append(*messages(60, start=ord(name) * 1000, words=300))
         async with asyncio.timeout(120), memory.worker(poll=0.05) as worker:
-            while worker.status.stopped != "circuit_open":  # noqa: ASYNC110 - it tells nobody
+            while worker.status.stopped != "model_down":  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
             llm.up = True
             while not await worker.drain(timeout=30):  # noqa: ASYNC110 - it may rest at first
@@ -264,7 +265,7 @@ async def test_no_pause_reaches_beyond_the_deadline():
 
     llm = FunctionLLM(complete)
     report = await fixture.update(llm, deadline=20, clock=fixture.seconds, sleep=sleep)
-    assert report.stopped in ("deadline", "circuit_open")
+    assert report.stopped in ("deadline", "model_down")
     assert (fixture.now - begin).total_seconds() <= 21
     assert max(slept) <= 20
 
@@ -363,7 +364,7 @@ def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
 @pytest.mark.parametrize("charged", [None, True, False])
 async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charged):
     """A call that times out may have written its whole answer; the provider bills that as well."""
-    billed, fixture = 0, SessionFixture(policy=POLICY.model_copy(update={"circuit_failures": None}))
+    billed, fixture = 0, SessionFixture(policy=POLICY.model_copy(update={"down_after": None}))
     await fixture.say(messages(200))
 
     async def complete(request):
@@ -475,7 +476,8 @@ async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
 
 
 async def test_a_turn_that_ended_leaves_nothing_behind():
-    """A call that never ended would count as in flight, and in every minute, for ever."""
+    """A call that never ended would hold its slot for ever."""
+    loop = asyncio.get_running_loop()
     fixture, stuck = SessionFixture(policy=POLICY), asyncio.Event()
     await fixture.say(messages(100))
 
@@ -484,15 +486,13 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
 
     llm = FunctionLLM(complete)
     task = asyncio.create_task(fixture.update(llm))
-    while len(state_of(llm).window._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
+    lanes = state_of(llm).lanes
+    while not lanes or sum(lane.in_flight for lane in lanes[loop].values()) < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    state = state_of(llm)
-    assert all(each.ended is not None for each in state.window._sent)
-    assert state.window._queue == []
-    assert state.waiting == set()
+    assert [lane.in_flight for lane in lanes[loop].values()] == [0]
 
 
 @pytest.mark.parametrize("window", [2_048, 3_000, 4_096, 8_192])
@@ -517,25 +517,3 @@ async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summa
         assert all(level.made == level.nodes for level in (await session.metrics()).levels)
     assert min(sizes) >= 64
     assert report.calls <= 4 * report.made
-
-
-@pytest.mark.thorough
-def test_memories_in_several_threads_share_the_hands_of_one_model():
-    """Each memory has an event loop of its own; what waits in one is woken by another's answer."""
-    llm = ScriptedLLM(remote=True, latency=0.002)
-    reports = []
-
-    def work(start):
-        with Memory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
-            session = memory.session("s")
-            session.append(messages(60, start=start, words=300))
-            reports.append(session.update())
-
-    threads = [threading.Thread(target=work, args=(1_000 * n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(reports) == 3
-    assert all(report.failed == 0 for report in reports)
-    assert 1 <= llm.peak <= 3

@@ -154,7 +154,7 @@ async def test_all_counts_of_an_update_agree(count, steps):
     """Broken, the plan, the progress, the report and the journal tell different stories."""
     fixture = SessionFixture(
         config=LEVELS,
-        policy=UpdatePolicy(batch_delay=0, concurrency=2, retries=0, circuit_failures=3),
+        policy=UpdatePolicy(batch_delay=0, concurrency=2, retries=0, down_after=3),
     )
     await fixture.say(messages(count))
     for answer, before, most in steps:

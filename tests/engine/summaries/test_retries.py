@@ -218,7 +218,7 @@ async def test_a_text_that_another_session_got_is_taken_at_once():
 @pytest.mark.parametrize(("concurrency", "from_call"), crossed([1, 8], [0, 7]))
 async def test_an_outage_costs_no_attempt_and_no_summary(concurrency, from_call):
     """Down from the start, or from the middle of a run; then back, and everything is made."""
-    desk, llm, down = Desk(concurrency=concurrency, circuit_failures=None), None, True
+    desk, llm, down = Desk(concurrency=concurrency, down_after=None), None, True
 
     def fate(request):
         if down and llm.calls > from_call:
@@ -246,7 +246,7 @@ async def test_an_outage_costs_no_attempt_and_no_summary(concurrency, from_call)
 @pytest.mark.parametrize("others", [True, False])
 async def test_an_answer_that_is_late_counts_only_where_others_are_in_time(others):
     """A server that is slow for all is no reason to take an extract; one poisonous text is."""
-    desk, llm = Desk(concurrency=1, circuit_failures=None), None
+    desk, llm = Desk(concurrency=1, down_after=None), None
 
     def fate(request):
         if on_pump_4(request) or not others:

@@ -1,1 +1,1 @@
-"""Decides about model calls: limits, failures, circuit, order, usage, and how answers are read."""
+"""Decides about model calls: failures, back-offs, usage, and how answers are read."""

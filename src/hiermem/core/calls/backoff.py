@@ -3,6 +3,7 @@
 The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
 pairs below say which; others bring a pair of their own. Only the retries of one model call are not
 decided here: they follow the provider's wish, and are spread at random (``engine.calls.ask``).
+A model that failed too often in a row is down, and is not asked for a while.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ CAPPED: Final[Pauses] = (300.0, 300.0)
 IDLE: Final[Pauses] = (1.0, 30.0)
 #: The same, where another worker holds a node and may finish any moment.
 LEASED: Final[Pauses] = (1.0, 4.0)
+#: A model that is down.
+DOWN: Final[Pauses] = (15.0, 600.0)
+#: Where a provider asks for a longer pause than this, in seconds, its model is down for that time.
+#: A shorter pause is waited out.
+LONGEST_HOLD: Final = 120.0
+#: The longest pause, in seconds, that a provider is believed to ask for. A date far off or a wrong
+#: number would otherwise stop all requests until the process ends.
+LONGEST_BELIEVED: Final = 3_600.0
 
 
 def back_off(failures: int, pauses: Pauses) -> float:
@@ -38,6 +47,11 @@ def back_off(failures: int, pauses: Pauses) -> float:
     """
     first, longest = pauses
     return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
+
+
+def down_for(failures: int) -> float:
+    """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
+    return back_off(failures + 1, DOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Decides who gets the next slot: lowest level, then the least recently served session, then order.
+"""Decides which session is worked on next: lowest level first, then the least recently served one.
 
-The order within a session never depends on the others. Level 1 goes first because everything above
-is built on it. Between sessions of one level they alternate, so that a long one keeps nobody
-waiting. Within a session, first in is first out. This module starts nothing and reads nothing.
+Level 1 goes first because everything above is built on it. Sessions of one level take turns, so
+that a long one keeps nobody waiting.
 """
 
 from __future__ import annotations
@@ -13,52 +12,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-#: Who waits: a call, or a session by its id, or by its tenant and its id.
+#: A session, by its id, or by its tenant and its id.
 K = TypeVar("K", bound=Hashable)
-
-
-class FairQueue(Generic[K]):
-    """The queue for a free slot, across sessions."""
-
-    def __init__(self) -> None:
-        #: The session, the level and the ordinal in it of each that waits, in the order of joining.
-        self._waiting: dict[K, tuple[Hashable, int, int]] = {}
-        self._served: dict[Hashable, int] = {}
-        self._served_count = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def join(self, waiter: K, session: Hashable, level: int, ordinal: int) -> None:
-        """Let ``waiter`` get in line, for a node at ``ordinal`` in a ``level`` of ``session``."""
-        self._waiting[waiter] = session, level, ordinal
-
-    def next(self) -> K | None:
-        """Take out the next in line; None where nobody waits."""
-        if not self._waiting:
-            return None
-        # Of equal ranks the first that joined.
-        first = min(self._waiting, key=self._rank)
-        self.serve(self._waiting.pop(first)[0])
-        return first
-
-    def serve(self, session: Hashable) -> None:
-        """Note that ``session`` was served."""
-        self._served_count += 1
-        self._served[session] = self._served_count
-
-    def leave(self, waiter: K) -> bool:
-        """Let ``waiter`` leave the queue; return whether it was still in line."""
-        return self._waiting.pop(waiter, None) is not None
-
-    def forget(self, session: Hashable) -> None:
-        """Drop what is remembered of a session that has no more work."""
-        if not any(waiting == session for waiting, _, _ in self._waiting.values()):
-            self._served.pop(session, None)
-
-    def _rank(self, waiter: K) -> tuple[int, int, int]:
-        session, level, ordinal = self._waiting[waiter]
-        return level, self._served.get(session, 0), ordinal
 
 
 @dataclass(slots=True)

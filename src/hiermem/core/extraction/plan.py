@@ -129,7 +129,7 @@ class ExtractionReport:
     answers; ``live`` is False if it is no remote model, so that its figures say nothing about one.
     ``cost`` is the price of the calls if the model has prices. ``unknown`` counts calls that were
     cut off, of which nobody knows whether they were charged. ``stopped`` names the cap that ended
-    the run, or is "circuit_open" if the provider kept failing: it may be asked again in
+    the run, or is "model_down" if the provider kept failing: it may be asked again in
     ``retry_after`` seconds. ``degraded``: the summary was put together without the model. ``kept``:
     the result was stored as the session's own; a better result of the same messages is not
     replaced. ``seconds`` are those of the whole run.

@@ -90,7 +90,7 @@ def pause_after(report: UpdateReport) -> float:
     """Return the seconds for which what ended a turn with this result keeps the next one away."""
     if report.stopped in _CAPS:
         return CAPPED[1]
-    if report.stopped == "circuit_open":
+    if report.stopped == "model_down":
         return report.retry_after or TROUBLE[0]
     return 0.0 if report.by_level or report.stopped is not None else IDLE[1]
 

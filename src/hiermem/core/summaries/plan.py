@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.calls.sliding_window import RateLimits, least_seconds
 from hiermem.core.summaries.inputs import Count, Inputs, partition
 from hiermem.core.summaries.prompt import Length, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
@@ -73,7 +72,7 @@ class UpdateReport:
     ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
     their cost where the model has prices. ``unknown`` are requests cut off or not answered in time;
     whether they were charged is not known. ``stopped`` names the cap that ended the run. It is
-    "circuit_open" where the provider failed again and again; ``retry_after`` is then the number of
+    "model_down" where the provider failed again and again; ``retry_after`` is then the number of
     seconds until it may be asked again.
     ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
     re-pack continues this one, or starts from the beginning where the session was reconfigured in
@@ -339,6 +338,7 @@ def seconds(calls: int, tokens: int, policy: UpdatePolicy, *, remote: bool) -> f
     if not remote:
         return tokens / _LOCAL_TOKENS
     waves = math.ceil(calls / policy.concurrency)
-    limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
     in_waves = waves * _REMOTE_SECONDS + max(0, waves - 1) * policy.batch_delay
-    return max(in_waves, least_seconds(calls, tokens, limits))
+    # What a minute allows goes at once, the rest at that rate.
+    per_minute = ((calls, policy.requests_per_minute), (tokens, policy.tokens_per_minute))
+    return max([in_waves, *(60 * (many / most - 1) for many, most in per_minute if most)])

@@ -41,7 +41,7 @@ class BatchReport:
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
     possible, ``resumed`` were finished by the full re-pack that this run continues, and
     ``failures`` names the errors that ended a session's update. Any other session was not reached:
-    ``stopped`` names the cap, or is "circuit_open" where the provider kept failing; it may be asked
+    ``stopped`` names the cap, or is "model_down" where the provider kept failing; it may be asked
     again in ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no
     session needed anything there was no run, and ``run_id`` is None.
     """
@@ -77,7 +77,7 @@ class WorkerStatus:
     ``active`` sessions are being updated and ``waiting`` ones wait for their turn. ``resting`` ones
     wait for some time to pass, because their remaining work failed or belongs to another worker.
     ``in_flight`` are model calls. ``stopped`` names the cap that stops the worker, or is
-    "circuit_open" while the provider is not called.
+    "model_down" while the provider is not called.
     ``last_error`` is the name of the newest error that ended a session's turn.
     """
 

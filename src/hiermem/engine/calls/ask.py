@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import TypeVar
 
-from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
+from hiermem.core.calls.backoff import LONGEST_HOLD
 from hiermem.core.calls.failures import is_attempt
 from hiermem.core.calls.timeouts import REPEATS, patience
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
@@ -107,26 +107,29 @@ async def ask(
         if over is not None:
             budget.refuse(over)
 
+    with run.mark_waiting():
+        await run.may_call(state.node)
+        run.on_call(state.node)
+        if not await run.rate_limiter.take_slot(budget.stop_reason):
+            budget.refuse(budget.stopped or "cancellation")
     late: list[ModelTimeoutError] = []
-    async for attempt in retrying(
-        retries=run.retries,
-        pause=pause,
-        time_left=budget.time_left,
-        within=within,
-        given_up=lambda: len(late) > REPEATS,
-    ):
-        with attempt:
-            with run.mark_waiting():
-                await run.may_call(state.node)
-                await run.slots.acquire(state.node)
-            try:
-                patient = replace(request, patience=patience(len(late)))
-                return await call(run, state, patient, counted=counted, until=until)
-            except ModelTimeoutError as error:
-                late.append(error)
-                raise
-            finally:
-                run.slots.release()
+    try:
+        async for attempt in retrying(
+            retries=run.retries,
+            pause=pause,
+            time_left=budget.time_left,
+            within=within,
+            given_up=lambda: len(late) > REPEATS,
+        ):
+            with attempt:
+                try:
+                    patient = replace(request, patience=patience(len(late)))
+                    return await call(run, state, patient, counted=counted, until=until)
+                except ModelTimeoutError as error:
+                    late.append(error)
+                    raise
+    finally:
+        run.rate_limiter.give_slot()
     raise AssertionError("the last try returns or raises")
 
 

@@ -22,7 +22,7 @@ from typing import NoReturn
 from weakref import WeakValueDictionary
 
 from hiermem.config import UpdatePolicy
-from hiermem.errors import CircuitOpenError, SpendLimitError
+from hiermem.errors import ModelDownError, SpendLimitError
 from hiermem.protocols import TenantStore
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt
@@ -122,9 +122,9 @@ class Budget:
         """Note that ``cap`` ends the run, where nothing else did before."""
         self._stopped = self.stopped or cap
 
-    def stop_for_circuit(self, error: CircuitOpenError) -> None:
-        """Note that the run ends because the circuit breaker of its model is open."""
-        self.stop("circuit_open")
+    def stop_for_model(self, error: ModelDownError) -> None:
+        """Note that the run ends because its model is down."""
+        self.stop("model_down")
         self.retry_after = error.retry_after
 
     def close(self, why: str) -> None:

@@ -17,7 +17,6 @@ from hiermem import errors, tracing
 from hiermem.core.calls.faults import described, places
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import FRAME
-from hiermem.core.calls.sliding_window import Permit
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
@@ -51,8 +50,8 @@ async def call(
 
     It may take the run's ``call_timeout`` times the request's ``patience``, and ends by ``until``,
     a time of the event loop. ``counted`` is what ``prompt_tokens`` returned. Raises SpendLimitError
-    where a cap would be exceeded, where the deadline cuts the call off, and where the circuit
-    breaker is open; ClaimLostError; and the ModelError that the call ended in.
+    where a cap would be exceeded, where the deadline cuts the call off, and where the model is
+    down; ClaimLostError; and the ModelError that the call ended in.
     """
     margin = calibration_for(run.llm, request.counter).margin
     # The most that the call may take. Where a model has no prompt, as the offline one, its inputs
@@ -63,24 +62,19 @@ async def call(
     request = replace(request, margin=margin)
     with run.mark_waiting():
         reservation = await run.budget.reserve(tokens_in + tokens_out)
-    permit: Permit | None = None
     try:
         with run.mark_waiting():
-            permit = await _permit(run, state, tokens_in + tokens_out)
+            await _admit(run, tokens_in + tokens_out)
         timeout, by_deadline = _call_timeout(run, until, request.patience)
         attempt = await _claim_and_journal(run, state, reservation, tokens_in, tokens_out)
     except BaseException:
-        if permit is not None:
-            run.rate_limiter.release(permit)
         reservation.release()
         raise
-    sent = _SentCall(run, state, attempt, reservation, permit)
+    sent = _SentCall(run, state, attempt, reservation)
     if run.is_cutting_off:
         sent.withdraw()
         raise asyncio.CancelledError
     # From here on the reservation counts as spent, until it is known what the call really took.
-    if permit is not None:
-        run.rate_limiter.begin(permit)
     limit = asyncio.timeout(timeout)
     try:
         with (
@@ -142,28 +136,18 @@ def _cost(run: Run[N], tokens_in: int, tokens_out: int, *, cached: int = 0) -> f
     return None if prices is None else prices.cost(tokens_in, tokens_out, cached=cached)
 
 
-async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit | None:
-    """Wait until the model may be sent the call; a local one waits for nothing and needs no permit.
+async def _admit(run: Run[N], tokens: int) -> None:
+    """Wait until the model may be sent a call.
 
-    Raises SpendLimitError where the run ends first. So it does where the circuit is open: that ends
-    the run.
+    Raises SpendLimitError where the run ends first, as it does where the model is down.
     """
-    subject = (run.subject, state.node.id)
     try:
-        if not run.llm.remote:
-            run.rate_limiter.check_hanging()
-            return None
-        permit = await run.rate_limiter.acquire(
-            tokens, subject=subject, stopped=run.budget.stop_reason
-        )
-    except errors.CircuitOpenError as error:
-        if error.reason == "hanging":
-            _log.warning("run %s: %s", run.run_id, error)
-        run.budget.stop_for_circuit(error)
+        admitted = await run.rate_limiter.admit(tokens, run.budget.stop_reason)
+    except errors.ModelDownError as error:
+        run.budget.stop_for_model(error)
         raise
-    if permit is None:
+    if not admitted:
         run.budget.refuse(run.budget.stopped or "cancellation")
-    return permit
 
 
 def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[float, bool]:
@@ -190,7 +174,6 @@ class _SentCall(Generic[N]):
     state: CallState[N]
     attempt: Attempt
     reservation: Reservation
-    permit: Permit | None
 
     async def succeed(
         self, request: LLMRequest, response: LLMResponse, counted: int | None
@@ -218,9 +201,9 @@ class _SentCall(Generic[N]):
                     cached_tokens=cached,
                     reasoning_tokens=usage.reasoning_tokens or 0,
                     cost=_cost(self.run, used_in, used, cached=cached),
-                ),
-                answered=True,
+                )
             )
+            self.run.rate_limiter.succeed()
         if self.run.llm.remote and usage.input_tokens is not None and counted:
             calibration = calibration_for(self.run.llm, request.counter)
             if request.schema is None:
@@ -257,8 +240,9 @@ class _SentCall(Generic[N]):
         if model_error.charged is False:
             spent_in = spent_out = 0
         late = isinstance(model_error, errors.ModelTimeoutError)
-        if self.permit is not None and isinstance(model_error, errors.TransientModelError):
-            self.run.rate_limiter.fail(self.permit, model_error.retry_after, late=late)
+        if isinstance(model_error, errors.TransientModelError):
+            subject = (self.run.subject, self.state.node.id)
+            self.run.rate_limiter.fail(subject, model_error.retry_after)
         unknown = late and model_error.charged is None and self.run.llm.remote
         self._end(
             replace(
@@ -301,9 +285,6 @@ class _SentCall(Generic[N]):
 
     def withdraw(self) -> None:
         """Note that the run ended after the call was journalled and before it was sent."""
-        if self.permit is not None:
-            self.run.rate_limiter.release(self.permit)
-            self.permit = None
         self._end(_free(self.attempt, "not_sent"))
 
     def give_up(self) -> None:
@@ -316,7 +297,7 @@ class _SentCall(Generic[N]):
             return
         self._settle(self.attempt)
 
-    def _end(self, attempt: Attempt, *, answered: bool = False) -> None:
+    def _end(self, attempt: Attempt) -> None:
         """Journal how the call ended and what it took; note the end everywhere else."""
         state, ended = self.state, replace(attempt, ended_at=self.run.now())
         state.tokens_in += ended.tokens_in
@@ -324,16 +305,13 @@ class _SentCall(Generic[N]):
         state.cost = add_costs(state.cost, ended.cost)
         self.run.journal.note(ended)
         state.ended.append(ended)
-        self._settle(ended, answered=answered)
+        self._settle(ended)
 
-    def _settle(self, took: Attempt, *, answered: bool = False) -> None:
-        """Charge the budgets with what the call took, and end its permit."""
+    def _settle(self, took: Attempt) -> None:
+        """Charge the budgets with what the call took."""
         self.reservation.settle(
             tokens_in=took.tokens_in, tokens_out=took.tokens_out, cost=took.cost
         )
-        if self.permit is not None:
-            tokens = took.tokens_in + took.tokens_out if answered else None
-            self.run.rate_limiter.end(self.permit, tokens=tokens, answered=answered)
 
 
 def _free(attempt: Attempt, reason: str) -> Attempt:

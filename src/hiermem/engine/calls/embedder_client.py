@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 from hiermem import errors
 from hiermem.config import SearchPolicy
-from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
@@ -51,8 +50,13 @@ class EmbedderClient:
         self.weight = float(getattr(embedder, "weight", 1.0))
         self._embedder, self._policy = embedder, policy
         self._clock, self._sleep = clock, sleep
-        self._limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
-        self._rate_limiter = RateLimiter(embedder, self._limits, clock=clock, sleep=sleep)
+        self._rate_limiter = RateLimiter(
+            embedder,
+            requests=policy.requests_per_minute,
+            tokens=policy.tokens_per_minute,
+            clock=clock,
+            sleep=sleep,
+        )
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 
@@ -67,13 +71,13 @@ class EmbedderClient:
         if not clean.strip():
             return None
         known = self._questions.get(clean)
-        if known is None and self._rate_limiter.circuit_is_open:
+        if known is None and self._rate_limiter.down_for():
             return None
         if known is None:
             try:
                 tokens, until = count(clean), self._clock() + _QUESTION_WAIT
                 rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
-            except errors.ModelError as error:
+            except (errors.ModelError, errors.ModelDownError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
             if rows is None:
@@ -90,8 +94,8 @@ class EmbedderClient:
     ) -> Array | None:
         """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
 
-        Raises the embedder's last error, InvalidVectorError, and CircuitOpenError where the
-        embedder kept failing and its circuit is open.
+        Raises the embedder's last error, InvalidVectorError, and ModelDownError where the
+        embedder kept failing.
         """
         import numpy as np
 
@@ -107,7 +111,7 @@ class EmbedderClient:
 
     def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
         """Split texts of these sizes into requests that each fit the limits."""
-        most = self._limits.tokens
+        most = self._policy.tokens_per_minute
         found: list[tuple[list[str], int]] = []
         for text, tokens in zip(texts, sizes, strict=True):
             if found:
@@ -142,24 +146,15 @@ class EmbedderClient:
 
         None where ``stopped`` first.
         """
-        permit = await self._rate_limiter.acquire(tokens, subject=hash(texts[0]), stopped=stopped)
-        if permit is not None and stopped():
-            self._rate_limiter.release(permit)
-            permit = None
-        if permit is None:
+        if not await self._rate_limiter.admit(tokens, stopped) or stopped():
             return None
-        self._rate_limiter.begin(permit)
-        answered = False
         try:
             found = await self._send(texts, kind)
-            answered = True
         except errors.TransientModelError as error:
-            self._rate_limiter.fail(permit, error.retry_after)
+            self._rate_limiter.fail(hash(texts[0]), error.retry_after)
             raise
-        else:
-            return found
-        finally:
-            self._rate_limiter.end(permit, tokens=tokens, answered=answered)
+        self._rate_limiter.succeed()
+        return found
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

@@ -1,61 +1,59 @@
-"""Waits until a model may be sent the next request.
+"""Lets the requests to one model go: a semaphore, the limits per minute, and none while it is down.
 
-The limits belong to the model object. All runs, sessions and tenants of this process that use it
-are counted together, and its circuit breaker stops all of them. When a request may go is decided in
-``core.calls.sliding_window`` and ``core.calls.circuit_breaker``. Requests of another process, or of
-another object for the same server, are not seen.
+All runs, sessions and tenants of one event loop that use a model object share its semaphore and its
+limits. That it is down is known to the whole process. Requests of another process, of another
+event loop, or of another object for the same server are not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from aiolimiter import AsyncLimiter
+
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import CircuitBreaker
-from hiermem.core.calls.sliding_window import Permit, RateLimits, SlidingWindow
-from hiermem.core.calls.timeouts import Slowdown
-from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
+from hiermem.core.calls.backoff import LONGEST_BELIEVED, LONGEST_HOLD, down_for
+from hiermem.errors import ModelDownError
 from hiermem.process import at_fork
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
 
 #: The longest sleep between two checks whether the caller still wants to wait, in seconds.
 _LOOK: Final = 0.25
-#: The most threads of a blocking function, for each call that may be in flight.
-_THREADS: Final = 4
 
-_Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """What the requests of one event loop to one model share, for one set of limits."""
+
+    slots: asyncio.Semaphore
+    limits: tuple[AsyncLimiter | None, AsyncLimiter | None]
+    in_flight: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class ModelState:
-    """What is known of one model object, for all threads that use it.
+    """What is known of one model object.
 
+    ``failures`` counts those in a row that may pass, and ``failed`` is what was asked for then. The
+    model is not asked before ``down_until``.
     ``calibrations`` hold, by the name of a counter, how far the model's token counts differ from
-    it. ``waiting`` are the tasks that wait to send a request.
+    it.
     """
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    window: SlidingWindow = field(default_factory=SlidingWindow)
-    circuit: CircuitBreaker = field(default_factory=CircuitBreaker)
-    slowdown: Slowdown = field(default_factory=Slowdown)
+    failures: int = 0
+    failed: set[Hashable] = field(default_factory=set[Hashable])
+    down_until: float = 0.0
     calibrations: dict[str, CalibratedCounter] = field(default_factory=dict[str, CalibratedCounter])
-    waiting: set[_Waiter] = field(default_factory=set[_Waiter])
-
-    def wake(self) -> None:
-        """Wake all that wait: a request has ended."""
-        with self.lock:
-            waiting = list(self.waiting)
-        for loop, event in waiting:
-            with suppress(RuntimeError):  # a loop that has ended has nobody waiting
-                loop.call_soon_threadsafe(event.set)
+    lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Lane]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
 
 
 _states: dict[int, ModelState] = {}
@@ -99,153 +97,118 @@ def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
     """
     if isinstance(counter, CalibratedCounter):
         return counter
-    state = state_of(model)
-    with state.lock:
-        return state.calibrations.setdefault(counter.name, CalibratedCounter(counter))
+    return state_of(model).calibrations.setdefault(counter.name, CalibratedCounter(counter))
 
 
 class RateLimiter:
     """Lets the requests of one run, or of runs that share it, go to a model.
 
-    They keep to ``limits``, together with all others for the same model object. Where the model
-    does not answer in time, fewer requests are in flight than ``limits`` allow. After ``batch``
-    requests the next one waits for ``delay`` seconds.
+    At most ``concurrency`` of them hold a slot. ``requests`` and ``tokens`` are the most a minute,
+    None is no limit: as many may go at once, and more as that leaks away. After ``batch`` requests
+    the next one waits for ``delay`` seconds. After ``down_after`` failures in a row (None: never)
+    the model is down.
     """
 
     def __init__(
         self,
         model: object,
-        limits: RateLimits,
         *,
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
+        requests: int | None = None,
+        tokens: int | None = None,
+        concurrency: int = 1,
         batch: int = 1,
         delay: float = 0.0,
+        down_after: int | None = 8,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._state = state_of(model)
-        self._model = model
-        self._limits, self._clock, self._sleep = limits, clock, sleep
-        self._batch, self._delay = batch, delay
+        self._requests, self._tokens, self._concurrency = requests, tokens, concurrency
+        self._batch, self._delay, self._down_after = batch, delay, down_after
+        self._clock, self._sleep = clock, sleep
         self._left = batch
         self._next = 0.0
         self._line = asyncio.Lock()
 
     @property
-    def circuit_is_open(self) -> bool:
-        """Whether the provider kept failing and is not asked now."""
-        with self._state.lock:
-            return self._state.circuit.decide(None, self._clock())[0] == "open"
+    def in_flight(self) -> int:
+        """The number of slots in use."""
+        return self._lane().in_flight
 
-    def check_hanging(self) -> None:
-        """Raise CircuitOpenError where too many abandoned calls of a function are still running.
+    # -- a slot: one at a time is held for a call and its retries
 
-        With those that may be in flight, they have up to ``_THREADS`` threads for each of these.
+    async def take_slot(self, stopped: Callable[[], object]) -> bool:
+        """Wait for a slot; return whether there is one before ``stopped``."""
+        lane = self._lane()
+        if not await _before(stopped, lane.slots.acquire, lane.slots.release):
+            return False
+        lane.in_flight += 1
+        return True
+
+    def give_slot(self) -> None:
+        """Give a slot back."""
+        lane = self._lane()
+        lane.in_flight -= 1
+        lane.slots.release()
+
+    # -- a request
+
+    async def admit(self, tokens: int, stopped: Callable[[], object]) -> bool:
+        """Wait until a request of at most ``tokens`` may go; return whether before ``stopped``.
+
+        One of more tokens than a minute has counts as a minute's. Raises ModelDownError.
         """
-        abandoned = int(getattr(self._model, "abandoned_calls", 0) or 0)
-        most = self._limits.in_flight
-        if most is not None and abandoned >= (_THREADS - 1) * most:
-            raise CircuitOpenError(self._limits.circuit_pause, reason="hanging")
-
-    async def acquire(
-        self, tokens: int, *, subject: Hashable, stopped: Callable[[], object]
-    ) -> Permit | None:
-        """Wait until a request of at most ``tokens`` tokens may go; None where ``stopped`` first.
-
-        ``subject`` is what the request is for. A permit ends once, by ``end`` or ``release``.
-        Raises ModelOverflowError where the request is larger than the tokens of a whole minute,
-        since no wait helps; CircuitOpenError where the circuit is open; and TransientModelError
-        where the provider has to be probed with another subject first.
-        """
-        if self._limits.tokens is not None and tokens > self._limits.tokens:
-            raise ModelOverflowError(
-                f"a request of up to {tokens} tokens is over tokens_per_minute, "
-                f"{self._limits.tokens}",
-                charged=False,
-            )
+        self.check()
         if self._delay and not await self._next_batch(stopped):
-            return None
-        state, waiter = self._state, (asyncio.get_running_loop(), asyncio.Event())
-        with state.lock:
-            permit = state.window.join(tokens, self._limits, subject)
-            state.waiting.add(waiter)
-        admitted = False
-        try:
-            while True:
-                with state.lock:
-                    waiter[1].clear()
-                    wait = self._admit(permit)
-                    admitted = not wait
-                if admitted:
-                    return permit
-                if stopped():
-                    return None
-                await _nap(wait, waiter[1], self._sleep)
-        finally:
-            with state.lock:
-                state.waiting.discard(waiter)
-                if not admitted:
-                    state.window.leave(permit)
-            if not admitted:
-                state.wake()
+            return False
+        for limit, amount in zip(self._lane().limits, (1, tokens), strict=True):
+            if limit is None:
+                continue
+            part = min(amount, limit.max_rate)
+            if not await _before(stopped, lambda limit=limit, part=part: limit.acquire(part)):  # type: ignore[misc]
+                return False
+        self.check()
+        return True
 
-    def begin(self, permit: Permit) -> None:
-        """Note that the request is being sent."""
-        with self._state.lock:
-            self._state.window.begin(permit)
+    def check(self) -> None:
+        """Raise ModelDownError while the model is down."""
+        if left := self.down_for():
+            raise ModelDownError(left)
 
-    def fail(self, permit: Permit, asked: float | None, *, late: bool = False) -> None:
-        """Note that the request failed in a way that may pass; ``end`` is called as well.
+    def down_for(self) -> float:
+        """Return the seconds for which the model is not asked; 0 where it may be."""
+        return max(0.0, self._state.down_until - self._clock())
 
-        ``asked`` is the pause that the provider asked for, in seconds. ``late`` means that it did
-        not answer in time.
+    def succeed(self) -> None:
+        """Note that the model answered, whatever the answer was worth."""
+        self._state.failures, self._state.down_until = 0, 0.0
+        self._state.failed.clear()
+
+    def fail(self, subject: Hashable, asked: float | None = None) -> None:
+        """Note a failure that may pass; ``asked`` is the pause that the provider wants.
+
+        If every request for one ``subject`` fails, that says nothing of the model. So failures of
+        one alone do not make it down.
         """
-        with self._state.lock:
-            if late:
-                self._state.slowdown.time_out()
-            self._state.circuit.fail(permit, self._clock(), asked=asked)
+        if self._down_after is None or self.down_for():
+            # A request that was in flight when the model went down tells nothing new.
+            return
+        state, wanted = self._state, min(asked or 0.0, LONGEST_BELIEVED)
+        state.failures += 1
+        state.failed.add(subject)
+        over = state.failures - self._down_after
+        if wanted > LONGEST_HOLD or (over >= 0 and len(state.failed) > 1):
+            state.down_until = self._clock() + max(wanted, down_for(over))
 
-    def end(self, permit: Permit, *, tokens: int | None = None, answered: bool = False) -> None:
-        """Note that the request is over, and the tokens it took, if known.
-
-        ``answered`` means that the provider answered, whatever the answer was worth.
-        """
-        with self._state.lock:
-            self._state.window.end(permit, self._clock(), tokens=tokens)
-            if answered:
-                self._state.circuit.succeed(permit)
-                self._state.slowdown.answer()
-            else:
-                self._state.circuit.drop(permit)
-        self._state.wake()
-
-    def release(self, permit: Permit) -> None:
-        """Take the permit back; the request was not sent."""
-        with self._state.lock:
-            self._state.window.leave(permit)
-            self._state.circuit.drop(permit)
-        self._state.wake()
-
-    def _admit(self, permit: Permit) -> float:
-        """Admit the request if it may go, and return 0; otherwise the time until the next check."""
-        self.check_hanging()
-        state, now = self._state, self._clock()
-        decision, seconds = state.circuit.decide(permit.subject, now)
-        if decision == "open":
-            raise CircuitOpenError(seconds)
-        if decision == "tried":
-            raise TransientModelError(
-                "the provider has failed too often; it is asked for something else first",
-                charged=False,
-            )
-        if self._limits.in_flight is not None:
-            most = state.slowdown.limit(self._limits.in_flight)
-            permit.limits = replace(self._limits, in_flight=most)
-        wait = seconds if decision == "wait" else state.window.wait(permit, now)
-        if wait > 0:
-            return wait
-        state.window.admit(permit)
-        state.circuit.admit(permit)
-        return 0.0
+    def _lane(self) -> _Lane:
+        lanes = self._state.lanes.setdefault(asyncio.get_running_loop(), {})
+        limits = (self._requests, self._tokens)
+        lane = lanes.get((self._concurrency, limits))
+        if lane is None:
+            most = [each and AsyncLimiter(each, 60) for each in limits]
+            lane = _Lane(asyncio.Semaphore(self._concurrency), (most[0] or None, most[1] or None))
+            lanes[self._concurrency, limits] = lane
+        return lane
 
     async def _next_batch(self, stopped: Callable[[], object]) -> bool:
         """Wait until the next batch may begin; return whether it may, or ``stopped`` came first."""
@@ -270,55 +233,56 @@ async def sleep_unless(
         seconds -= _LOOK
 
 
-async def _nap(
-    seconds: float, event: asyncio.Event, sleep: Callable[[float], Awaitable[None]]
-) -> None:
-    """Sleep, but not for long, and not beyond ``event``.
+async def _before(
+    stopped: Callable[[], object],
+    begin: Callable[[], Awaitable[Any]],
+    undo: Callable[[], object] = bool,
+) -> bool:
+    """Await what ``begin`` returns; give it up at ``stopped``, and return whether it was done.
 
-    A wait without a known end, such as for another request's answer, uses the real clock.
+    ``undo`` is called where it was done and the caller is cancelled at that moment.
     """
-    waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(event.wait())}
-    endless = math.isinf(seconds)
-    if not endless:
-        waits.add(asyncio.ensure_future(sleep(min(seconds, _LOOK))))
+    task = asyncio.ensure_future(begin())
+    kept = False
     try:
-        done, _ = await asyncio.wait(
-            waits, timeout=_LOOK if endless else None, return_when=asyncio.FIRST_COMPLETED
-        )
-        for each in done:
-            each.result()
+        while not task.done():
+            if stopped():
+                return False
+            await asyncio.wait([task], timeout=_LOOK)
+        task.result()
+        kept = True
+        return True
     finally:
-        for each in waits:
-            each.cancel()
-        # Both futures end here; a pending one would outlive its event loop.
-        await asyncio.wait(waits)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not kept and not task.cancelled() and task.exception() is None:
+            undo()
 
 
 def rate_limiter(
     llm: LLM,
     policy: UpdatePolicy,
     *,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     concurrency: int | None = None,
     batch_delay: float | None = None,
 ) -> RateLimiter:
-    """Return the rate limiter of ``llm`` under ``policy``.
+    """Return the rate limiter of ``llm`` under ``policy``; a local model has a semaphore only.
 
     ``concurrency`` and ``batch_delay`` replace those of ``policy``.
     """
     most = policy.concurrency if concurrency is None else concurrency
+    delay = policy.batch_delay if batch_delay is None else batch_delay
     return RateLimiter(
         llm,
-        RateLimits(
-            policy.requests_per_minute,
-            policy.tokens_per_minute,
-            in_flight=most,
-            circuit_failures=policy.circuit_failures,
-            circuit_pause=policy.circuit_pause,
-        ),
+        requests=policy.requests_per_minute if llm.remote else None,
+        tokens=policy.tokens_per_minute if llm.remote else None,
+        concurrency=most,
+        batch=most,
+        delay=delay if llm.remote else 0.0,
+        down_after=policy.down_after,
         clock=clock,
         sleep=sleep,
-        batch=most,
-        delay=policy.batch_delay if batch_delay is None else batch_delay,
     )

@@ -30,7 +30,6 @@ from hiermem.core.calls import run_report
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
-from hiermem.engine.calls.slots import SessionSlots
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.errors import HiermemError, StoreError
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
@@ -312,9 +311,10 @@ class Claims(Protocol[N]):
 class Run(JournalledRun, Generic[N]):
     """A run that calls a model.
 
-    A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``slots`` are the
-    calls that may be in flight at once. ``drain_time`` is the most seconds that calls in flight are
-    awaited after an error, because they may be paid for already; a cancellation cuts them off.
+    A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``on_call`` is told
+    each item before a call for it gets in line. ``drain_time`` is the most seconds that calls in
+    flight are awaited after an error, because they may be paid for already; a cancellation cuts
+    them off.
     While the run ``is_cutting_off`` its tasks, no call is sent. ``faults`` are those of the model's
     own code that were logged.
     """
@@ -325,7 +325,7 @@ class Run(JournalledRun, Generic[N]):
     rate_limiter: RateLimiter
     call_timeout: float
     retries: int
-    slots: SessionSlots
+    on_call: Callable[[N], object] = bool
     drain_time: float = 0.0
     claims: Claims[N] = field(init=False)
     _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set["asyncio.Task[Any]"])

@@ -34,7 +34,6 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run import RunOutcome
-from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction import chunk as chunk_steps
 from hiermem.engine.extraction.chunk import ChunkResult
@@ -104,15 +103,12 @@ async def extract(
         rate_limiter=rate_limiter(
             llm,
             handle.update_policy,
-            clock=time.monotonic,
-            sleep=asyncio.sleep,
-            concurrency=policy.concurrency,
+            # One call at a time for a local model, which only computes.
+            concurrency=policy.concurrency if llm.remote else 1,
             batch_delay=policy.batch_delay,
         ),
         call_timeout=policy.call_timeout,
         retries=policy.retries,
-        # One call at a time for a local model, which only computes.
-        slots=SlotPool(policy.concurrency if llm.remote else 1).for_session(record.id),
         drain_time=_DRAIN,
         record=record,
         policy=policy,

@@ -39,7 +39,6 @@ from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run import CallState, Run
-from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.spaces.records import Lease, SpaceContext
 from hiermem.protocols import LLM
@@ -99,12 +98,9 @@ async def consolidate(
             deadline=deadline,
             parents=handle.journal_budget.parents_of(subject),
         ),
-        rate_limiter=rate_limiter(
-            llm, handle.update_policy, clock=time.monotonic, sleep=asyncio.sleep, batch_delay=0.0
-        ),
+        rate_limiter=rate_limiter(llm, handle.update_policy, batch_delay=0.0),
         call_timeout=policy.call_timeout,
         retries=policy.retries,
-        slots=SlotPool(1).for_session(subject),
         policy=policy,
         settings=consolidation.BatchSettings(
             shipped.load_named(TEMPLATE, prompts),

@@ -37,7 +37,6 @@ from hiermem.core.summaries.retries import AttemptCount, ModelHistory, NodeBacko
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
-from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle, PendingText
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
@@ -58,8 +57,8 @@ class Shared:
     """What a run of one session may share with others.
 
     ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
-    for itself what else it is not given: ``slots`` is its access to the common slots,
-    ``rate_limiter`` the common rate limiter. Its calls are charged to the budgets ``parents`` as
+    for itself what else it is not given. ``on_call`` is told each node before a call for it gets in
+    line. Its calls are charged to the budgets ``parents`` as
     well. Nodes in ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes
     that another run holds. ``planned`` are the requests that a common plan has counted.
     """
@@ -68,7 +67,7 @@ class Shared:
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    slots: SessionSlots | None = None
+    on_call: Callable[[Node], object] = bool
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
     node_backoff: NodeBackoff | None = None
@@ -130,7 +129,7 @@ class UpdateRun(Run[Node]):
             or rate_limiter(shared.llm, policy, clock=shared.clock, sleep=shared.sleep),
             call_timeout=policy.call_timeout,
             retries=policy.retries,
-            slots=shared.slots or SlotPool(policy.concurrency).for_session(record.id),
+            on_call=shared.on_call,
             drain_time=policy.drain,
         )
         self.record, self.config, self.policy = record, config, policy

@@ -1,4 +1,4 @@
-"""Runs updates of several sessions at once, with shared slots, one rate limiter and one budget.
+"""Runs updates of several sessions at once, with one rate limiter and one budget.
 
 ::
 
@@ -21,13 +21,12 @@ from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.reports import BatchReport, add_report
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.rate_limit import rate_limiter
-from hiermem.engine.calls.slots import SessionSlots, SlotPool
+from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
-from hiermem.types import SessionRecord
+from hiermem.types import Node, SessionRecord
 
 #: What names a session among those of several tenants: its tenant and its id.
 SessionKey: TypeAlias = tuple[str, str]
@@ -39,17 +38,27 @@ class SessionUpdate:
 
     Nodes in ``node_backoff`` are skipped. ``record`` is the session's record when the update began.
     ``embedded`` tells whether the session has all its vectors now, None where none were looked for.
+    ``calls`` counts the calls; ``on_level`` is called when the ``level`` of the newest changes.
     """
 
     handle: Handle
     session_id: str
-    slots: SessionSlots
     budget: Budget
     node_backoff: NodeBackoff | None = None
     task: asyncio.Task[None] | None = None
     record: SessionRecord | None = None
     embedded: bool | None = None
     ending: bool = False
+    level: int = 1
+    calls: int = 0
+    on_level: Callable[[], object] = bool
+
+    def note_call(self, node: Node) -> None:
+        """Note that a call for ``node`` gets in line."""
+        self.calls += 1
+        if self.level != node.level:
+            self.level = node.level
+            self.on_level()
 
     @property
     def key(self) -> SessionKey:
@@ -77,21 +86,21 @@ class UpdatePool:
     policy: UpdatePolicy
     shared: Shared
     budget: Budget
-    slots: SlotPool = field(init=False)
     updates: dict[SessionKey, SessionUpdate] = field(init=False)
+    limiter: RateLimiter = field(init=False)
     total: BatchReport = field(default_factory=BatchReport)
 
     def __post_init__(self) -> None:
         llm, clock, sleep = self.shared.llm, self.shared.clock, self.shared.sleep
-        self.slots, self.updates = SlotPool(self.policy.concurrency), {}
-        limiter = rate_limiter(llm, self.policy, clock=clock, sleep=sleep)
-        self.shared = replace(self.shared, rate_limiter=limiter)
+        self.updates = {}
+        self.limiter = rate_limiter(llm, self.policy, clock=clock, sleep=sleep)
+        self.shared = replace(self.shared, rate_limiter=self.limiter)
 
     @property
     def places(self) -> int:
         """The number of sessions that are worked on at once.
 
-        Each of them has work for one slot. Two more keep the slots busy while sessions change.
+        Each of them has work for one call. Two more keep the calls coming while sessions change.
         """
         return self.policy.concurrency + 2
 
@@ -135,9 +144,8 @@ class UpdatePool:
         self, handle: Handle, session_id: str, *, node_backoff: NodeBackoff | None = None
     ) -> SessionUpdate:
         """Prepare the update of one session."""
-        slots = self.slots.for_session((handle.store.tenant, session_id))
         budget = Budget(clock=self.shared.clock, parents=(self.budget,))
-        return SessionUpdate(handle, session_id, slots, budget, node_backoff)
+        return SessionUpdate(handle, session_id, budget, node_backoff)
 
     async def work(
         self,
@@ -151,31 +159,28 @@ class UpdatePool:
         own. Raises what the update raises, and CounterMismatchError.
         """
         handle = session_update.handle
-        try:
-            session_update.record = await handle.record(session_update.session_id)
-            updating = update(
-                handle,
-                session_update.session_id,
-                replace(
-                    self.shared,
-                    slots=session_update.slots,
-                    parents=(session_update.budget,),
-                    node_backoff=session_update.node_backoff,
-                ),
-                strategy=strategy,
-                record=session_update.record,
-                **settings,
-            )
-            if settings.get("dry_run"):
-                return await updating
-            done = await with_index(
-                handle,
-                session_update.session_id,
-                cast("Awaitable[UpdateReport]", updating),
-                within=session_update.budget.time_left(),
-            )
-        finally:
-            self.slots.forget(session_update.key)
+        session_update.record = await handle.record(session_update.session_id)
+        updating = update(
+            handle,
+            session_update.session_id,
+            replace(
+                self.shared,
+                on_call=session_update.note_call,
+                parents=(session_update.budget,),
+                node_backoff=session_update.node_backoff,
+            ),
+            strategy=strategy,
+            record=session_update.record,
+            **settings,
+        )
+        if settings.get("dry_run"):
+            return await updating
+        done = await with_index(
+            handle,
+            session_update.session_id,
+            cast("Awaitable[UpdateReport]", updating),
+            within=session_update.budget.time_left(),
+        )
         self.total = add_report(self.total, done)
         await self.embed(session_update)
         return done
@@ -189,10 +194,8 @@ class UpdatePool:
             return
         from hiermem.engine.search.embed import quietly
 
-        try:
-            over = session_update.budget.stop_reason
-            session_update.embedded = await quietly(
-                session_update.handle, session_update.session_id, stopped=over
-            )
-        finally:
-            self.slots.forget(session_update.key)
+        session_update.embedded = await quietly(
+            session_update.handle,
+            session_update.session_id,
+            stopped=session_update.budget.stop_reason,
+        )

@@ -41,7 +41,7 @@ _VECTORS: Final = _OUTDATED + 1
 #: Turns without a result after which a session no longer counts as another worker's.
 _SURE: Final = 6
 #: Reasons to stop that hold for all sessions for a while.
-_OF_ALL: Final = ("tenant_calls", "tenant_tokens", "circuit_open")
+_OF_ALL: Final = ("tenant_calls", "tenant_tokens", "model_down")
 #: Reasons to stop that say nothing about the session itself.
 _NOT_ITS_OWN: Final = ("pause", "stop", *_OF_ALL)
 
@@ -224,7 +224,7 @@ class SessionScheduler:
         tenant, session_id = key
         nodes = self._known[key].nodes
         begun = self._pool.begin(self._handles[tenant], session_id, node_backoff=nodes)
-        begun.slots.on_level = self.on_found
+        begun.on_level = self.on_found
         return begun
 
     async def turn(self, session_update: SessionUpdate) -> UpdateReport | None:
@@ -264,7 +264,7 @@ class SessionScheduler:
         if stopped in _NOT_ITS_OWN:
             return
         if stopped == "turn":
-            self.queue.put(key, session_update.slots.level)
+            self.queue.put(key, session_update.level)
         elif stopped in ("session_calls", "session_tokens"):
             self.backoff.put(key, self._clock(), pauses=CAPPED)
         elif report.by_level:

@@ -87,7 +87,7 @@ class AsyncWorker:
             active=len(self._pool.updates),
             waiting=self._scheduler.waiting,
             resting=len(self._scheduler.backoff),
-            in_flight=self._pool.slots.in_use,
+            in_flight=self._pool.limiter.in_flight,
             turns=self._turns,
             made=total.made,
             reused=total.reused,
@@ -263,11 +263,8 @@ class AsyncWorker:
         if head is None or not staying or len(under_way) - len(staying) >= len(queue):
             return
         level, contested = head
-        last = max(
-            staying,
-            key=lambda session_update: (session_update.slots.level, session_update.slots.acquired),
-        )
-        if (last.slots.level > level and not contested) or last.slots.acquired >= self._quantum:
+        last = max(staying, key=lambda session_update: (session_update.level, session_update.calls))
+        if (last.level > level and not contested) or last.calls >= self._quantum:
             last.end("turn")
 
     async def _run(self, session_update: SessionUpdate) -> None:
