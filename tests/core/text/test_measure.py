@@ -1,6 +1,8 @@
 """What a message says, costs and is called by."""
 
 import json
+import re
+from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -15,7 +17,9 @@ from hiermem.core.text.measure import (
     FILE_OVERHEAD,
     IMAGE_HIGH,
     IMAGE_LOW,
+    MEDIA,
     MESSAGE_OVERHEAD,
+    OTHER_DATA,
     body,
     canonical_json,
     day,
@@ -375,3 +379,39 @@ def test_an_echo_makes_no_slices_of_its_own(unit):
     assert heard <= sum(size - frame for size, _ in sizes) <= heard + len(points)
     if unit == "chars":
         assert sum(size for size, _ in sizes) == heard
+
+
+DATA = b64encode(bytes(range(256)) * 1_200).decode()
+URL = f"data:image/png;base64,{DATA}"
+#: Parts with 400,000 characters of data, the price of that data, and what is left to count.
+MEDIA_PARTS = [
+    ({"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}, MEDIA["audio"]),
+    ({"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{DATA}"}}, MEDIA["video"]),
+    ({"type": "video_url", "video_url": {"url": "https://x.org/a.mp4"}}, MEDIA["video"]),
+    ({"type": "image_url", "image_url": {"url": URL, "format": "png"}}, IMAGE_HIGH),
+    ({"type": "image_url", "image_url": URL}, IMAGE_HIGH),
+    ({"type": "image_generation_call", "result": DATA}, IMAGE_HIGH),
+    ({"type": "code_interpreter_call", "outputs": [{"type": "image", "url": URL}]}, IMAGE_HIGH),
+    ({"type": "computer_call_output", "output": {"type": "s", "image_url": URL}}, IMAGE_HIGH),
+    ({"type": "x_result", "content": [{"type": "file", "data": DATA}]}, FILE_OVERHEAD),
+    ({"type": "reasoning", "encrypted_content": DATA}, OTHER_DATA),
+    ({"type": "thinking", "thinking": "I think.", "signature": DATA}, OTHER_DATA),
+    ({"type": "x", "data": "\n".join(re.findall(".{1,76}", DATA))}, OTHER_DATA),
+]
+
+
+@pytest.mark.parametrize(("data", "price"), MEDIA_PARTS)
+def test_media_cost_by_their_kind_and_never_as_text(data, price):
+    """A8: broken if a voice message cost what its base64 would cost as text."""
+    for message in (
+        Message.user((JsonPart(data),)),
+        Message.from_openai({"role": "user", "content": [data]}),
+    ):
+        assert price < message_tokens(message, COUNTER) < price + 40
+
+
+@pytest.mark.parametrize("text", ["word " * 200, "x" * 200, "ab cd\n" * 100, "\u6f22" * 300])
+def test_text_in_an_opaque_part_is_no_data(text):
+    data = {"type": "note", "text": text}
+    wanted = MESSAGE_OVERHEAD + COUNTER.count(canonical_json(data))
+    assert message_tokens(Message.user((JsonPart(data),)), COUNTER) == wanted

@@ -9,6 +9,7 @@ be cut, and what becomes of the slices, is decided by the fold.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -32,6 +33,25 @@ IMAGE_LOW = 85
 IMAGE_HIGH = 765
 #: Tokens of a file in addition to those of its name.
 FILE_OVERHEAD = 64
+#: Tokens of media in a part that is kept as it came, by a word in the name of its kind; the first
+#: that fits counts. Other data (signatures, encrypted reasoning) has the price of OTHER_DATA.
+MEDIA = {
+    "audio": 500,
+    "video": 1_500,
+    "image": IMAGE_HIGH,
+    "screenshot": IMAGE_HIGH,
+    "computer": IMAGE_HIGH,
+    "file": FILE_OVERHEAD,
+    "document": FILE_OVERHEAD,
+}
+OTHER_DATA = 64
+#: The media that have their price also if they are referred to by an address.
+_ALWAYS = ("audio", "video", "image", "screenshot")
+#: A text of base64 is data if it has so many characters.
+_LEAST_DATA = 256
+#: No program breaks base64 into shorter lines.
+_LEAST_WIDTH = 60
+_BASE64 = re.compile(r"[A-Za-z0-9+/_=-]*+")
 
 _HASH_DIGITS = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -147,7 +167,49 @@ def _part_price(part: Part, counter: TokenCounter) -> int | None:
         return IMAGE_LOW if part.detail == "low" else IMAGE_HIGH
     if isinstance(part, FilePart):
         return FILE_OVERHEAD + counter.count(shown_reference(part.name or part.reference))
-    return counter.count(canonical_json(part.data))
+    try:
+        shown, price = _without_data(part.data, "")
+    except RecursionError:
+        raise InvalidMessageError("a part is nested too deeply to be written as JSON") from None
+    kind = str(part.data.get("type", "")).casefold()
+    if not price:
+        price = next((MEDIA[word] for word in _ALWAYS if word in kind), 0)
+    return counter.count(canonical_json(shown)) + price
+
+
+def _without_data(value: Any, kind: str) -> tuple[Any, int]:
+    """Return a JSON value without the data in it, and the price of that data.
+
+    The kind of data is the type of the object that it is in, or of one around it.
+    """
+    if isinstance(value, str):
+        return ("", _data_price(kind)) if _is_data(value) else (value, 0)
+    if isinstance(value, Mapping):
+        own = value.get("type")
+        kind = f"{own} {kind}" if isinstance(own, str) else kind
+        found = {name: _without_data(each, kind) for name, each in value.items()}
+        return {name: each for name, (each, _) in found.items()}, sum(p for _, p in found.values())
+    if isinstance(value, (list, tuple)):
+        each = [_without_data(one, kind) for one in value]
+        return [one for one, _ in each], sum(price for _, price in each)
+    return value, 0
+
+
+def _data_price(kind: str) -> int:
+    folded = kind.casefold()
+    return next((price for word, price in MEDIA.items() if word in folded), OTHER_DATA)
+
+
+def _is_data(text: str) -> bool:
+    """Return whether a text is a data URL or long base64, on one line or on equal lines."""
+    if len(text) < _LEAST_DATA:
+        return False
+    if text[:5].lower() == "data:":
+        return True
+    lines = text.split()
+    width = len(lines[0]) if lines else 0
+    equal = all(len(line) == width for line in lines[:-1]) and len("".join(lines[-1:])) <= width
+    return equal and width >= _LEAST_WIDTH and all(map(_BASE64.fullmatch, lines))
 
 
 def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
@@ -164,7 +226,8 @@ def message_tokens(message: Message, counter: TokenCounter) -> int:
     The sum holds content, name, each tool call as canonical JSON of its chat shape, and
     MESSAGE_OVERHEAD for the role. An image is 85 tokens where its detail is "low" and 765
     otherwise; a file is 64 and the tokens of its name (or reference); an opaque part is its
-    canonical JSON.
+    canonical JSON, in which data (a data URL, or base64 of 256 characters and more) has a fixed
+    price by its kind (``MEDIA``).
     """
     content = message.content
     if isinstance(content, str):
