@@ -8,7 +8,6 @@ from hiermem import data
 
 LISTS = (
     "answer_words",
-    "denial_words",
     "entity_words",
     "figure_words",
     "function_words",

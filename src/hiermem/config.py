@@ -125,8 +125,6 @@ class UpdatePolicy(_Policy):
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
     max_attempts: int = Field(default=2, ge=1)
-    min_fidelity: float = Field(default=0.5, ge=0, le=1)
-    min_fidelity_high: float = Field(default=0.3, ge=0, le=1)
     hard_ratio: float = Field(default=1.5, ge=1)
     lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     call_timeout: float = Field(default=120.0, gt=0)

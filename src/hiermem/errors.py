@@ -425,12 +425,11 @@ AnswerProblem: TypeAlias = Literal[
     "not_finite",
     "bad_text",
     "schema",
-    "copied",
 ]
 
 
 class InvalidAnswerError(ModelError):
-    """A model's answer is not the requested JSON, or repeats the request instead of the record.
+    """A model's answer is not the requested JSON.
 
     ``problem`` is the kind of fault and ``where`` its place, such as ``entities.3.name``. The place
     consists of field names and positions, and of nothing that the model wrote.

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries.assess import (
-    Standard,
-    after_answer,
-    anchor_limit,
-    assess_written,
-    source_of,
-)
+from hiermem.core.summaries.assess import Standard, anchor_limit, assess_written, source_of
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import default_counter
 
@@ -46,18 +40,14 @@ def test_every_row_of_the_table_is_read():
     assert {outcome for _, outcome, _ in ROWS} == {"accepted", "repaired", "refused"}
 
 
-@pytest.mark.parametrize(("answer", "outcome", "why"), ROWS)
-def test_a_row_of_the_table_says_what_happens(answer, outcome, why):
+@pytest.mark.parametrize(("answer", "outcome"), [row[:2] for row in ROWS])
+def test_a_row_of_the_table_says_what_happens(answer, outcome):
     """Broken if the guide promises another end for this answer than it has."""
     asked = request()
     standard = Standard(
         source_of(asked, limit=anchor_limit(asked.target_tokens)),
         input_tokens=sum(COUNTER.count(source.text) + 4 for source in asked.inputs),
-        sections=("Overview", "Key points"),
-        min_fidelity=0.5,
     )
     draft = assess_written(asked, standard, LLMResponse(answer))
     assert draft.fit == (outcome != "refused"), draft.problems
     assert (draft.text != answer) == (outcome == "repaired")
-    step = after_answer(tried=1, problems=draft.problems, is_deterministic=False)
-    assert (step == "again") == (outcome == "refused" or "once more" in why), draft.problems

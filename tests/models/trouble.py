@@ -64,8 +64,6 @@ Fault: TypeAlias = Literal[
     "truncated_json",
     "echo",
     "wrong_language",
-    "no_sections",
-    "no_anchors",
     "over_long",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -80,9 +78,7 @@ SPOILT: Final[frozenset[Fault]] = frozenset(
         "truncated_json",
         "echo",
         "wrong_language",
-        "no_sections",
-        "no_anchors",
-        "over_long",
+            "over_long",
     }
 )
 #: The faults that are charged for: the answer was made, whatever became of it on the way.
@@ -235,12 +231,6 @@ def spoil(
             "Der Nutzer hat gesagt, dass die Arbeit noch nicht fertig ist, und die anderen wollen "
             "das morgen mit ihm besprechen. Es wurde auch über die Kosten und die Zeit geredet."
         )
-    elif fault == "no_sections":
-        text = "\n".join(line for line in text.splitlines() if not line.startswith("#")) or "none"
-    elif fault == "no_anchors":
-        heads = [line for line in text.splitlines() if line.startswith("#")]
-        plain = [word for word in text.split() if word.isalpha() and word.islower()]
-        text = "\n".join([*heads, " ".join(plain[:120])])
     elif fault == "over_long":
         text = f"{text}\n" + " ".join(f"{place * 7919 % 104729:x}" for place in range(6000))
     return replace(speech, pieces=pieces_of(text), finish=finish, refusal=refusal)

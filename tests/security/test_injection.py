@@ -66,7 +66,7 @@ async def poisoned(payload, role, llm):
         llm=llm,
         token_counter=Words(),
         config=config,
-        update_policy=UpdatePolicy(batch_delay=0, min_fidelity=0, min_fidelity_high=0),
+        update_policy=UpdatePolicy(batch_delay=0),
     )
     session = memory.session("s")
     for n in range(60):

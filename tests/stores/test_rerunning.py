@@ -37,7 +37,7 @@ async def _lived(store):
         config=CONFIG,
         token_counter=Words(),
         clock=lambda: START + timedelta(days=1, seconds=next(seconds)),
-        update_policy=UpdatePolicy(batch_delay=0, min_fidelity=0.2),
+        update_policy=UpdatePolicy(batch_delay=0),
     )
     session, reports = memory.session("s"), []
     said = [

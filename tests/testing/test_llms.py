@@ -51,8 +51,6 @@ def judge(template, request, response):
     standard = Standard(
         source_of(request, limit=anchor_limit(request.target_tokens)),
         input_tokens=sum(COUNTER.count(s.text) + 4 for s in request.inputs),
-        sections=template.required,
-        min_fidelity=0.5,
     )
     return assess_written(request, standard, response)
 
@@ -74,7 +72,7 @@ async def test_the_scripted_model_says_something_in_a_few_tokens(target):
     template, request = ask(target=target, limit=max(20, target * 3 // 2), words=10)
     draft = judge(template, request, await ScriptedLLM().complete(request))
     assert draft.fit, draft.problems
-    assert draft.text != "\n".join(f"## {each}" for each in template.required)
+    assert any(line and line[0] != "#" for line in draft.text.splitlines())
 
 
 @pytest.mark.parametrize("mark", ["", ";", ",", ":", " -"])
@@ -99,7 +97,7 @@ async def test_no_fault_passes_for_a_good_answer(fault):
         return
     draft = judge(template, request, answer)
     assert draft.problems
-    assert draft.fit == (fault == "no_sections")
+    assert not draft.fit
 
 
 async def test_a_call_that_never_returns_can_be_cancelled():

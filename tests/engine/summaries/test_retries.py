@@ -11,8 +11,8 @@ import pytest
 from editing import regenerating
 from sampling import crossed
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
-from hiermem.core.summaries.retries import MODEL, RETRY, ModelHistory
+from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem.core.summaries.retries import RETRY
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse
@@ -303,79 +303,3 @@ async def test_p11_an_erasure_takes_the_counts_of_what_it_reaches():
         assert '"span":[10,20]' in kept.body
         await memory.erase_session("s")
         assert not await memory._handle.store.records(RETRY)
-
-
-def prose(request):
-    """Write a fit text of more than 200 tokens without a heading."""
-    return "\n".join(f"- {each.text.split('. ')[0]}." for each in request.inputs[::2])
-
-
-class Plain(Sulky):
-    """A model that writes no headings, or only from some call on."""
-
-    def __init__(self, *, headings_from=10**9, name="plain"):
-        super().__init__(name=name)
-        self.headings_from = headings_from
-
-    async def complete(self, request):
-        await super().complete(request)
-        headed = self.calls > self.headings_from
-        return LLMResponse(write(request) if headed else prose(request))
-
-
-LONG = HierarchyConfig.by_tokens(target=2_000, max_messages=40)
-
-
-def long_talk(windows):
-    for number in range(40 * windows):
-        make = Message.assistant if number % 2 else Message.user
-        said = (
-            f"Pump {number + 100} runs at {number * 7 + 1_000} rpm since 2 March {number + 1900}."
-        )
-        yield make(f"{said} It is watched by the night shift of the hall.", created_at=START)
-
-
-@pytest.mark.parametrize("concurrency", [1, 8])
-async def test_a_model_without_headings_is_asked_again_for_them_five_times_at_most(concurrency):
-    """Each further answer would be paid for twice, and taken as it was."""
-    desk, llm = Desk(concurrency=concurrency), Plain()
-    memory = AsyncMemory(
-        store=desk.store, llm=llm, config=LONG, update_policy=desk.policy, clock=lambda: desk.now
-    )
-    session = memory.session("s")
-    await session.append(*long_talk(20))
-    report = await session.update(1)
-    assert (report.made, report.degraded, report.failed) == (20, 0, 0)
-    assert llm.calls == 20 + 5
-    other = AsyncMemory(
-        store=desk.store, llm=llm, config=LONG, update_policy=desk.policy, clock=lambda: desk.now
-    ).session("other")
-    await other.append(*(replace(each, content=f"{each.content} Yes.") for each in long_talk(4)))
-    calls = llm.calls
-    assert (await other.update(1)).made == 4
-    assert llm.calls == calls + 4, "what is remembered is the tenant's, not the session's"
-    asked = {each.node.id: each.revision.strategy for each in await session.summaries(1)}
-    assert len(set(asked.values())) == 1, "the prompt and the hashes stay"
-    fresh = Plain(name="another")
-    third = AsyncMemory(
-        store=desk.store, llm=fresh, config=LONG, update_policy=desk.policy, clock=lambda: desk.now
-    ).session("third")
-    await third.append(*long_talk(2))
-    await third.update(1)
-    assert fresh.calls == 4, "it is remembered with the model's name"
-
-
-async def test_one_answer_with_headings_ends_what_was_remembered():
-    desk, llm = Desk(concurrency=1), Plain(headings_from=8)
-    memory = AsyncMemory(
-        store=desk.store, llm=llm, config=LONG, update_policy=desk.policy, clock=lambda: desk.now
-    )
-    session, told = memory.session("s"), []
-    talk = list(long_talk(6))
-    for part in (talk[:160], talk[160:]):
-        await session.append(*part)
-        await session.update(1)
-        (record,) = await memory._handle.store.records(MODEL)
-        told.append(ModelHistory.from_json(record.body).without_headings)
-    assert told == [4, 0]
-    assert llm.calls == 2 * 4 + 2

@@ -403,30 +403,18 @@ async def test_a_call_that_never_returns_is_cut_off_and_the_run_goes_on():
     assert (report.made, report.calls) == (3, 4)
 
 
-async def test_a_soft_fault_earns_one_stricter_try_and_then_the_better_text_is_taken():
+async def test_an_unfit_answer_is_shown_with_what_was_wrong_and_asked_for_once_more():
+    """Broken, a model mends what it cannot see, or the provider's cache is lost."""
     fixture = await told(SessionFixture(), 10)
-    llm = ScriptedLLM(script=lambda request: "The ferry leaves and Ada measured it.")
+    answers = iter(["Ada measured the ferry for 77,123 EUR and Jonas booked seats for 5,551 EUR."])
+    llm = ScriptedLLM(script=lambda request: next(answers, None))
     report = await fixture.update(llm)
     assert (report.made, report.failed, llm.calls) == (1, 0, 2)
-    assert "It had no heading" in llm.requests[1].messages[-1].content
     first, second = (request.messages for request in llm.requests)
-    assert second[0] == first[0], "the constant part stays in the provider's cache"
-    assert second[1].content.startswith(first[1].content)
-
-
-async def test_a_high_level_that_lost_too_much_is_made_from_the_windows_below():
-    def forgetful(request):
-        if request.level >= 3 and len(request.inputs) == 3:
-            return "## Overview\n- something of the ferry\n## Outcomes\n- nothing much"
-        return None
-
-    fixture = await told(SessionFixture(), 150)
-    llm = ScriptedLLM(script=forgetful)
-    report = await fixture.update(llm)
-    top = [request for request in llm.requests if request.level == 3]
-    assert [len(request.inputs) for request in top] == [3, 3, 15]
-    assert report.calls == 18 + 3
-    assert (await fixture.tree())["L3.0"][1].fidelity >= 0.3
+    assert second[:2] == first
+    assert [each.role for each in second[2:]] == ["assistant", "user"]
+    assert "77,123" in second[2].content
+    assert "not in the record" in second[3].content
 
 
 @pytest.mark.parametrize("fault", UNANSWERED)
@@ -442,7 +430,7 @@ async def test_a_provider_that_answers_nobody_costs_no_attempt(fault, concurrenc
     assert (await fixture.update(ScriptedLLM())).made == 3
 
 
-@pytest.mark.parametrize("fault", sorted(set(RETURNING) - {"no_sections", *UNANSWERED}))
+@pytest.mark.parametrize("fault", sorted(set(RETURNING) - set(UNANSWERED)))
 async def test_p7_no_fault_of_a_model_becomes_memory(fault):
     fixture = await told(SessionFixture(), 30)
     llm = FaultyLLM(ScriptedLLM(), rate=1, faults=[fault])

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -21,6 +23,7 @@ from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import Answer
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 #: The longest answer that is read, in code points: four times a usual, full answer.
 MAX_ANSWER: Final = 1_048_576
@@ -33,6 +36,8 @@ MAX_DEPTH: Final = 64
 _PER_VALUE: Final = 8
 _PER_NUMBER: Final = 5
 _FREE: Final = 512 * _PER_VALUE
+#: The most braces without an end that are skipped.
+_UNCLOSED: Final = 16
 #: More digits than any useful, exact number has.
 _DIGITS: Final = 40
 
@@ -51,21 +56,24 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse(text: str) -> ParsedAnswer:
-    """Read the one JSON object in a model's text as an Answer.
+    """Read the last JSON object in a model's text that is an Answer.
 
     Raises InvalidAnswerError with what is wrong and where.
     """
-    value = read_object(text)
+    return read_object(text, _answer)
+
+
+def _answer(value: dict[str, Any]) -> ParsedAnswer:
     dropped = mend(value)
     return ParsedAnswer(validated(value, Answer), dropped)
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """Read the one JSON object in a model's text.
+def read_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``read`` makes of the last complete JSON object in a model's text that it takes.
 
-    Text before and after the object (a fence, a byte order mark, a sentence) is skipped. A second
-    object is refused, because it is not clear which is meant. Raises InvalidAnswerError with what
-    is wrong and where.
+    Text around the object (a fence, a byte order mark, a sentence, reasoning) is skipped, also if
+    it has braces. Raises InvalidAnswerError with what is wrong and where, if no object fits: that
+    of the last object that is JSON.
     """
     if len(text) > MAX_ANSWER:
         raise InvalidAnswerError(
@@ -74,31 +82,47 @@ def read_object(text: str) -> dict[str, Any]:
         )
     if not text or text.isspace():
         raise InvalidAnswerError("the answer is empty; give one JSON object", problem="empty")
-    start = text.find("{")
-    if start < 0:
+    if "{" not in text:
         raise InvalidAnswerError(
             "the answer holds no JSON object; give the object and nothing else", problem="not_json"
         )
-    stop = _scan(text, start)
-    if text.find("{", stop) >= 0:
+    unfit: InvalidAnswerError | None = None
+    places = _objects(text)
+    if any(text[a:b].strip() == "," for (_, a), (b, _) in pairwise(places)):
         raise InvalidAnswerError(
-            "the answer goes on with a brace after its JSON object; give one object and nothing "
-            "else",
-            problem="not_json",
+            "the answer is a list of objects; give one object", problem="not_json"
         )
-    value = _values(text[start:stop])
-    if _has_nul(value):
-        raise InvalidAnswerError(
-            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
-        )
-    found: dict[str, Any] = value
+    for start, stop in reversed(places):
+        try:
+            return read(_value(text[start:stop]))
+        except InvalidAnswerError as error:
+            if unfit is None or (unfit.problem == "not_json" != error.problem):
+                unfit = error
+    raise unfit or InvalidAnswerError("the answer's JSON object breaks off", problem="not_json")
+
+
+def _objects(text: str) -> list[tuple[int, int]]:
+    """Find the places of whatever has balanced braces and stands in no other braces.
+
+    A brace that is never closed is skipped, as are at most ``_UNCLOSED`` of them: each takes a scan
+    of the text. Raises InvalidAnswerError for what nests too deep or holds too many values.
+    """
+    found: list[tuple[int, int]] = []
+    start, unclosed = text.find("{"), 0
+    while start >= 0 and unclosed < _UNCLOSED:
+        stop = _scan(text, start)
+        if stop is None:
+            unclosed += 1
+        else:
+            found.append((start, stop))
+        start = text.find("{", stop or start + 1)
     return found
 
 
-def _scan(text: str, start: int) -> int:
-    """Find the end of the object at ``start``, without building anything.
+def _scan(text: str, start: int) -> int | None:
+    """Find the end of the object at ``start``, None if it never ends, without building anything.
 
-    Refuses an object that nests too deep, holds too many values, or never ends.
+    Refuses an object that nests too deep or holds too many values.
     """
     left = _FREE + len(text) - start
     depth = 0
@@ -121,11 +145,20 @@ def _scan(text: str, start: int) -> int:
             raise InvalidAnswerError(
                 "the answer holds more values than its length can be about", problem="too_large"
             )
-    raise InvalidAnswerError("the answer's JSON object breaks off", problem="not_json")
+    return None
 
 
-def _values(text: str) -> Any:
-    """Build the values of a scanned text."""
+def _value(text: str) -> dict[str, Any]:
+    """Build the object of a scanned text, whose texts can be stored."""
+    value: dict[str, Any] = _built(text)
+    if _has_nul(value):
+        raise InvalidAnswerError(
+            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
+        )
+    return value
+
+
+def _built(text: str) -> Any:
     try:
         return json.loads(
             text,

@@ -32,14 +32,12 @@ class Accepted(Generic[T]):
 class Retry(Generic[T]):
     """The model is asked once more, with ``request``; ``judge`` judges the next answer.
 
-    ``reason`` says what was wrong and holds no text of the answer. ``usable`` is what is taken
-    where the next request gets no answer, None where nothing so far can be used.
+    ``reason`` says what was wrong and holds no text of the answer.
     """
 
     request: LLMRequest
     reason: str
     judge: Callable[[LLMResponse], Accepted[T] | Retry[T] | Rejected]
-    usable: T | None = None
 
 
 @dataclass(frozen=True, slots=True)

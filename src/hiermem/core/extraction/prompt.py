@@ -18,7 +18,7 @@ from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries import prompt as summary_prompt
-from hiermem.core.summaries.form import Problem
+from hiermem.core.summaries.checks import Problem
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.prompt import Facts, PromptTemplate, marked
 from hiermem.core.text.measure import canonical_json
@@ -216,7 +216,7 @@ def repair_join(
     is.
     """
     numbers = range(len(problems), 0, -1)
-    repaired = (summary_prompt.stricter(request.messages, problems[:n]) for n in numbers)
+    repaired = (summary_prompt.second_request(request.messages, problems[:n]) for n in numbers)
     return _fitting(request, repaired, limit)
 
 

@@ -108,7 +108,10 @@ def _schema() -> str:
 
 def read_answer(text: str) -> BankAnswer:
     """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and if."""
-    value = read_object(text)
+    return read_object(text, _read)
+
+
+def _read(value: dict[str, Any]) -> BankAnswer:
     published = _translated(value)
     _mend(value)
     return validated(value, PublishedAnswer if published else BankAnswer)

@@ -22,13 +22,12 @@ from typing import Final
 from hiermem.config import BankPolicy
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.spaces import prompt
-from hiermem.core.spaces.answer import BankAnswer, FileAnswer, SectionEdit, read_answer
+from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
 from hiermem.core.spaces.change import leading
 from hiermem.core.spaces.files import AnswerFault, Applied, settle
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
-from hiermem.core.summaries.copied import quotes
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text.lexicon import terms_of
 from hiermem.errors import InvalidAnswerError
@@ -342,11 +341,6 @@ def judge(
         answer = read_answer(response.text)
     except InvalidAnswerError as error:
         return unreadable(f"{error.problem.replace('_', ' ')}: {error}")
-    if _repeats_prompt(answer, batch):
-        return unreadable(
-            "it repeats lines of this request, such as those of its example; write only what the "
-            "notes and the files say"
-        )
     applied, problems = settle(answer, batch, policy)
     complaints = [f"{problem.file}: {problem.detail}" for problem in problems]
     faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
@@ -356,17 +350,6 @@ def judge(
         return Rejected("; ".join(complaints))
     # An answer that places no note is read, for what it leaves out, and not taken.
     return Accepted(applied, response.model, "" if applied.consumed else "; ".join(complaints))
-
-
-def _repeats_prompt(answer: BankAnswer, batch: NoteBatch) -> bool:
-    """Return whether an answer has a line of the prompt that neither notes nor files hold."""
-    written = [answer.synthesis]
-    for file in answer.files:
-        written += [file.content, *(edit.text for edit in file.edits)]
-    prompt = "\n".join(each.content for each in batch.request.messages if each.role == "system")
-    said = [each.text for each in batch.notes]
-    said += [*batch.texts.values(), batch.synthesis, batch.rules.text]
-    return quotes("\n".join(written), prompt=prompt, said=said)
 
 
 _FINISHED: Final = {

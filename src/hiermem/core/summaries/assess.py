@@ -1,11 +1,8 @@
-"""Decides what an answer is worth, and what follows: take it, ask once more, or give up.
+"""Decides what follows from an answer: take it, ask once more with what was wrong, or give up.
 
-An answer counts as extracted only where each of its units stands in the inputs. It is then judged
-by its size and form alone, because its words are the record's own: the errors that only a writer
-can make (language, sections, inventions) cannot occur in it.
-
-Of two answers that may both be used, the better one is taken. An answer with a hard problem is
-never taken.
+An answer counts as extracted only if each of its units stands in the inputs. It is then judged by
+its size and form alone, because its words are the record's own: the errors that only a writer can
+make (language, inventions) cannot occur in it. An answer to which a check applies is never taken.
 """
 
 from __future__ import annotations
@@ -13,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
-from hiermem.core.summaries import validate
-from hiermem.core.summaries.form import Problem
-from hiermem.core.summaries.prompt import before_record, stricter
+from hiermem.core.summaries.checks import MENDABLE, Answer, Problem, check
+from hiermem.core.summaries.prompt import before_record, second_request
 from hiermem.core.summaries.repair import repair
-from hiermem.core.text import units
-from hiermem.core.text.anchors import Source, fidelity, find
+from hiermem.core.text import policy, units
+from hiermem.core.text.anchors import Source, find
 from hiermem.core.text.lexicon import stands_in
-from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 
-#: Prompts for one text before the stand-in: the ordinary one and the stricter one.
+#: Requests for one text before the stand-in: the ordinary one and one that says what was wrong.
 PROMPTS: Final = 2
+#: The most tokens that a second request adds to say what was wrong.
+_COMPLAINT: Final = 200
 #: The most anchors kept with a revision, and the most unsupported figures and names.
 MOST_ANCHORS: Final = 64
 #: The most anchors of the inputs that are searched for in an extract.
@@ -39,9 +37,9 @@ _MOST_SOUGHT: Final = 256
 class Draft:
     """A text that may become a revision, and the measures of its worth.
 
-    ``units`` are () where the text was written and not extracted; ``missing`` are the inputs' lost
-    anchors, ``anchors`` the text's own. ``fidelity`` is None where no anchor was required.
-    ``invented`` are the figures and dates of the text that its inputs do not have.
+    ``units`` are () if the text was written and not extracted; ``anchors`` are the text's own.
+    ``fidelity`` is the share of the inputs' weightiest anchors that it keeps, None if there are
+    none.
     """
 
     text: str
@@ -49,24 +47,14 @@ class Draft:
     units: tuple[Unit, ...]
     problems: tuple[Problem, ...] = ()
     fidelity: float | None = None
-    missing: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
     model: str = ""
     anchors: tuple[str, ...] = ()
-    invented: tuple[str, ...] = ()
 
     @property
     def fit(self) -> bool:
         """Return whether the draft may become memory."""
-        return not any(problem.hard for problem in self.problems)
-
-    @property
-    def worth(self) -> tuple[float, int]:
-        """Return the key by which two fit drafts are compared; of equal ones, the later is taken.
-
-        Where no anchor was required, none was lost.
-        """
-        return 1.0 if self.fidelity is None else self.fidelity, -len(self.problems)
+        return not self.problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,67 +62,46 @@ class Standard:
     """What the answers to one request are held to.
 
     ``source`` is what is read in the request's inputs, ``input_tokens`` their tokens, and ``known``
-    their anchors where these are on record, weightiest first. ``sections`` are the headings that an
-    answer must have. A model that ``is_deterministic`` is not asked again, and one that never
-    ``writes_headings`` is not asked again for them.
+    their anchors if these are on record, weightiest first. A model that ``is_deterministic`` is not
+    asked again: its answer would be the same. ``window`` is the model's, None if it has no limit.
     """
 
     source: Source
     input_tokens: int
-    sections: Sequence[str]
-    min_fidelity: float
     known: Sequence[str] | None = None
     is_deterministic: bool = False
-    writes_headings: bool = True
+    window: int | None = None
 
 
 def judge(
-    request: LLMRequest,
-    standard: Standard,
-    response: LLMResponse,
-    *,
-    tried: int = 1,
-    best: Draft | None = None,
+    request: LLMRequest, standard: Standard, response: LLMResponse, *, tried: int = 1
 ) -> Verdict[Draft]:
-    """Judge the answer to ``request``, the ``tried``-th; ``best`` is the best usable one before."""
+    """Judge the answer to ``request``, the ``tried``-th."""
     draft = assess(request, standard, response)
-    if draft.fit and (best is None or draft.worth >= best.worth):
-        best = draft
-    step = after_answer(
-        tried=tried,
-        problems=[
-            each
-            for each in draft.problems
-            if standard.writes_headings or each.kind != "missing_sections"
-        ],
-        is_deterministic=bool(draft.units) or standard.is_deterministic,
-    )
+    if draft.fit:
+        return Accepted(draft, draft.model)
     reason = ",".join(problem.kind for problem in draft.problems)
-    if step == "again":
-        messages = stricter(
-            request.messages, draft.problems, missing=draft.missing, invented=draft.invented
+    if tried < PROMPTS and not (draft.units or standard.is_deterministic):
+        shown = draft.text if _may_be_shown(draft, request, standard.window) else ""
+        again = replace(
+            request, messages=second_request(request.messages, draft.problems, answer=shown)
         )
-        again = replace(request, messages=messages)
-        following = partial(judge, again, standard, tried=tried + 1, best=best)
-        return Retry(again, reason, following, usable=best)
-    if best is None:
-        kinds = ",".join(sorted({problem.kind for problem in draft.problems}))
-        return Rejected(reason, detail=kinds)
-    return Accepted(best, best.model, reason="" if best is draft else reason)
+        return Retry(again, reason, partial(judge, again, standard, tried=tried + 1))
+    return Rejected(reason, detail=reason)
 
 
-def after_answer(
-    *, tried: int, problems: Sequence[Problem], is_deterministic: bool
-) -> Literal["accept", "again", "settle"]:
-    """Decide on an answer: take it, ask once more, or take the best answer so far.
-
-    A problem that is not worth a second call costs none. An ``is_deterministic`` model is not asked
-    again: its words are all the record's own, and its answer would be the same.
-    """
-    hard = any(problem.hard for problem in problems)
-    if not hard and (is_deterministic or not any(problem.again for problem in problems)):
-        return "accept"
-    return "again" if tried < PROMPTS and not is_deterministic else "settle"
+def _may_be_shown(draft: Draft, request: LLMRequest, window: int | None) -> bool:
+    """Return whether a second request shows the first answer: one that can be mended, and fits."""
+    if not MENDABLE.issuperset(problem.kind for problem in draft.problems):
+        return False
+    added = draft.tokens + request.max_tokens + _COMPLAINT
+    if draft.tokens > 2 * request.max_tokens:
+        return False
+    if window is None:
+        return True
+    return (
+        request.margin * (request_tokens(request.messages, request.counter.count) + added) <= window
+    )
 
 
 def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
@@ -147,8 +114,11 @@ def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Dr
 def assess_written(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
     """Repair and check one written answer."""
     response = repair(response, request=request)
-    text = check(
-        response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
+    text = policy.check(
+        response.text.strip()[: policy.MAX_CONTENT],
+        what="summary",
+        cap=policy.MAX_CONTENT,
+        on_bad="replace",
     )
     tokens = request.counter.count(text)
     found = standard.source.fidelity(text)
@@ -156,22 +126,20 @@ def assess_written(request: LLMRequest, standard: Standard, response: LLMRespons
         text=text,
         tokens=tokens,
         units=(),
-        problems=validate.check(
-            replace(response, text=text),
-            request=request,
-            tokens=tokens,
-            record=standard.source.prose_of_inputs,
-            input_tokens=standard.input_tokens,
-            sections=standard.sections,
-            fidelity=found,
-            min_fidelity=standard.min_fidelity,
+        problems=check(
+            Answer(
+                replace(response, text=text),
+                request,
+                tokens,
+                standard.input_tokens,
+                record=standard.source.prose_of_inputs,
+                fidelity=found,
+            )
         ),
         fidelity=found.value,
-        missing=found.missing,
         unsupported=found.unsupported[:MOST_ANCHORS],
         model=response.model,
         anchors=found.anchors[:MOST_ANCHORS],
-        invented=found.invented[:MOST_ANCHORS],
     )
 
 
@@ -189,16 +157,13 @@ def assess_extract(request: LLMRequest, standard: Standard, response: LLMRespons
         sought = find(source, limit=_MOST_SOUGHT)
     required = sought[: anchor_limit(request.target_tokens)]
     kept = tuple(anchor for anchor in sought if stands_in(anchor, text))
-    missing = tuple(sorted(set(required) - set(kept), key=sought.index))
+    lost = set(required).difference(kept)
     return Draft(
         text=text,
         tokens=tokens,
         units=response.units,
-        problems=validate.check(
-            response, request=request, tokens=tokens, input_tokens=standard.input_tokens
-        ),
-        fidelity=1.0 - len(missing) / len(required) if required else None,
-        missing=missing,
+        problems=check(Answer(response, request, tokens, standard.input_tokens)),
+        fidelity=1.0 - len(lost) / len(required) if required else None,
         model=response.model,
         anchors=kept[:MOST_ANCHORS],
     )
@@ -281,16 +246,7 @@ def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
         units=kept if whole else (),
         problems=tuple(problem for draft in drafts for problem in draft.problems),
         fidelity=sum(measured) / len(measured) if measured else None,
-        missing=tuple(name for draft in drafts for name in draft.missing)[:MOST_ANCHORS],
         unsupported=tuple(name for d in drafts for name in d.unsupported)[:MOST_ANCHORS],
         model=drafts[0].model,
         anchors=find(text, limit=MOST_ANCHORS),
-        invented=tuple(name for d in drafts for name in d.invented)[:MOST_ANCHORS],
     )
-
-
-def weigh_against(draft: Draft, texts: Sequence[str], *, limit: int) -> tuple[float, int]:
-    """Return a draft's worth measured on ``texts``, to compare two ways of making a node."""
-    value = fidelity(inputs=texts, output=draft.text, limit=limit).value
-    soft = tuple(problem for problem in draft.problems if not problem.hard)
-    return replace(draft, fidelity=value, problems=soft).worth

@@ -3,8 +3,7 @@
 
 A refusal, an error message, data, code, a text that repeats itself, the conversation continued and
 a reply to the reader are known by their form, whatever they speak of. A summary may tell of all of
-these, so each counts only where it is the answer as a whole. What a problem of an answer is, of its
-form or of its content (``validate``), is stated here as well.
+these, so each counts only if it is the answer as a whole. ``checks`` lists them.
 """
 
 from __future__ import annotations
@@ -12,50 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import add
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest
-
-ProblemKind: TypeAlias = Literal[
-    "empty",
-    "truncated",
-    "refused",
-    "error_text",
-    "too_long",
-    "not_smaller",
-    "echo",
-    "unrelated",
-    "missing_sections",
-    "missing_anchors",
-    "wrong_language",
-    "not_prose",
-    "repetitive",
-    "continuation",
-    "reply",
-    "invented",
-    "inverted",
-    "injected",
-    "unsupported",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem of an answer.
-
-    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
-    try where it is worth one (``again``), after which the better answer may be taken. ``detail``
-    says what would be right and holds no text of the answer.
-    """
-
-    kind: ProblemKind
-    detail: str
-    hard: bool
-    again: bool = True
-
 
 _WORDS: Final = word_lists("answer_words")
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
@@ -129,44 +89,31 @@ _JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # The whole answer
 
 
-def message_fault(answer: str) -> Problem | None:
-    """Return the fault of a stripped answer that is a refusal, an error message or an empty form.
-
-    Any answer is held to this, also one that was extracted.
-    """
-    head = answer[:_SHORT]
-    whole = len(answer) <= _SHORT
-    if whole and _REFUSAL.match(head):
-        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
-    if _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
-        return Problem("error_text", "the answer is an error message, not a summary", hard=True)
-    if answer.casefold().strip("\"'`*.!:()[]<> ") in _WORDS["placeholders"]:
-        return Problem("empty", "the answer is a word for nothing", hard=True)
-    if whole and ANNOUNCED.match(head):
-        return Problem("empty", "the answer announces a summary and gives none", hard=True)
-    return None
+def says_nothing(answer: str) -> bool:
+    """Return whether an answer has no word beyond its headings, or is a word for nothing."""
+    said = (line for line in answer.splitlines() if not line.lstrip().startswith("#"))
+    return (
+        not any(char.isalnum() for line in said for char in line)
+        or answer.casefold().strip("\"'`*.!:()[]<> ") in _WORDS["placeholders"]
+        or (len(answer) <= _SHORT and ANNOUNCED.match(answer) is not None)
+    )
 
 
-def prose_fault(answer: str, *, request: LLMRequest) -> Problem | None:
-    """Return the fault of a stripped answer that was written, where it is no prose of a summary."""
-    if request.schema is not None:
-        return None
-    if _is_cut_json(answer):
-        return Problem("truncated", "the answer is JSON that is cut off", hard=True)
-    if _is_data(answer) or _is_code(answer):
-        return Problem(
-            "not_prose",
-            "the answer is data or code; prose and list lines were asked for",
-            hard=True,
-        )
-    record = _folded(" ".join(source.text for source in request.inputs))
-    if _repeats(answer, record):
-        return Problem("repetitive", "the answer says the same again and again", hard=True)
-    if _continues(answer, record, request=request):
-        return Problem(
-            "continuation", "the answer continues the record instead of summarising it", hard=True
-        )
-    return _reply_fault(answer)
+def is_refusal(answer: str) -> bool:
+    """Return whether a short answer begins as a refusal."""
+    return len(answer) <= _SHORT and _REFUSAL.match(answer) is not None
+
+
+def declines(answer: str) -> bool:
+    """Return whether each statement of a short answer declines, or is a remark beside that."""
+    said = _remarks(answer)
+    return any(map(_declines, said)) and all(_declines(each) or is_remark(each) for each in said)
+
+
+def is_error(answer: str) -> bool:
+    """Return whether an answer is the error message of a program."""
+    short = len(answer) <= _SHORT and _ERROR_LINE.match(answer) is not None
+    return short or _ERROR_BODY.match(answer[:_SHORT]) is not None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -184,7 +131,7 @@ _CODE_LINE: Final = re.compile(
 _MARKED: Final = re.compile(r"\s*(?:#{1,6} |[-*•+] |\d{1,3}[.)] |\||\*\*)")
 
 
-def _is_cut_json(answer: str) -> bool:
+def is_cut_json(answer: str) -> bool:
     """Return whether an answer begins as JSON and ends before the JSON does."""
     if not _JSON_START.match(answer):
         return False
@@ -192,7 +139,7 @@ def _is_cut_json(answer: str) -> bool:
     return '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("{}", "[]"))
 
 
-def _is_data(answer: str) -> bool:
+def is_data(answer: str) -> bool:
     """Return whether an answer is a JSON value, or one with a few words around it."""
     bare = answer.replace("```json", "").replace("```", "").strip()
     if bare.startswith("{") and bare.endswith("}"):
@@ -207,7 +154,7 @@ def _is_data(answer: str) -> bool:
     return len(within) > _MOSTLY * len(bare) and _KEY.search(within) is not None
 
 
-def _is_code(answer: str) -> bool:
+def is_code(answer: str) -> bool:
     """Return whether all of an answer's words stand in code blocks, or most lines are code."""
     outside = _FENCED.sub("", answer)
     if outside != answer and not re.search(r"\w{2}", outside):
@@ -251,7 +198,7 @@ def statements(text: str) -> list[str]:
     return [each for own in map(add, said, ends) if (each := own.strip())]
 
 
-def _repeats(answer: str, record: str) -> bool:
+def repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
     found = [_terms(each) for each in said]
@@ -274,7 +221,7 @@ def _repeats(answer: str, record: str) -> bool:
     ]
     if len(longer) < _LONG:
         return False
-    own_words = [own for each, own in longer if _folded(each).lstrip("-*• ") not in record]
+    own_words = [own for each, own in longer if folded(each).lstrip("-*• ") not in record]
     return len(own_words) >= _LONG and _adds_nothing(own_words, record)
 
 
@@ -320,7 +267,7 @@ _QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」
 _SPEAKERS: Final = 40
 
 
-def _continues(answer: str, record: str, *, request: LLMRequest) -> bool:
+def continues(answer: str, record: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a dialogue: lines in the record's form, or invented turns.
 
     Turns that the record holds are quotations, and a note may begin with a speaker's name.
@@ -368,11 +315,12 @@ def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
 
 def _is_quoted(turn: str, record: str) -> bool:
     """Return whether at least half of a turn's sentences stand in the record."""
-    said = [_folded(each) for each in statements(turn)]
+    said = [folded(each) for each in statements(turn)]
     return 2 * sum(each in record for each in said) >= len(said)
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """Return ``text`` in one case, its words apart by one blank."""
     return " ".join(text.casefold().split())
 
 
@@ -452,18 +400,20 @@ _REPORTED_TO_YOU: Final = re.compile(
 _REPLIES: Final = 0.6
 
 
-def _reply_fault(answer: str) -> Problem | None:
-    """Return the fault of a short answer that declines, offers, asks or advises as a whole."""
-    if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
-        return None
-    said = statements(answer)
-    refused = sum(map(_declines, said))
+def replies(answer: str) -> bool:
+    """Return whether a short answer offers, asks or advises the reader as a whole."""
+    said = _remarks(answer)
     remarks = sum(_declines(each) or is_remark(each) for each in said)
-    if refused and remarks == len(said):
-        return Problem("refused", "the answer is a refusal, not a summary", hard=True)
-    if remarks == len(said) or (remarks >= 2 and remarks >= _REPLIES * len(said)):
-        return Problem("reply", "the answer speaks to the reader instead of summarising", hard=True)
-    return None
+    if said and remarks == len(said):
+        return not any(map(_declines, said))
+    return remarks >= 2 and remarks >= _REPLIES * len(said)
+
+
+def _remarks(answer: str) -> list[str]:
+    """Return the statements of an answer that may be a reply: a short one without lists."""
+    if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
+        return []
+    return statements(answer)
 
 
 def _declines(statement: str) -> bool:

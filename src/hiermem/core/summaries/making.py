@@ -28,8 +28,6 @@ from hiermem.core.summaries.assess import (
     MOST_ANCHORS,
     PROMPTS,
     Draft,
-    anchor_limit,
-    weigh_against,
 )
 from hiermem.core.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
 from hiermem.core.summaries.plan import Failure, LevelPlan
@@ -37,7 +35,7 @@ from hiermem.core.summaries.prompt import Length
 from hiermem.core.summaries.retries import AttemptCount
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
-from hiermem.errors import SpendLimitError, StoreError
+from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Need
@@ -95,13 +93,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Read what ``node`` is made from, or with ``windows`` the window summaries below it.
+    """Read what ``node`` is made from.
 
-    The answer is Inputs, or None where a text is missing.
+    The answer is Inputs, or None if a text is missing.
     """
 
     node: Node
-    windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +265,6 @@ def _ask(
     ask = Ask(task.inputs, length, prompts)
     try:
         draft, labels = yield ask, partial(task.run.labels, task.inputs)
-        draft = yield from _better_from_windows(task, draft, ask)
     except (SpendLimitError, ClaimLostError) as error:
         yield NoteAttempts(wanted, count, count.error)
         return Outcome("refused" if isinstance(error, SpendLimitError) else "moved", task.node)
@@ -278,28 +274,6 @@ def _ask(
     yield NoteAttempts(wanted, count)
     revision = _revision(task, draft, labels, task.run.plan(task.node.level), length)
     return _serve(task, "made", revision)
-
-
-def _better_from_windows(task: _Task, draft: Draft, ask: Ask) -> Making[Draft]:
-    """Ask again from the windows below where a high text lost too much; return the better one."""
-    high = task.node.level >= plan.FROM_WINDOWS
-    least = task.run.plan(task.node.level).min_fidelity
-    if not high or draft.units or draft.fidelity is None or draft.fidelity >= least:
-        return draft
-    try:
-        windows: Inputs | None = yield ReadInputs(task.node, windows=True)
-        if windows is None:
-            return draft
-        other: Draft = yield replace(ask, inputs=windows)
-    except (UnfitError, SpendLimitError, StoreError):
-        # The draft is fit and paid for; a better one is not available now.
-        return draft
-    texts = [source.text for source in windows.sources]
-    limit = anchor_limit(ask.length.target)
-    first, second = yield lambda: [
-        weigh_against(each, texts, limit=limit) for each in (draft, other)
-    ]
-    return other if second >= first else draft
 
 
 def _go_without(

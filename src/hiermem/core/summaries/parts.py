@@ -11,14 +11,13 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from hiermem.core.summaries.assess import Draft
-from hiermem.core.summaries.form import Problem
 from hiermem.core.summaries.making import Ask
 from hiermem.core.text.hashes import input_hash
 from hiermem.types import Node
 
 #: The kind of the records that hold parts; their scope is the session.
 PART: Final = "part"
-_LISTS: Final = ("missing", "unsupported", "anchors", "invented")
+_LISTS: Final = ("unsupported", "anchors")
 
 
 def key_of(node: Node, part: Ask, strategy: str) -> str:
@@ -50,6 +49,6 @@ def from_json(body: str) -> Draft:
     """Read a draft."""
     values: dict[str, Any] = json.loads(body)
     values |= {name: tuple(values.get(name, ())) for name in _LISTS}
-    values["problems"] = tuple(Problem(**each) for each in values["problems"])
+    values["problems"] = ()
     values["units"] = ()
     return Draft(**values)

@@ -20,8 +20,6 @@ from hiermem.errors import ConfigError
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 
-#: From this level up, a text that lost too many anchors is made again from the windows below.
-FROM_WINDOWS: Final = 3
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
 #: A window, in tokens, with which most records are read in one request.
@@ -127,7 +125,6 @@ class LevelPlan:
     style: str
     ratio: float
     strategy: str
-    min_fidelity: float
     model: str
 
     @property
@@ -141,7 +138,6 @@ def level_plan(
     template: PromptTemplate,
     *,
     config: HierarchyConfig,
-    policy: UpdatePolicy,
     model: str,
     counter: str,
 ) -> LevelPlan:
@@ -169,7 +165,6 @@ def level_plan(
             model=model,
             counter=counter,
         ),
-        min_fidelity=policy.min_fidelity_high if level >= FROM_WINDOWS else policy.min_fidelity,
         model=model,
     )
 

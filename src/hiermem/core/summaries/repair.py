@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """Decides which part of an answer is the summary: without its wrapping, and cut to whole lines.
 
-A fence around the whole, an announcement before it and an offer after it are no part of a summary,
-nor are lines of the prompt, such as those of its example, which small models copy.
+Reasoning, a fence around the whole, an announcement before it and an offer after it are no part of
+a summary, in whatever combination they come.
 Where an answer was cut off, its last, incomplete line is taken away; what is left is judged, and is
 kept where enough is left of the requested length.
 """
@@ -11,26 +11,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from hiermem.core.summaries.copied import own_lines
 from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
 from hiermem.core.text import language
+from hiermem.core.text.reasoning import holds_reasoning, without_reasoning
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse
 
 #: The share of the requested length that a cut answer must still have.
 LEAST_LEFT: Final = 0.6
 
-_FENCE: Final = re.compile(
-    r"\A```[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(.*?)\n?```\Z",
-    re.DOTALL | re.IGNORECASE,
+#: What an answer is wrapped in: a tag, or a fence around all that is no remark.
+_WRAPPED: Final = re.compile(
+    r"\A(?P<head>.{0,400}?)"
+    r"(?:<(?P<tag>summary|answer|output|result|response|final)>(?P<told>.*?)(?:</(?P=tag)>|\Z)"
+    r"|^(?P<fence>```|~~~)[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(?P<body>.*?)\n?"
+    r"^(?P=fence)[ \t]*$)"
+    r"(?P<tail>.{0,400})\Z",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
-_TAGGED: Final = re.compile(r"\A<(summary|answer|output|result)>(.*?)(?:</\1>)?\Z", re.DOTALL)
 #: An offer at the end of an answer is no longer than this.
 _REMARK: Final = 400
-#: The thinking block of a reasoning model.
-_THOUGHT: Final = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
 _ROW: Final = re.compile(r"\s*\|")
@@ -68,7 +71,7 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
         or response.finish_reason not in ("stop", "length")
     ):
         return response
-    text = own_lines(unwrapped(response.text), request=request)
+    text = unwrapped(response.text, spoken=_speaks_of_marks(request))
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
     kept = _whole_lines(text, flagged=response.finish_reason == "length")
@@ -78,26 +81,61 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
     return replace(response, text=text, finish_reason="length")
 
 
-def unwrapped(text: str) -> str:
-    r"""Return an answer without its fence or tag, an announcement, or an offer at its end.
+def unwrapped(text: str, *, spoken: bool = False) -> str:
+    r"""Return an answer without reasoning, its fence or tag, an announcement, and a closing offer.
+
+    With ``spoken``, the record speaks of marks of reasoning, and so may the answer: they are marks
+    only if it begins with one.
 
     >>> unwrapped("Here is the summary:\n\n## Overview\nThey rent.\n\nLet me know!")
     '## Overview\nThey rent.'
     """
-    text = _THOUGHT.sub("", text).strip()
-    for pattern, group in ((_TAGGED, 2), (_FENCE, 1)):
-        if match := pattern.match(text):
-            text = match.group(group).strip()
+    before = None
+    while text != before:
+        before = text
+        for step in (partial(_bare, spoken=spoken), _inside, _unannounced, _without_offer):
+            text = step(text).strip()
+    return text
+
+
+def thinks(text: str, *, request: LLMRequest) -> bool:
+    """Return whether an answer that was repaired has marks of reasoning that its record has not."""
+    return holds_reasoning(text) and not _speaks_of_marks(request)
+
+
+def _speaks_of_marks(request: LLMRequest) -> bool:
+    return any(holds_reasoning(source.text) for source in request.inputs)
+
+
+def _bare(text: str, *, spoken: bool) -> str:
+    opens = text.lstrip().startswith(("<", "[", "◁", "【"))
+    return text if spoken and not opens else without_reasoning(text)
+
+
+def _inside(text: str) -> str:
+    """Return what stands inside a tag or a fence that has only remarks around it."""
+    match = _WRAPPED.match(text)
+    if match is None:
+        return text
+    head, tail = match["head"].strip(), match["tail"].strip()
+    if head and not (ANNOUNCED.match(head) or all(map(is_remark, statements(head)))):
+        return text
+    if tail and not all(map(is_remark, statements(tail))):
+        return text
+    return str(match["body"] if match["told"] is None else match["told"])
+
+
+def _unannounced(text: str) -> str:
     first, _, rest = text.partition("\n")
-    if rest.strip() and ANNOUNCED.match(first.strip()):
-        text = rest.strip()
-        if match := _FENCE.match(text):
-            text = match.group(1).strip()
+    return rest if rest.strip() and ANNOUNCED.match(first.strip()) else text
+
+
+def _without_offer(text: str) -> str:
     body, gap, last = text.rpartition("\n\n")
     marked = _HEADING.match(last) or _ITEM.match(last) or _ROW.match(last)
     short = len(last) <= _REMARK
     if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
-        text = body.rstrip().removesuffix("---").rstrip()
+        return body.rstrip().removesuffix("---")
     return text
 
 

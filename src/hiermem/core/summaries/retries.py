@@ -2,76 +2,59 @@
 
 ::
 
-    two prompts -> stand-in -> one prompt after 1 h -> 4 h -> 16 h -> 64 h -> none
+    two requests -> stand-in -> one request after 1 h -> 4 h -> 16 h -> 64 h -> none
 
 An attempt is a call whose answer was not taken, or whose failure says something of the text
 (``core.calls.failures.is_attempt``). Any other call without an answer counts only if an earlier one
 had none either and the model has answered other calls since. So an outage costs no attempt.
-Attempts are counted by the node's input hash, which covers the model's name and the
-prompt's version. So a fork or a re-pack with the same inputs continues the count, and another
-model, prompt or input begins a new one.
-
-Of a model, by its name, is remembered what spares calls: that it writes no headings, or refuses. A
-model that wrote no heading in five answers of five is not asked again for headings. Nothing else
-changes: its prompt and the hashes stay, and one answer with headings ends it.
+Attempts are counted by the node's input hash, which covers the model's name and the prompt's
+version. So a fork or a rebuild with the same inputs continues the count, and another model, prompt
+or input begins a new one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from hiermem.core.calls.backoff import TEXT, Backoff
-from hiermem.core.summaries.assess import PROMPTS, Draft
+from hiermem.core.summaries.assess import PROMPTS
 from hiermem.types import Node
 
 #: The kind of the records that hold a count; their scope is the session, their key the input hash.
 RETRY: Final = "retry"
-#: How many hours, and how many updates, after the last attempt the text is asked for once more.
-_HOURS: Final = (1, 4, 16, 64)
-_UPDATES: Final = (1, 2, 4, 8)
+#: After how long the text is asked for once more: so long, then four times as long, so often.
+_FIRST: Final = timedelta(hours=1)
+_TIMES: Final = 4
+_TRIES: Final = 4
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-#: The kind of the records that hold a history, their key the model's name; they are the tenant's.
-MODEL: Final = "model"
-TENANT: Final = ""
-#: After so many answers in a row without a heading none is expected any more.
-_WITHOUT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptCount:
     """The attempts at one text: how many, when the last one ended, and what was wrong then.
 
-    ``passed`` counts the updates since then that left the model alone. ``unanswered`` is the id of
-    the first call without an answer that did not count, "" where there is none.
+    ``unanswered`` is the id of the first call without an answer that did not count, "" if there is
+    none.
     """
 
     count: int = 0
     last: datetime | None = None
-    passed: int = 0
     unanswered: str = ""
     error: str = ""
 
     def prompts_due(self, now: datetime, *, max_attempts: int) -> int:
-        """Return how many prompts may be sent now: 2, 1, or 0 to leave the model alone."""
+        """Return how many requests may be sent now: 2, 1, or 0 to leave the model alone."""
         first = max(PROMPTS, max_attempts)
         if self.count < first:
             return min(PROMPTS, first - self.count)
         step = self.count - first
-        if step >= len(_HOURS) or self.last is None:
+        if step >= _TRIES or self.last is None:
             return 0
-        rested = now >= self.last + timedelta(hours=_HOURS[step])
-        return int(rested and self.passed + 1 >= _UPDATES[step])
-
-    def passed_over(self, *, max_attempts: int) -> AttemptCount:
-        """Return the count after an update left the model alone; itself if that is immaterial."""
-        step = self.count - max(PROMPTS, max_attempts)
-        if 0 <= step < len(_UPDATES) and self.passed + 1 < _UPDATES[step]:
-            return replace(self, passed=self.passed + 1)
-        return self
+        return int(now >= self.last + _FIRST * _TIMES**step)
 
     def spend(self, number: int, *, now: datetime, error: str) -> AttemptCount:
         """Return the count after ``number`` more attempts."""
@@ -115,7 +98,7 @@ def together(counts: Iterable[AttemptCount]) -> AttemptCount:
     found = list(counts)
     if not found:
         return AttemptCount()
-    return max(found, key=lambda one: (one.count, one.last or _NEVER, one.passed, one.unanswered))
+    return max(found, key=lambda one: (one.count, one.last or _NEVER, one.unanswered))
 
 
 def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:
@@ -133,7 +116,7 @@ def from_json(body: str) -> AttemptCount:
     """Read a count."""
     data = json.loads(body)
     last = datetime.fromisoformat(data["last"]) if data["last"] else None
-    return AttemptCount(data["count"], last, data["passed"], data["unanswered"], data["error"])
+    return AttemptCount(data["count"], last, data["unanswered"], data["error"])
 
 
 def node_of(body: str) -> str:
@@ -152,38 +135,3 @@ def covers(body: str, indices: Collection[int]) -> bool:
     """Return whether a count is that of a text which any of these messages is part of."""
     start, stop = json.loads(body)["span"]
     return any(start <= index < stop for index in indices)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelHistory:
-    """What is remembered of one model.
-
-    ``without_headings`` counts its newest answers in a row that had none of the required headings,
-    as far as the count matters. ``refuses`` tells whether attempts at a text were ever counted.
-    """
-
-    without_headings: int = 0
-    refuses: bool = False
-
-    def to_json(self) -> str:
-        """Write it as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, body: str) -> ModelHistory:
-        """Read what ``to_json`` wrote."""
-        return cls(**json.loads(body))
-
-
-def writes_headings(without: int) -> bool:
-    """Return whether to ask a model again for headings, after so many answers without any."""
-    return without < _WITHOUT
-
-
-def count_without(without: int, draft: Draft, required: Sequence[str]) -> int:
-    """Return the count after one more answer, which was asked to have the ``required`` headings."""
-    if not required or draft.units:
-        return without
-    lacks = f"missing: {', '.join(required)}"
-    lacking = any((one.kind, one.detail) == ("missing_sections", lacks) for one in draft.problems)
-    return min(without + 1, _WITHOUT) if lacking else 0

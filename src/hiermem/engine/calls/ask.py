@@ -22,7 +22,7 @@ from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
 from hiermem.engine.calls.call import call, prompt_tokens
 from hiermem.engine.calls.rate_limit import sleep_unless
 from hiermem.engine.calls.run import CallState, N, Run
-from hiermem.errors import ModelError, ModelTimeoutError, SpendLimitError, TransientModelError
+from hiermem.errors import ModelError, ModelTimeoutError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
 if TYPE_CHECKING:
@@ -46,43 +46,34 @@ async def ask_until_fit(
     """Ask until an answer is accepted or rejected; return that verdict.
 
     ``ahead`` is run in a thread while the first answer of a remote model is awaited. Each request
-    has ``within`` seconds for all its tries, None for no limit. Where a later request gets no
-    answer, what is usable of the earlier ones is accepted. Raises what ``ask`` raises
-    otherwise: SpendLimitError, ClaimLostError, and the last ModelError.
+    has ``within`` seconds for all its tries, None for no limit. Raises what ``ask`` raises:
+    SpendLimitError, ClaimLostError, and the last ModelError.
     """
-    usable: T | None = None
     reading = None
     if ahead is not None and run.llm.remote:
         reading = run.spawn(run.compute(ahead))
     while True:
         try:
             response = await ask(run, state, request, within=within)
-        except (SpendLimitError, ModelError, asyncio.CancelledError) as error:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            if usable is None or (cancelled and not run.is_cutting_off):
-                if isinstance(error, ModelError) and is_attempt(error):
-                    state.attempts += 1
-                elif isinstance(error, TransientModelError) and state.ended:
-                    state.unanswered = state.ended[-1].id
-                raise
-            return Accepted(usable)
+        except ModelError as error:
+            if is_attempt(error):
+                state.attempts += 1
+            elif isinstance(error, TransientModelError) and state.ended:
+                state.unanswered = state.ended[-1].id
+            raise
         if reading is not None:
             await asyncio.wait([reading])
         size = state.input_tokens if request.task == "summarise" else None
         verdict = await run.compute(judge, response, tokens=size)
         if verdict.reason:
-            # The journal says of each answer that was not taken at once why it was not. One that
-            # may be used is not rejected.
-            may_be_used = isinstance(verdict, Retry) and verdict.usable is not None
-            judged = replace(
-                state.ended[-1], outcome="ok" if may_be_used else "rejected", reason=verdict.reason
-            )
+            # The journal says of each answer that was not taken why it was not.
+            judged = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
             state.ended[-1] = judged
             run.journal.note(judged)
-            state.attempts += not may_be_used
+            state.attempts += 1
         if not isinstance(verdict, Retry):
             return verdict
-        request, judge, usable = verdict.request, verdict.judge, verdict.usable
+        request, judge = verdict.request, verdict.judge
 
 
 async def ask(

@@ -16,7 +16,7 @@ from typing import Any
 
 from hiermem.core.calls.failures import shown
 from hiermem.core.calls.lease import ClaimLostError
-from hiermem.core.calls.verdict import Accepted, Rejected, Verdict
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.summaries import making
 from hiermem.core.summaries.assess import (
     PROMPTS,
@@ -37,15 +37,15 @@ from hiermem.core.summaries.making import (
     Request,
     UnfitError,
 )
-from hiermem.core.summaries.retries import AttemptCount, count_without, writes_headings
+from hiermem.core.summaries.retries import AttemptCount
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.handle import PendingText
 from hiermem.engine.summaries.parts import split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
-from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_windows
+from hiermem.engine.summaries.run import UpdateRun, read_inputs
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, TokenCounter
+from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions
 
@@ -97,8 +97,8 @@ class _NodeTask:
             case (first, *others):
                 beside = [run.spawn(self._answer(each)) for each in others]
                 reply = (await self._answer(first), *[await each for each in beside])
-            case ReadInputs(node, windows):
-                reply = await (read_windows if windows else read_inputs)(run, node)
+            case ReadInputs(node):
+                reply = await read_inputs(run, node)
             case NeedRevisions(wanted):
                 reply = await run.tree.revisions(wanted)
             case NeedNodes(ids):
@@ -140,7 +140,7 @@ class _NodeTask:
         if before is not None and fits(before):
             self._reused = before
             return before
-        return await count_attempts(run, wanted, afresh=unfit is not None)
+        return await count_attempts(run, wanted)
 
     def end_wait(self, outcome: Outcome | None) -> None:
         """Tell those who await the text what became of it."""
@@ -198,7 +198,7 @@ class _NodeTask:
         Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
         """
         request, standard = self._request(ask, part)
-        first = partial(self._judge_first, request, standard, 1 + PROMPTS - ask.prompts)
+        first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
         try:
             verdict = await ask_until_fit(
                 self._run, self._state, request, first, ahead=standard.source.read
@@ -214,19 +214,6 @@ class _NodeTask:
         if isinstance(verdict, Rejected):
             raise UnfitError("rejected", verdict.detail, attempts=self._state.attempts)
         return verdict.value
-
-    def _judge_first(
-        self, request: LLMRequest, standard: Standard, tried: int, response: LLMResponse
-    ) -> Verdict[Draft]:
-        """Judge the first answer to a request, and remember whether the model writes headings."""
-        run = self._run
-        standard = replace(standard, writes_headings=writes_headings(run.without_headings))
-        verdict = judge(request, standard, response, tried=tried)
-        if not isinstance(verdict, Rejected) and not run.is_deterministic:
-            draft = verdict.value if isinstance(verdict, Accepted) else verdict.usable
-            if draft is not None:
-                run.without_headings = count_without(run.without_headings, draft, standard.sections)
-        return verdict
 
     async def _extract(self, ask: Ask) -> Draft:
         """Extract the stand-in from the inputs, which may not be fit either."""
@@ -263,9 +250,8 @@ class _NodeTask:
         standard = Standard(
             source_of(request, limit=anchor_limit(length.target)),
             inputs.tokens,
-            level_plan.template.required,
-            level_plan.min_fidelity,
             known=inputs.anchors,
             is_deterministic=run.is_deterministic,
+            window=run.llm.context_window,
         )
         return request, standard

@@ -6,13 +6,12 @@ and every session of the tenant finds it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 
 from hiermem.core.summaries import plan, retries
 from hiermem.core.summaries.making import prompts_due
-from hiermem.core.summaries.retries import MODEL, RETRY, TENANT, AttemptCount, ModelHistory
+from hiermem.core.summaries.retries import RETRY, AttemptCount
 from hiermem.core.summaries.status import waits
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.run import CallState
@@ -25,40 +24,12 @@ from hiermem.types.transaction import RecordWrite
 _ALL: Final = 1_000_000
 
 
-async def count_attempts(run: UpdateRun, wanted: str, *, afresh: bool = False) -> AttemptCount:
-    """Return how often the text for ``wanted`` was asked for in vain, by any session.
-
-    Where the model is not known to refuse anything, the run looks once; ``afresh`` means to look
-    again.
-    """
+async def count_attempts(run: UpdateRun, wanted: str) -> AttemptCount:
+    """Return how often the text for ``wanted`` was asked for in vain, by any session."""
     if run.is_deterministic:
-        return AttemptCount()
-    if not (await read_history(run, afresh=afresh)).refuses:
         return AttemptCount()
     found = await run.store.records(RETRY, key=wanted)
     return retries.together(retries.from_json(each.body) for each in found)
-
-
-async def read_history(run: UpdateRun, *, afresh: bool = False) -> ModelHistory:
-    """Return what is stored of the run's model."""
-    if run.history is None or afresh:
-        found = await run.store.records(MODEL, scope=TENANT, key=run.llm.name)
-        stored = ModelHistory.from_json(found[0].body) if found else ModelHistory()
-        if run.history is None:
-            run.without_headings = stored.without_headings
-        run.history = stored
-    return run.history
-
-
-async def store_history(run: UpdateRun, *, refuses: bool = False) -> None:
-    """Store what was learnt of the model, where that is new."""
-    if run.history is None:
-        return
-    after = ModelHistory(run.without_headings, refuses=run.history.refuses or refuses)
-    if after != run.history:
-        run.history = after
-        write = RecordWrite(MODEL, TENANT, run.llm.name, after.to_json())
-        await retry_store(lambda: run.store.put_records([write]), sleep=run.sleep)
 
 
 async def note_failure(
@@ -73,8 +44,6 @@ async def note_failure(
         count = count.miss(state.unanswered, answered=answered, now=now, error=error)
     if count != before and not run.is_deterministic:
         await _write(run, [(wanted, count, state.node)])
-        await read_history(run)
-        await store_history(run, refuses=True)
     return count
 
 
@@ -99,23 +68,7 @@ async def is_left_alone(run: UpdateRun, node: Node) -> bool:
     if wanted is None:
         return False
     count = await count_attempts(run, wanted)
-    if prompts_due(node, count, run) or await run.store.reusable(wanted) is not None:
-        return False
-    run.passed[wanted] = (count, node)
-    return True
-
-
-async def note_left_alone(run: UpdateRun) -> None:
-    """Store that this update left the model alone, as far as it matters."""
-    most = run.policy.max_attempts
-    own = {each.key for found in (run.own_counts or {}).values() for each in found}
-    counts = [
-        (wanted, after, node)
-        for wanted, (count, node) in run.passed.items()
-        if (after := count.passed_over(max_attempts=most)) != count or wanted not in own
-    ]
-    if counts:
-        await _write(run, counts)
+    return not prompts_due(node, count, run) and await run.store.reusable(wanted) is None
 
 
 async def _present_hash(run: UpdateRun, node: Node) -> str | None:
@@ -124,9 +77,6 @@ async def _present_hash(run: UpdateRun, node: Node) -> str | None:
         run.own_counts = {}
         for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
             run.own_counts.setdefault(retries.node_of(each.body), []).append(each)
-        # A session that was restored from a dump knows of refusals that the tenant does not.
-        history = await read_history(run)
-        run.history = replace(history, refuses=history.refuses or bool(run.own_counts))
     strategy = run.plan(node.level).strategy
     for each in run.own_counts.get(node.id, ()):
         if retries.is_about(each.body, node, strategy=strategy):

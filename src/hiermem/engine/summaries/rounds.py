@@ -21,7 +21,7 @@ from hiermem.core.summaries.status import standing, waits
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
-from hiermem.engine.summaries.retries import is_left_alone, note_left_alone, store_history
+from hiermem.engine.summaries.retries import is_left_alone
 from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
 
@@ -102,8 +102,6 @@ class UpdateRounds:
             async with aclosing(rounds), run:
                 async for counts in rounds:
                     await self._run_round(counts)
-                await note_left_alone(run)
-                await store_history(run)
                 report = self._report()
                 if report.failed or report.degraded or report.stopped is not None:
                     run.outcome = "partial"

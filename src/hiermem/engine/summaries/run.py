@@ -33,7 +33,7 @@ from hiermem.core.summaries.plan import (
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
-from hiermem.core.summaries.retries import AttemptCount, ModelHistory, NodeBackoff
+from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.run import Run
@@ -94,11 +94,8 @@ class UpdateRun(Run[Node]):
     the next run, until they have a text. ``margin`` is how many of the model's tokens one of
     ours may be, as known when the run began: so the run splits inputs in one way from beginning to
     end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
-    each level has sentences of the level below. ``history`` is what is stored of the model, None
-    before the run has looked; ``without_headings`` counts its newest answers in a row without
-    headings. ``own_counts`` are the session's stored counts of attempts by the ids of their nodes,
-    None before the run has looked, and ``passed`` the counts of the texts for which the run left
-    the model alone, with their nodes, by input hash.
+    each level has sentences of the level below. ``own_counts`` are the
+    session's stored counts of attempts by the ids of their nodes, None before the run has looked.
     """
 
     def __init__(
@@ -146,10 +143,7 @@ class UpdateRun(Run[Node]):
         )
         self.pending_texts: dict[str, PendingText] = {}
         self.split_nodes: set[str] = set()
-        self.history: ModelHistory | None = None
-        self.without_headings = 0
         self.own_counts: dict[str, list[Record]] | None = None
-        self.passed: dict[str, tuple[AttemptCount, Node]] = {}
         self._line, self._room = asyncio.Lock(), asyncio.Event()
         self._unstored: set[str] = set()
         self._plans: dict[tuple[int, str], LevelPlan] = {}
@@ -236,7 +230,6 @@ class UpdateRun(Run[Node]):
                 level,
                 prompts.load(level, self.config.level(level).style, self.shared.prompts),
                 config=self.config,
-                policy=self.policy,
                 model=name,
                 counter=self.counter.name,
             )
@@ -334,17 +327,6 @@ async def read_windows_at_once(
             own = messages[span.start - first : span.stop - first]
             found.append((node, [stored for stored in own if stored.thread == node.thread]))
     return found
-
-
-async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
-    """Read the window summaries below ``node``, which lie deeper than its children."""
-    windows = await run.tree.level(1, *node.windows)
-    found = await run.tree.revisions(
-        [(window.id, window.revision) for window in windows if window.revision]
-    )
-    if not windows or len(found) < len(windows):
-        return None
-    return from_children(list(zip(windows, found, strict=True)))
 
 
 async def _read_messages(run: UpdateRun, node: Node) -> Inputs:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.validate import check
+from hiermem.core.summaries.checks import Answer, check
 from hiermem.core.text import language
 from hiermem.core.text.anchors import Fidelity, fidelity
 from hiermem.core.text.units import prose
@@ -45,16 +45,10 @@ def sized(length: int) -> str:
 
 def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given) -> list[str]:
     response = LLMResponse(answer) if isinstance(answer, str) else answer
-    return [
-        problem.kind
-        for problem in check(
-            response,
-            request=asked or request(),
-            tokens=COUNTER.count(response.text),
-            record=record_of(asked or request()),
-            **({"input_tokens": 600, "fidelity": None, "min_fidelity": 0.5} | given),
-        )
-    ]
+    asked = asked or request()
+    values = {"input_tokens": 600, "record": record_of(asked)} | given
+    answer_ = Answer(response, asked, COUNTER.count(response.text), **values)
+    return [problem.kind for problem in check(answer_)]
 
 
 @pytest.mark.parametrize(
@@ -237,57 +231,23 @@ def test_a_conversation_in_two_languages_may_be_told_in_either():
     assert kinds(GOOD, asked=both) == []
 
 
-def test_missing_sections_are_soft_and_headings_may_be_decorated():
-    asked = ("Overview", "Decisions")
-    assert kinds(f"## Overview\n{GOOD}\n\n**Decisions:**\n- rent it", sections=asked) == []
-    (problem,) = check(
-        LLMResponse(f"# OVERVIEW\n{GOOD}"),
-        request=request(),
-        tokens=40,
-        record=[TALK],
-        input_tokens=600,
-        sections=asked,
-        fidelity=None,
-        min_fidelity=0.5,
-    )
-    assert (problem.kind, problem.hard) == ("missing_sections", False)
-    assert "Decisions" in problem.detail
-    assert "Overview" not in problem.detail
-
-
-@pytest.mark.parametrize(("value", "found"), [(0.49, ["missing_anchors"]), (0.5, [])])
-def test_fidelity_under_the_threshold_is_soft(value, found):
-    kept = Fidelity(required=("a", "b"), missing=("b",), unsupported=(), value=value)
-    assert kinds(GOOD, fidelity=kept) == found
-    assert all(
-        not problem.hard
-        for problem in check(
-            LLMResponse(GOOD),
-            request=request(),
-            tokens=20,
-            record=[TALK],
-            input_tokens=600,
-            fidelity=kept,
-            min_fidelity=0.5,
-        )
-    )
+@pytest.mark.parametrize(("value", "found"), [(0.04, ["vague"]), (0.05, [])])
+def test_a_long_answer_that_keeps_almost_no_fact_is_refused(value, found):
+    """Broken, a text that could be about anything stands for a window full of facts."""
+    kept = Fidelity(required=tuple("abcdefgh"), missing=(), unsupported=(), value=value)
+    long = " ".join(TALK.split()[:90]).replace("decided", "agreed").replace("bank", "banker")
+    assert kinds(long, fidelity=kept) == found
+    assert kinds(GOOD, fidelity=kept) == []
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
-def test_no_detail_tells_what_was_said_and_nothing_crashes(said, answered):
+def test_no_complaint_tells_what_was_said_and_nothing_crashes(said, answered):
     asked = request("canarycanary 4711 " + said)
-    for problem in check(
-        LLMResponse("canaryanswer 4712 " + answered),
-        request=asked,
-        tokens=COUNTER.count("canaryanswer 4712 " + answered),
-        record=record_of(asked),
-        input_tokens=5,
-        sections=("Overview",),
-        fidelity=fidelity(inputs=[asked.inputs[0].text], output=answered, limit=9),
-        min_fidelity=1.0,
-    ):
-        assert "canary" not in problem.detail
-        assert "471" not in problem.detail
+    answer = LLMResponse("canaryanswer 4712 " + answered)
+    found = fidelity(inputs=[asked.inputs[0].text], output=answered, limit=9)
+    for problem in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)):
+        assert "canary" not in problem.says
+        assert "471" not in problem.says
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""What a model puts around its summary never becomes memory, and never costs a good summary."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_answers import LINES, verdict
+
+from hiermem.core.summaries.repair import unwrapped
+from hiermem.core.text.reasoning import holds_reasoning, without_reasoning
+
+#: Thoughts and the answer behind them, as templates that a server did not parse leave them.
+BEHIND = {
+    "think": "<think>\n{}\n</think>\n\n{}",
+    "the template wrote the opening": "{}\n</think>\n\n{}",
+    "on one line": "{}</think>{}",
+    "thinking": "<thinking>{}</thinking>\n{}",
+    "reasoning": "<reasoning>{}</reasoning>{}",
+    "capital": "<Think>{}</Think>\n{}",
+    "attribute": '<think duration="3">{}</think>\n{}',
+    "kimi": "◁think▷{}◁/think▷{}",
+    "magistral": "[THINK]{}[/THINK]{}",
+    "seed": "<seed:think>{}</seed:think>\n{}",
+    "gemma": "<thought>\n{}\n</thought>\n{}",
+    "reflection": "<reflection>{}</reflection>\n{}",
+    "cohere": "<|START_THINKING|>{}<|END_THINKING|>{}",
+    "begin of thought": "<|begin_of_thought|>{}<|end_of_thought|>\n{}",
+    "harmony": "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final"
+    "<|message|>{}<|return|>",
+    "analysis and summary": "<analysis>{}</analysis>\n<summary>{}</summary>",
+    "details": '<details type="reasoning">\n<summary>Thought</summary>\n{}\n</details>\n{}',
+    "end token": "<think>{}</think>{}<|im_end|>",
+    "a turn": "<|im_start|>assistant\n<think>{}</think>{}<|im_end|>\n<|im_start|>user\nMore",
+    "announced": "Here is the summary:\n<think>{}</think>\n{}",
+}
+THOUGHT = "Okay, so they ask for a summary of what Ruth and Nadia said, maybe with the kiln first."
+LENGTHS = (1, 3, 30, 120)
+
+
+@pytest.mark.parametrize("form", BEHIND)
+def test_p7_thoughts_are_taken_away_and_the_summary_behind_them_is_kept(form):
+    """Broken, a model's thoughts are served as what was said, or a good summary is lost."""
+    for times in LENGTHS:
+        answer = BEHIND[form].format(" ".join([THOUGHT] * times), LINES)
+        found = verdict("friends", answer, target=200)
+        assert (found.taken, found.calls, found.text) == (True, 1, LINES), times
+
+
+@pytest.mark.parametrize("mark", ["<think>{}</think>", "◁think▷{}◁/think▷", "[THINK]{}[/THINK]"])
+def test_p7_thoughts_in_the_middle_go_too(mark):
+    first, last = LINES.rpartition("\n")[::2]
+    found = verdict("friends", f"{first}\n{mark.format(THOUGHT)}\n{last}", target=200)
+    assert found.taken
+    assert "Okay" not in found.text
+    assert [line for line in found.text.splitlines() if line] == LINES.splitlines()
+
+
+@pytest.mark.parametrize("form", [form for form in BEHIND if form != "end token"])
+def test_p7_thoughts_without_an_end_are_refused(form):
+    """Broken, an answer that was stopped while the model thought becomes memory."""
+    opened = BEHIND[form].partition("{}")[0]
+    if not holds_reasoning(opened):
+        return
+    answer = f"{opened}{LINES}"
+    found = verdict("friends", answer, target=200)
+    assert not found.taken
+    assert "reasoning" in found.kinds
+
+
+@given(
+    st.lists(
+        st.sampled_from([THOUGHT, "<think>", "</think>", "[THINK]", "[/THINK]", "\n", "<details>",
+                         "</details>", "<|channel|>", "<|end|>", "They rent."]),
+        max_size=12,
+    ).map("".join)
+)  # fmt: skip
+def test_what_is_left_is_a_part_and_nothing_more_is_found_in_it(text):
+    left = without_reasoning(text)
+    assert without_reasoning(left) == left or holds_reasoning(left)
+    assert set(left.split()) <= set(text.replace(">", "> ").replace("<", " <").split()) | set(
+        text.split()
+    ) | set(left.split())
+
+
+def test_a_summary_may_speak_of_marks_that_its_record_speaks_of():
+    told = "The model wrote </think> before its answer, and <think> was missing."
+    assert unwrapped(told, spoken=True) == told
+    assert unwrapped("Ann asked what `</think>` means.") == "Ann asked what `</think>` means."
+
+
+PARTS = {
+    "announcement": "Here is the summary:\n{}",
+    "fence": "```markdown\n{}\n```",
+    "tildes": "~~~\n{}\n~~~",
+    "tag": "<summary>\n{}\n</summary>",
+    "think": f"<think>\n{THOUGHT}\n</think>\n{{}}",
+    "offer": "{}\n\nLet me know if you would like more detail!",
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_stands_around_a_summary_goes_in_any_combination(count):
+    """Broken, a good summary is refused twice for the wrapping that the guide says is removed."""
+    for names in itertools.permutations(PARTS, count):
+        if {"fence", "tildes"} <= set(names):
+            continue
+        answer = LINES
+        for name in names:
+            answer = PARTS[name].format(answer)
+        assert unwrapped(answer) == LINES, names
