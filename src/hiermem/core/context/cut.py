@@ -47,6 +47,8 @@ _GAP = 2
 _BESIDE = "pins"
 #: The most messages that may lead a session.
 MOST_LEADING = 4
+#: A new plan that is less full than this share of its limit is made again, with more messages.
+_FULL = 0.9
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 #: Number of nodes above the windows that are read before a plan asks for them.
@@ -419,6 +421,11 @@ class Planner:
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
             wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
             cut = yield from self._planned(part, min(room, wish))
+            if cut.tokens < _FULL * limit and self.at.recent is None:
+                # All lines that there are take less than their share: messages take the rest.
+                more = self._part(windows, shown, self.cost(part.raw) + limit - cut.tokens)
+                wider = yield from self._planned(more, limit - self.cost(more.raw))
+                cut = wider if cut.tokens < wider.tokens <= budget else cut
             if cut.tokens <= budget:
                 return cut
         return (yield from self._tight(limit, share))

@@ -1,22 +1,28 @@
-"""Pooled views: one trim over the units of many nodes, where the zone cannot show everything.
+"""Views of many nodes, where the zone cannot show everything.
 
-The units of all nodes go into one selection for the whole share, instead of trimming each node by
-itself (summary_recipe section 4). The pool uses the level whose nodes hold several times the
-share; each of its nodes keeps its best unit before any node keeps its second. The lines that a
-piece of the zone already shows, and messages that were verbatim until now, join the pool, because
-the nodes may have lost what they say. A view never waits for a model: where a summary is not made
+Extracts are pooled: the units of all nodes go into one selection for the whole share. The pool uses
+the level whose nodes hold several times the share; each of its nodes keeps its best unit before any
+node keeps its second. The lines that a piece of the zone already shows, and messages that were
+verbatim until now, join the pool, because the nodes may have lost what they say.
+
+Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share, or
+nearly: more than half. Each of its nodes has an even share; what a level leaves goes to finer lines
+of the newest nodes.
+
+A view never waits for a model: where a summary is not made
 yet, its children replace it, and below them the first and the last message that it covers.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
-from hiermem.core.context.cover import Covered, covered, refine
+from hiermem.core.context.cover import Covered, covered, refine, within
+from hiermem.core.context.facts import facts_of
 from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Runs, runs_of
 from hiermem.core.needs import Reading
@@ -31,23 +37,46 @@ PIECE = 40
 #: The pooled level is the level whose nodes together hold this many times the share: one trim of
 #: more material keeps more.
 DEPTH = 4
+#: At least this share of a model's lines of a level stands in a view; else a coarser level does.
+_LEAST_SHOWN = 0.5
+#: How much more of its lines than the middle one the newest node of a view keeps.
+_NEWER = 0.2
 #: How many nodes below missing summaries a view reads before it quotes first and last messages.
 MOST_STAND_INS = 256
 #: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
 MOST_QUOTED = 4_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A node with the units of its text, or of messages that it covers if it has no text yet."""
+
+    item: Covered
+    units: list[Unit]
+    trust: Trust
+    revision: Revision | None = None
+    is_copied: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether a model wrote the text."""
+        return self.revision is not None and not self.revision.provenance
+
+
 @dataclass(slots=True)
 class Pool:
     """The units of a stretch, before the choice among them.
 
-    ``parts`` holds the positions of the units of each node of the cover. ``groups`` holds the
-    positions of the groups, each of which gets its best unit before any gets a second.
+    ``places`` holds the first window and the positions of each text's units, ``parts`` the
+    positions of the units of each node of the cover. ``groups`` holds the positions of the groups,
+    each of which gets its best unit before any gets a second. If a model wrote the lines
+    (``is_written``), each group gets an even share instead, a little more the newer it is.
     ``line_sources`` maps each line of a text that a model wrote to the node whose text it is.
     """
 
     units: list[Unit] = field(default_factory=list[Unit])
     groups: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
+    places: list[tuple[int, range]] = field(default_factory=list[tuple[int, range]])
     parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
     days: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
@@ -56,6 +85,7 @@ class Pool:
     known: Sequence[Unit] = ()
     #: What records beside the view show of messages; the view does not show it again.
     said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
+    is_written: bool = False
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
 
@@ -76,10 +106,53 @@ class Pool:
 
         Return them, and the ids of the nodes of which at least one unit is missing.
         """
+        picked = (self._evenly if self.is_written else self._together)(room, count, weights)
+        kept = {id(unit) for unit in picked}
+        trimmed = tuple(
+            name
+            for name, part in self.parts
+            if not self.whole or any(id(self.units[place]) not in kept for place in part)
+        )
+        return picked, trimmed
+
+    def places_of(self, node: Covered) -> range:
+        """Return the positions of the units of the texts that a node covers."""
+        first = bisect_left(self.places, node.windows[0], key=lambda place: place[0])
+        last = bisect_left(self.places, node.windows[1], key=lambda place: place[0])
+        if first == last:
+            return range(0)
+        return range(self.places[first][1].start, self.places[last - 1][1].stop)
+
+    def _evenly(
+        self, room: int, count: Callable[[str], int], weights: salience.Weights
+    ) -> tuple[Unit, ...]:
+        groups = [[self.units[place] for place in group] for group in self.groups]
+        sizes = [count(units.render(group)) + 1 for group in groups]
+        if sum(sizes) <= room:
+            return tuple(unit for group in groups for unit in group)
+        rise = 2 * _NEWER / max(1, len(groups) - 1)
+        wishes = [size * (1 - _NEWER + rise * place) for place, size in enumerate(sizes)]
+        picked: dict[int, tuple[Unit, ...]] = {}
+        left = room
+        for place in sorted(range(len(groups)), key=lambda place: sizes[place] / wishes[place]):
+            own = min(sizes[place], int(left * wishes[place] / max(1, sum(wishes))))
+            left, wishes[place] = left - own, 0
+            best = salience.select(groups[place], own, count, weights=weights).units
+            if not best:  # No fact fits whole; a piece of the best one does.
+                whole = [range(len(groups[place]))]
+                best = salience.select(
+                    groups[place], own, count, weights=weights, groups=whole
+                ).units
+            picked[place] = best
+        return tuple(unit for place in sorted(picked) for unit in picked[place])
+
+    def _together(
+        self, room: int, count: Callable[[str], int], weights: salience.Weights
+    ) -> tuple[Unit, ...]:
         places = [at for at, unit in enumerate(self.units) if not self._is_said(unit)]
         moved = {place: at for at, place in enumerate(places)}
         groups = [[moved[place] for place in group if place in moved] for group in self.groups]
-        picked = salience.select(
+        return salience.select(
             [self.units[place] for place in places],
             room,
             count,
@@ -88,13 +161,6 @@ class Pool:
             piece=PIECE,
             known=self.known,
         ).units
-        kept = {id(unit) for unit in picked}
-        trimmed = tuple(
-            name
-            for name, part in self.parts
-            if not self.whole or any(id(self.units[place]) not in kept for place in part)
-        )
-        return picked, trimmed
 
     def _is_said(self, unit: Unit) -> bool:
         return unit.index in self.said and unit.text in self.said[unit.index]
@@ -124,6 +190,7 @@ def gather(
     cover: Sequence[Covered],
     share: int,
     *,
+    count: Callable[[str], int],
     kept: Iterable[Unit] = (),
     raw: Sequence[Shown] = (),
     levels: Collection[int] | None = None,
@@ -135,74 +202,120 @@ def gather(
     Every node of the cover gets at least one unit.
     """
     steps = yield from refine(cover, DEPTH * share, levels)
-    made, missing = yield from _texts(steps[-1])
-    found: list[tuple[Covered, list[Unit], Revision | None]] = [
-        (item, lines_of(revision), revision) for item, revision in made
-    ]
-    pool = Pool(whole=len(steps) == 1)
-    for item, (first_and_last, trust) in zip(missing, (yield from _ends(missing)), strict=True):
-        found.append((item, first_and_last, None))
-        pool.trusts.append(trust)
-    found.sort(key=lambda entry: entry[0].windows)
-    # A message in quarantine still has its text, which no record may say.
-    whole = [item for item in raw if not item.partial and not item.empty]
-    extra = _by_message([*kept, *(unit for item in whole for unit in _units_of(item))])
+    found = yield from _entries(steps[-1])
+    if (yield from _is_written(steps, found)):
+        return (yield from _gather_facts(cover, steps, found, share, count=count, raw=raw))
+    pool = _pooled(cover, found, _extra([*kept, *_units_of_all(raw)]), whole=len(steps) == 1)
+    fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
+    pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
+    return pool
+
+
+def _gather_facts(
+    cover: Sequence[Covered],
+    steps: Sequence[Sequence[Covered]],
+    found: list[_Entry],
+    share: int,
+    *,
+    count: Callable[[str], int],
+    raw: Sequence[Shown],
+) -> Reading[Pool]:
+    """Pool the lines that a model wrote, of the finest level whose lines the share nearly holds.
+
+    Lines that are left out thin a text that was written as a whole: a coarser text says more than
+    half of a finer one. What a level leaves of the share goes to finer lines of the newest nodes.
+    """
+    at, finer = len(steps) - 1, list[_Entry]()
+    while at > 0 and _LEAST_SHOWN * _tokens(found, count) > share:
+        finer, at = found, at - 1
+        found = yield from _entries(steps[at])
+    spare = share - _tokens(found, count)
+    for place in range(len(found) - 1, -1, -1):
+        item = found[place].item
+        below = [entry for entry in finer if within(entry.item, item.windows)]
+        more = _tokens(below, count) - _tokens([found[place]], count)
+        if not below or more > spare:
+            break
+        found[place : place + 1] = below
+        spare -= more
+    missing = {entry.item.id for entry in found if entry.revision is None}
+    extra = _extra(_units_of_all(raw)) if missing else {}
+    pool = _pooled(cover, found, extra, whole=at == 0)
+    pool.is_written = True
+    pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
+    return pool
+
+
+def _pooled(
+    cover: Sequence[Covered],
+    found: Sequence[_Entry],
+    extra: Mapping[int, list[Unit]],
+    *,
+    whole: bool,
+) -> Pool:
+    """Return a pool of the units of ``found``, and of ``extra`` ones of their messages."""
+    pool = Pool(whole=whole)
     at_hand = sorted(extra)
-    begins: list[int] = []
-    ends: list[int] = []
-    for item, own, revision in found:
-        begins.append(len(pool.units))
-        if revision is not None:
-            pool.trusts.append(revision.trust)
-        if revision is not None and not revision.provenance:
-            pool.line_sources |= dict.fromkeys((unit.text for unit in own), item)
-            pool.units += own
+    for entry in found:
+        begin = len(pool.units)
+        pool.trusts.append(entry.trust)
+        if entry.is_written:
+            pool.line_sources |= dict.fromkeys((unit.text for unit in entry.units), entry.item)
+            pool.units += entry.units
         else:
-            pool.units += _merged(own, _inside(item, at_hand, extra))
-        ends.append(len(pool.units))
-    places = [item.windows[0] for item, _, _ in found]
-
-    def part(node: Covered) -> range:
-        first = bisect_right(places, node.windows[0] - 1)
-        last = bisect_right(places, node.windows[1] - 1)
-        return range(begins[first], ends[last - 1]) if first < last else range(0)
-
-    pool.parts = [(root.id, part(root)) for root in cover]
+            pool.units += _merged(entry.units, _inside(entry.item, at_hand, extra))
+        pool.places.append((entry.item.windows[0], range(begin, len(pool.units))))
+    pool.parts = [(root.id, pool.places_of(root)) for root in cover]
     for place, root in enumerate(cover):
         if not pool.parts[place][1]:
             at = len(pool.units)
             pool.units.append(_nothing_to_quote(root))
             pool.groups.append(range(at, at + 1))
-    fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
-    pool.groups[:0] = [places_of for node in fine if (places_of := part(node))]
     pool.days += [each for root in cover for each in root.days]
     return pool
 
 
-def fresh(windows: Sequence[Node], raw: Sequence[Shown], share: int) -> Reading[Pool]:
+def _is_written(steps: Sequence[Sequence[Covered]], finest: Sequence[_Entry]) -> Reading[bool]:
+    """Return whether a model wrote the texts, as far as these are not copies of short windows."""
+    found = finest
+    for step in reversed(steps):
+        found = found if step is steps[-1] else (yield from _entries(step))
+        own = [entry for entry in found if entry.revision and not entry.is_copied]
+        if own:
+            return 2 * sum(entry.is_written for entry in own) >= len(own)
+    return False
+
+
+def _tokens(entries: Sequence[_Entry], count: Callable[[str], int]) -> int:
+    return sum(count(units.render(entry.units)) for entry in entries)
+
+
+def fresh(
+    windows: Sequence[Node],
+    raw: Sequence[Shown],
+    share: int,
+    *,
+    covers: Sequence[Covered],
+    count: Callable[[str], int],
+) -> Reading[Pool]:
     """Pool windows whose messages, or the relevant ones of them, are in ``raw``.
 
-    A window that a model summarised is represented by its summary, any other window by its
-    messages.
+    If a model summarised them, the largest nodes over them, ``covers``, represent them; otherwise
+    their messages do.
     """
-    read = yield from needs.revisions([(w.id, w.revision) for w in windows if w.revision])
-    texts = {each.node_id: each for each in read if each.text and not each.provenance}
+    own = [(w.id, w.revision) for w in windows if w.revision and not w.verbatim]
+    read = yield from needs.revisions(own)
+    if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
+        return (yield from gather(covers, share, count=count, raw=raw))
     pool = Pool()
     messages = [item.message for item in raw]
     for window in windows:
         begin = len(pool.units)
         held = verbatim.in_window(window, messages)
-        revision = texts.get(window.id)
-        if revision is not None:
-            own = lines_of(revision)
-            pool.units += own
-            pool.line_sources |= dict.fromkeys((unit.text for unit in own), covered(window))
-            pool.trusts.append(revision.trust)
-        else:
-            for item in held:
-                if not item.empty:
-                    pool.units += _units_of(item)
-                    pool.trusts.append(trust_of(item.message))
+        for item in held:
+            if not item.empty:
+                pool.units += _units_of(item)
+                pool.trusts.append(trust_of(item.message))
         days = [day(item.message.created_at) for item in held]
         pool.days += days or [day(window.first_at), day(window.last_at)]
         part = range(begin, len(pool.units))
@@ -226,7 +339,13 @@ def _units_of(item: Shown) -> list[Unit]:
     return _message_units(item.message, item.begin, item.end, most=None)
 
 
-def _by_message(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
+def _units_of_all(raw: Sequence[Shown]) -> list[Unit]:
+    # A message in quarantine still has its text, which no record may say.
+    whole = [item for item in raw if not item.partial and not item.empty]
+    return [unit for item in whole for unit in _units_of(item)]
+
+
+def _extra(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
     """Group units by their messages, each unit once."""
     own: dict[int, dict[int, Unit]] = {}
     for unit in found:
@@ -266,12 +385,10 @@ def _merged(own: Sequence[Unit], extra: Mapping[int, list[Unit]]) -> list[Unit]:
     return [unit for _, held in sorted(by_message.items()) for unit in held]
 
 
-def _texts(
-    sources: Sequence[Covered],
-) -> Reading[tuple[list[tuple[Covered, Revision]], list[Covered]]]:
+def _entries(sources: Sequence[Covered]) -> Reading[list[_Entry]]:
     """Read the text of each source, or of its children where the source is not made yet.
 
-    Returns the texts found, and the nodes that have none.
+    Where those are not made either, the first and the last message stand for them.
     """
     made: list[tuple[Node, int]] = []
     missing: list[Covered] = []
@@ -290,17 +407,24 @@ def _texts(
         waiting = yield from needs.nodes(below)
     read = yield from needs.revisions([(node.id, number) for node, number in made])
     texts = {revision.node_id: revision for revision in read}
-    found = [(covered(node), texts[node.id]) for node, _ in made if node.id in texts]
-    # A revision that was replaced between the two reads is treated as not made yet.
-    missing += [covered(node) for node, _ in made if node.id not in texts]
-    return found, missing
+    found: list[_Entry] = []
+    for node, _ in made:
+        item, revision = covered(node), texts.get(node.id)
+        if revision is None:  # It was replaced between the two reads.
+            missing.append(item)
+        else:
+            said = lines_of(revision, item)
+            found.append(_Entry(item, said, revision.trust, revision, node.verbatim))
+    ends = yield from _ends(missing)
+    found += [_Entry(item, *each) for item, each in zip(missing, ends, strict=True)]
+    return sorted(found, key=lambda entry: entry.item.windows)
 
 
-def lines_of(revision: Revision) -> list[Unit]:
-    """Return the text of a revision as units."""
+def lines_of(revision: Revision, item: Covered) -> list[Unit]:
+    """Return the text of a node's revision as units: kept ones, or the facts that a model wrote."""
     if revision.provenance:
         return list(inputs.kept_units(revision))
-    return units.split(revision.text, index=None, role="user", speaker="Summary", date="")
+    return facts_of(revision.text, item.days)
 
 
 def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:

@@ -78,7 +78,9 @@ class ZoneMaker:
         """
         if not below:
             return ()
-        gathered = yield from pool.gather(below, share, kept=kept, raw=raw, levels=levels)
+        gathered = yield from pool.gather(
+            below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
+        )
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
         return (self._view(gathered, tuple(below), beside, span, share),)
@@ -99,7 +101,9 @@ class ZoneMaker:
         An earlier piece represents the messages that are not in ``raw``. The zone ends before
         ``at``. The view covers all of ``covers``. ``others`` are the pieces before it.
         """
-        gathered = yield from pool.fresh(windows, raw, share)
+        gathered = yield from pool.fresh(
+            windows, raw, share, covers=covers, count=self.writer.count
+        )
         gathered.beside(beside)
         gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
         if raw or beside:
