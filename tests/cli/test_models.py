@@ -123,8 +123,8 @@ def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_p
         (["--model-url", "http://127.0.0.1:1"], "need a --model", 2),
         (["--temperature", "1"], "need a --model", 2),
         (["--concurrency", "0"], "--concurrency", 2),
-        (["--timeout", "0"], "call_timeout", 1),
-        (["--model", "openai:x", "--model-url", "nowhere"], "base_url", 1),
+        (["--timeout", "0"], "call_timeout", 2),
+        (["--model", "openai:x", "--model-url", "nowhere"], "base_url", 2),
     ],
 )
 def test_what_names_no_model_is_said_and_nothing_is_asked(words, says, code, db):

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 from asking import chat, make, request, until
 from provider import Provider
+from typer.testing import CliRunner
 
 from hiermem import (
     AnthropicChat,
     ConfigError,
     LiteLLMChat,
+    Memory,
+    Message,
     OpenAIChat,
     OpenAIEmbedder,
     PermanentModelError,
     SentenceTransformerEmbedder,
     TransientModelError,
 )
+from hiermem.cli.app import app
 
 ENVIRONMENT = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", OpenAIChat),
@@ -85,14 +90,27 @@ async def test_without_an_address_the_sdks_own_environment_counts(kind, provider
     assert "max_completion_tokens" in provider.served[0].body or kind == "anthropic"
 
 
-async def test_no_key_at_all_is_said_before_anything_is_sent(monkeypatch, tmp_path):
-    """The SDK's own words would be lost on the way; ours name the setting."""
-    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(PermanentModelError, match="give api_key, or set OPENAI_API_KEY") as told:
-        await OpenAIChat("gpt-x").complete(request())
-    assert told.value.charged is False
-    assert told.value.__context__ is None
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_missing_key_is_said_before_anything_is_summarised(monkeypatch, tmp_path, provider):
+    """Broken, the first mistake of everybody is three extracts and tokens that nobody spent."""
+    for name in list(os.environ):
+        if name.startswith(provider.upper()):
+            monkeypatch.delenv(name)
+    with Memory.open(tmp_path / "k.db", llm=f"{provider}:m") as memory:
+        session = memory.session("s")
+        session.append(Message.user(f"Pump {n} runs. " * 40) for n in range(30))
+        said = f"give api_key, or set {provider.upper()}_API_KEY"
+        for work in (session.update, memory.update_all, session.extract):
+            with pytest.raises(ConfigError, match=said) as told:
+                work()
+            assert told.value.__context__ is None
+        assert {each.node.status for each in session.summaries()} == {"pending"}
+        assert memory.runs() == []
+        assert session.metrics().spent.calls == 0
+    args = ["update", "--db", str(tmp_path / "k.db"), "--model", f"{provider}:m"]
+    found = CliRunner().invoke(app, args)
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
 
 
 async def test_a_client_of_ones_own_is_used_and_left_open_and_does_not_retry(provider):

@@ -273,7 +273,8 @@ def _reported_errors() -> Generator[None]:
         _fail(type(error).__name__, text, Code.ERROR)
     except (hiermem.HiermemError, OSError) as error:
         # Subclasses of UsageError are about what a file or a session holds.
-        code = Code.USAGE if type(error) is hiermem.UsageError else Code.ERROR
+        wrong = type(error) in (hiermem.UsageError, hiermem.ConfigError)
+        code = Code.USAGE if wrong else Code.ERROR
         retryable = getattr(error, "retryable", False)
         again = " Trying again may help." if retryable else ""
         _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)

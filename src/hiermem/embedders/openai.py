@@ -120,7 +120,7 @@ class OpenAIEmbedder:
                 if long:
                     return await asyncio.to_thread(_rows, answer, len(texts))
                 return _rows(answer, len(texts))
-            except ModelError:
+            except (ModelError, ConfigError):
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
                 failure = read(error, key=self._connection.key)

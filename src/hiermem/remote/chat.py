@@ -169,14 +169,15 @@ class RemoteChat(ABC):
         """Ask the model.
 
         Raises ModelOverflowError, before anything is sent, where prompt and answer do not fit the
-        window; otherwise the error that ``core.calls.failures`` makes of the SDK's exception.
+        window; ConfigError where there is no key; otherwise the error that ``core.calls.failures``
+        makes of the SDK's exception.
         """
         await self._check_size(request)
         while True:
             capabilities = self._capabilities
             try:
                 return await self._exchange(request, capabilities)
-            except ModelError:
+            except (ModelError, ConfigError):
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
                 failure = read(error, key=self._key)
@@ -210,6 +211,14 @@ class RemoteChat(ABC):
         )
         self._key, self._connection = connection.key, connection
         return connection
+
+    async def connect(self) -> None:
+        """Make sure that the model can be asked, as far as that is known without asking it.
+
+        A run does this before it begins. Raises ConfigError, where there is no key for example.
+        """
+        if self._connection is not None:
+            await self._connection.connect()
 
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from hiermem.errors import ConfigError, PermanentModelError
+from hiermem.errors import ConfigError
 from hiermem.remote.errors import AnsweredError
 from hiermem.remote.optional import require
 from hiermem.remote.responses import IDENTITY, limited, read_object
@@ -139,6 +139,11 @@ class Connection:
             if entry.closing and not entry.uses:
                 await self._close(entry)
 
+    async def connect(self) -> None:
+        """Make the running loop's client. Raises ConfigError where it cannot be made."""
+        async with self._client():
+            pass
+
     async def disconnect(self) -> None:
         """Close the running loop's connections, where they are ours; the next call opens new ones.
 
@@ -157,7 +162,7 @@ class Connection:
             await client.close()
 
     def _new(self) -> Any:
-        """Make a client of our own. Raises PermanentModelError where no key can be found."""
+        """Make a client of our own. Raises ConfigError where no key can be found."""
         sdk = import_module(self._sdk)
         client, kind = None, ""
         try:
@@ -173,16 +178,14 @@ class Connection:
             kind = type(error).__name__
         found = getattr(client, "api_key", None)
         if isinstance(found, str) and not is_sendable(found):
-            raise PermanentModelError(
+            raise ConfigError(
                 f"{self._sdk.upper()}_API_KEY holds a line end, a blank or another character that "
-                "no key has",
-                charged=False,
+                "no key has"
             )
-        if client is None:
-            raise PermanentModelError(
-                f"the {self._sdk} client could not be made ({kind}): give api_key, or set "
-                f"{self._sdk.upper()}_API_KEY in the environment",
-                charged=False,
+        if client is None or not _has_credentials(client):
+            raise ConfigError(
+                f"the {self._sdk} client could not be made ({kind or 'no key'}): give api_key, or "
+                f"set {self._sdk.upper()}_API_KEY in the environment"
             )
         return client
 
@@ -206,3 +209,10 @@ class Connection:
             configured._custom_headers = dict(IDENTITY)  # noqa: SLF001
             configured.organization = configured.project = None
         return configured
+
+
+def _has_credentials(client: Any) -> bool:
+    """Return whether a client sends a key or a token; Anthropic's is also made without any."""
+    sent = {name.lower() for name in client.default_headers}
+    held = (getattr(client, name, None) for name in ("api_key", "auth_token", "credentials"))
+    return any(held) or not sent.isdisjoint({"authorization", "x-api-key"})

@@ -287,6 +287,13 @@ class CallSubject(Protocol):
 N = TypeVar("N", bound=CallSubject, default=Node)
 
 
+async def connect(llm: LLM) -> None:
+    """Make sure that a model can be asked, before any work; raises ConfigError where it cannot."""
+    make: Callable[[], Awaitable[None]] | None = getattr(llm, "connect", None)
+    if make is not None:
+        await make()
+
+
 class Claims(Protocol[N]):
     """The leases of a run, under which its calls are made."""
 
@@ -335,6 +342,12 @@ class Run(JournalledRun, Generic[N]):
     is_cutting_off: bool = field(init=False, default=False)
     faults: set[str] = field(init=False, default_factory=set[str])
     _computing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    async def begin(self) -> None:
+        """Journal that there is work to do. Raises ConfigError where the model cannot be asked."""
+        if not self.begun:
+            await connect(self.llm)
+        await super().begin()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task of the run; the run does not end before it."""

@@ -22,7 +22,7 @@ from hiermem.core.summaries import reports
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.summaries.status import waiting
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.run import JournalledRun
+from hiermem.engine.calls.run import JournalledRun, connect
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.run import Shared
@@ -101,6 +101,7 @@ async def update_all(
         if not scheduler.waiting:
             await _index(handle, budget, search_index=search_index)
             return scheduler.report(None)
+        await connect(pool.shared.llm)
         await run.begin()
         await _drain(AsyncWorker(pool, scheduler))
         total = scheduler.report(run.run_id)
