@@ -243,6 +243,8 @@ class Propagated:
 
     def _regrouped(self, parent: Node, before: Root, after: Sequence[Root]) -> Node:
         """Return a parent with ``after`` among its children where ``before`` was."""
+        if before.id not in parent.children:
+            raise StoreCorruptError(f"{parent.id} lacks a child of it; the store is damaged")
         at = parent.children.index(before.id)
         ids = tuple(root.id for root in after)
         unit = parent.unit

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores import rows
-from hiermem.stores.codec import decode
+from hiermem.stores.codec import check, decode, shape
 from hiermem.stores.contract import check_write, refuse
 from hiermem.stores.sqlite import due, heads
 from hiermem.stores.sqlite.heads import (
@@ -41,7 +41,7 @@ UNFINISHED: Final = (
     f"AND level = ? AND ordinal > ? AND {rows.DUE} ORDER BY ordinal LIMIT ?"
 )
 COVERING: Final = (
-    f"SELECT start, {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
+    f"SELECT {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
     "AND stop > ? AND level = 1 ORDER BY stop, start"
 )
 NEXT_WAITING: Final = (
@@ -67,8 +67,16 @@ _TALLY: Final = (
 )
 
 
+_LEVEL: Final = shape("ii")
+
+
 # ---------------------------------------------------------------------------------------------
 # Reading
+
+
+def _read_level(row: Sequence[Any]) -> tuple[int, int]:
+    check(row, _LEVEL)
+    return row[0], row[1]
 
 
 def _of(part: Tree, statement: str, *each: Sequence[Any]) -> list[Any]:
@@ -104,7 +112,7 @@ def levels(part: Tree) -> dict[int, int]:
         "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? "
         "GROUP BY level ORDER BY level"
     )
-    return dict(_of(part, counted, ()))
+    return dict(decode(_of(part, counted, ()), _read_level, "nodes"))
 
 
 def covering(part: Tree, thread: str, index: int) -> list[Node]:
@@ -118,17 +126,18 @@ def spanning(part: Tree, thread: str, index: int, last: int) -> list[Node]:
     The windows of a thread follow one another, so the search ends at the first window that begins
     after the last message.
     """
-    found: list[Any] = []
+    found: list[Node] = []
     with one_state(part.connection):
         at = place(part)
         if at is None:
             return []
         with closing(part.connection.execute(COVERING, (*at, thread, index))) as cursor:
-            for start, *row in cursor:
-                if start > last:
+            for row in cursor:
+                (node,) = decode([row], rows.NODES.read, "nodes")
+                if node.span.start > last:
                     break
-                found.append(row)
-    return sorted(decode(found, rows.NODES.read, "nodes"), key=lambda node: node.ordinal)
+                found.append(node)
+    return sorted(found, key=lambda node: node.ordinal)
 
 
 def unfinished(part: Tree, level: int, after: int, limit: int) -> list[Node]:
