@@ -59,8 +59,8 @@ def test_markdown_keeps_threads_and_tools(tmp_path):
     with Memory.open(str(db)) as memory:
         session = memory.session("trip", title="A trip")
         session.append(Message.user("Look", thread="side"))
-        session.append([Message.assistant(tool_calls=(call,)),
-                        Message.tool("42", tool_call_id="c1"), Message.assistant("42.")])  # fmt: skip
+        result = Message.tool("42", tool_call_id="c1")
+        session.append([Message.assistant(tool_calls=(call,)), result, Message.assistant("42.")])
     run("export", out, "--db", db, "--format", "markdown")
     (chat,) = read_chats(out)
     user, asked, result, _ = chat.messages

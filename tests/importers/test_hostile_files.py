@@ -401,11 +401,10 @@ def whole_words(form, raw, units):
     if form in ("claude-code", "codex", "sillytavern"):
         lines = set(raw.split(b"\n"))
         return {word for word, unit in units.items() if unit in lines}
-    try:
-        json.loads(raw.decode("utf-8", "replace"))
-    except ValueError:
-        return {word for word, unit in units.items() if unit in raw}
-    return set()  # what is valid says itself where its messages stand
+    text = raw.decode("utf-8", "replace").lstrip("[")
+    with suppress(ValueError):  # what is valid says itself where its messages stand
+        text = text[json.JSONDecoder().raw_decode(text)[1] :]
+    return {word for word, unit in units.items() if unit.decode() in text}
 
 
 @pytest.mark.parametrize("form", [each.name for each in FORMATS])

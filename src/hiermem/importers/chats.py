@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.draft import Draft, Options, id_of, name_of
-from hiermem.importers.files import Export, Head, objects_of, wanted_in
+from hiermem.importers.files import Export, Head, objects_of, torn_from
 from hiermem.importers.tree import branches_of, newest_leaf
 from hiermem.types import Message
 from hiermem.types.conversation import Conversation
@@ -104,15 +104,13 @@ def _wholes(shape: Shape, export: Export) -> Iterator[tuple[str, Item]]:
     """Yield the conversations of files; messages that lost theirs come together as one."""
     for file in export.files:
         torn: list[Item] = []
-        for place, value in objects_of(
-            file, torn=lambda each: shape.whole(each) or shape.part(each)
-        ):
+        for place, value in objects_of(file, part=shape.part, whole=shape.whole):
             if shape.whole(value):
                 if torn:
                     yield f"{file.name}, before {place}", shape.joined(torn)
                     torn = []
                 yield place, value
-            elif inside := list(wanted_in(value, shape.part)):
+            elif inside := list(torn_from(value, shape.part)):
                 torn += inside
             else:
                 file.notes.miss(f"objects that are not of the format {shape.name}", place)

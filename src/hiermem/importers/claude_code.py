@@ -63,7 +63,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     titles: dict[str, Any] = {}
     parents: dict[str, str | None] = {}
     lines: list[tuple[str, dict[str, Any], str]] = []
-    for place, line in objects_of(file, torn=lambda each: "sessionId" in each):
+    for place, line in objects_of(file, part=lambda each: "sessionId" in each):
         kind, uuid = line.get("type"), text_at(line, "uuid")
         session = session or line.get("sessionId")
         if isinstance(kind, str) and kind in _TITLES:

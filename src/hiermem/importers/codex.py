@@ -49,7 +49,7 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
     draft = Draft(file.name, file.notes)
     session: object = None
     found: list[tuple[str, Keyed]] = []
-    for place, line in objects_of(file, torn=lambda each: "payload" in each):
+    for place, line in objects_of(file, part=lambda each: "payload" in each):
         kind, payload = line.get("type"), line.get("payload")
         if kind not in _LINES:  # the earlier form: items without an envelope
             if kind is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
 
-from hiermem.core.text.measure import body
+from hiermem.core.text.measure import body, fingerprint
 from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.notes import Notes
@@ -57,7 +57,7 @@ class Draft:
         self.notes = notes
         self.zone_told = False
         self._messages: list[Message] = []
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}
         self._repeats: Counter[str] = Counter()
 
     def note(self, what: str, count: int = 1) -> None:
@@ -93,14 +93,17 @@ class Draft:
         else:
             made = self._hashed(message, when)
         if made in self._seen:
-            self.note("messages with the id of an earlier one left out")
-            return None
+            if self._seen[made] == fingerprint(message):
+                self.note("messages with the id of an earlier one left out")
+                return None
+            self.note("messages with the id of another one kept beside it")
+            made = self._hashed(message, when)
         try:
             kept = clean_message(replace(message, key=made), on_bad="replace")
         except InvalidMessageError as error:
             self.miss("messages that cannot be read", str(error))
             return None
-        self._seen.add(made)
+        self._seen[made] = fingerprint(message)
         if kept.content != message.content:
             self.note("messages with characters that cannot be stored, replaced by U+FFFD")
         self._messages.append(kept)

@@ -26,6 +26,7 @@ from typing import IO, Any, Literal, TypeAlias
 from hiermem.errors import UnreadableFileError
 from hiermem.importers.notes import Notes
 
+Test: TypeAlias = Callable[[dict[str, Any]], bool]
 Kind: TypeAlias = Literal["lines", "document", "text"]
 
 #: The characters of one line, or of one value of a JSON file.
@@ -47,6 +48,8 @@ _TRIES = 32
 _BROKEN = re.compile("[\udc80-\udcff]+")
 #: The bytes of a character of UTF-8 that is cut off. Other bytes that are not UTF-8 are CP1252.
 _CUT = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
+#: How JSON begins that holds messages; a transcript may begin with a time in brackets.
+_BEGINNING = re.compile(r"\[?\s*\{\s*(?:[\"}]|\Z)|\[\s*(?:\]\s*)?\Z")
 _NOT_BLANK = re.compile(r"[^ \t\r\n\0]")
 
 
@@ -225,7 +228,7 @@ def text_stream(file: File) -> Generator[_Text]:
 
 def _encoding(head: bytes) -> str:
     """Return the encoding of a file that begins with these bytes."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and not _is_utf8(head[2:-4]):
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and not _is_narrow(head[2:]):
         return "utf-16"
     first, second = head[0::2].count(0), head[1::2].count(0)
     if min(first, second) * 8 < max(first, second) > len(head) // 4:
@@ -233,12 +236,10 @@ def _encoding(head: bytes) -> str:
     return "utf-8-sig"
 
 
-def _is_utf8(head: bytes) -> bool:
-    """Return whether bytes are text as it is mostly written, behind a mark that is damage."""
-    try:
-        return len(head) > 8 and "\0" not in head.decode("utf-8", "strict")
-    except UnicodeDecodeError:
-        return False
+def _is_narrow(head: bytes) -> bool:
+    """Return whether bytes are text of one byte a letter, so that a mark before it is damage."""
+    plain = sum(32 <= byte < 127 or byte in b"\r\n\t" for byte in head)
+    return b"\0" not in head and plain * 8 > len(head) * 7
 
 
 def lines_of(file: File, *, ends: bool = False) -> Iterator[tuple[int, str]]:
@@ -290,8 +291,10 @@ def head_of(file: File) -> Head:
     with text_stream(file) as text:
         most = _HEAD_LINES if kind == "lines" else _HEAD_VALUES
         for _, value, inside in _values(file, kind, text):
-            values += nested_objects(value) if inside or isinstance(value, list) else [value]
-            if len(values) >= most or text.seen > _HEAD_TEXT:
+            torn = inside or isinstance(value, list)
+            values += nested_objects(value) if torn else [value]
+            most -= not torn
+            if not most or text.seen > _HEAD_TEXT:
                 break
     return Head(kind, tuple(values), (), next(iter(file.notes.reasons()), ""))
 
@@ -302,11 +305,10 @@ def kind_of(file: File) -> Kind:
     with text_stream(file) as text:
         start = text.read(_CHUNK).lstrip(" \t\r\n\0")
     named = file.name.lower().endswith(_JSON)
-    if start.startswith("["):
-        # A transcript may begin with a time in brackets; a list of conversations holds objects.
-        return "document" if named or start[1:].lstrip()[:1] in ("{", "]", "") else "text"
-    if not start.startswith("{") and not named:
+    if not named and not _BEGINNING.match(start):
         return "text"
+    if start.startswith("["):
+        return "document"
     whole = seen = 0
     for _, line in lines_of(file):
         if line.strip(" \t\r\n\0"):
@@ -332,21 +334,21 @@ def values_of(file: File) -> Iterator[tuple[str, Any, bool]]:
 
 
 def objects_of(
-    *files: File, torn: Callable[[dict[str, Any]], bool] = lambda _: True
+    *files: File, part: Test, whole: Test = lambda _: False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects among the values of JSON files, each with its place.
 
-    Of the objects inside a broken value, those are yielded for which ``torn`` is true.
+    Of the objects inside a broken value, those are yielded which ``whole`` or ``part`` tells.
     """
     for file in files:
         for place, value, inside in values_of(file):
             if inside:
-                yield from ((place, each) for each in wanted_in(value, torn))
+                yield from ((place, each) for each in torn_from(value, part, whole))
             elif isinstance(value, dict):
                 yield place, value
             else:
                 file.notes.miss("values that are no objects", f"{place}: {type(value).__name__}")
-                yield from ((place, each) for each in wanted_in(value, torn))
+                yield from ((place, each) for each in torn_from(value, part, whole))
 
 
 def nested_objects(value: Any) -> list[dict[str, Any]]:
@@ -363,22 +365,20 @@ def nested_objects(value: Any) -> list[dict[str, Any]]:
     return found
 
 
-def wanted_in(value: Any, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
-    """Yield the wanted objects in a value, also those that a lost brace has put inside another.
-
-    What is in a list inside a wanted object belongs to that.
-    """
+def torn_from(value: Any, part: Test, whole: Test = lambda _: False) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a value that are told, also parts that lost braces put in others."""
     pending: list[Any] = [value]
     while pending:
         each = pending.pop()
-        if isinstance(each, dict):
-            kinds: Any = (dict, list)
-            if wanted(each):
-                yield each
-                kinds = dict
-            pending.extend(inner for inner in reversed(each.values()) if isinstance(inner, kinds))
-        elif isinstance(each, list):
+        if isinstance(each, list):
             pending.extend(reversed(each))
+        elif isinstance(each, dict):
+            if whole(each):
+                yield each
+                continue
+            if part(each):
+                yield each
+            pending.extend(reversed(each.values()))
 
 
 def _values(file: File, kind: Kind, text: _Text) -> Iterator[tuple[str, Any, bool]]:

@@ -78,7 +78,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file = export.first
     one = Draft(file.name, file.notes)
     ids: Counter[str] = Counter()
-    for place, given in objects_of(file, torn=lambda each: _is_message(each) or _listed(each)):
+    for place, given in objects_of(file, part=_is_message, whole=_listed):
         if not _listed(given):
             _add(one, given, place, options)
             continue

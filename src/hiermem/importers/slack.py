@@ -81,13 +81,14 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 
 def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield what the lists of an export hold."""
-    for _, value in objects_of(*(file for file in export.files if file.parts[-1] in names)):
+    listed = (file for file in export.files if file.parts[-1] in names)
+    for _, value in objects_of(*listed, part=lambda each: "id" in each):
         yield value
 
 
 def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
     return sorted(
-        objects_of(file, torn=lambda each: "ts" in each and "text" in each),
+        objects_of(file, part=lambda each: "ts" in each and "text" in each),
         key=lambda each: _stamp(each[1].get("ts")),
     )
 
