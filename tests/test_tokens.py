@@ -43,7 +43,7 @@ def test_the_shipped_vocabulary_is_the_one_that_openai_publishes():
     """Broken if the package data is not o200k_base to the byte: all counts would be wrong."""
     lines = b"".join(
         base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in vocabulary(module.SHIPPED).items()
+        for token, rank in vocabulary(module.SHIPPED).ranks().items()
     )
     source = inspect.getsource(tiktoken_ext.openai_public.o200k_base)
     assert hashlib.sha256(lines).hexdigest() in source
@@ -91,6 +91,19 @@ def test_nothing_but_entries_of_the_vocabulary_is_kept_of_a_counted_text(text):
     """Broken if a process goes on holding what was said in a conversation that it counted."""
     COUNTER.count(text)
     assert all(len(shipped().encode_ordinary(piece)) == 1 for piece in module._whole_pieces)
+
+
+@given(st.text(st.characters(max_codepoint=127), min_size=1, max_size=64))
+def test_a_piece_that_is_merged_here_has_the_tokens_that_tiktoken_gives_it(piece):
+    """Broken, a count depends on what the process counted before."""
+    assert module._merge(piece.encode()) == len(shipped()._encode_single_piece(piece))
+
+
+def test_many_words_that_are_no_tokens_load_tiktoken(monkeypatch):
+    """Broken, counting names is slow for ever."""
+    monkeypatch.setattr(module, "_merged", [module._MOST_MERGED])
+    monkeypatch.setattr(module, "_merge", None)
+    assert COUNTER.count("Zoltan Xanthippe") == len(shipped().encode_ordinary("Zoltan Xanthippe"))
 
 
 #: What a line end, a slash and white space do to the pieces around them.
@@ -167,10 +180,12 @@ def test_importing_loads_neither_tiktoken_nor_the_vocabulary():
         "import sys, importlib.util as u; s = u.find_spec('hiermem');"
         "sys.modules['hiermem'] = u.module_from_spec(s); import hiermem.tokens as t;"
         "t.TiktokenCounter(); t.default_counter(); t.ApproximateCounter();"
-        "print([m for m in ('tiktoken', 'lzma', 'numpy', 'requests') if m in sys.modules])"
+        "print([m for m in ('tiktoken', 'mmap', 'numpy', 'requests') if m in sys.modules]);"
+        "t.default_counter().count('Hello Zoltan, how is pump P-7 today?');"
+        "print('tiktoken' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    assert out.stdout.split() == ["[]", "False"], "a first message takes tiktoken's 80 MB"
 
 
 def test_loading_happens_once_for_all_threads():

@@ -1,8 +1,9 @@
 """Token counters: exact by default, offline, and safe on any text.
 
 A count depends only on the text and the counter's name; no text is read as a special token.
-Importing this module loads neither tiktoken nor the vocabulary; the first count does, once per
-process. ``hiermem.core.text.measure`` decides what a message costs besides its text.
+Importing this module loads neither tiktoken nor the vocabulary. A short ASCII text is counted with
+the mapped vocabulary; what that is too slow for loads tiktoken, once per process.
+``hiermem.core.text.measure`` decides what a message costs besides its text.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _build_shipped() -> tiktoken.Encoding:
     return tiktoken.Encoding(
         name=SHIPPED,
         pat_str=_O200K_PATTERN,
-        mergeable_ranks=vocabulary(SHIPPED),
+        mergeable_ranks=vocabulary(SHIPPED).ranks(),
         special_tokens=_O200K_SPECIAL,
     )
 
@@ -129,7 +130,7 @@ class TiktokenCounter:
     """Counts exactly as a tiktoken encoding does.
 
     ``encoding`` is a name or a ``tiktoken.Encoding``; the default, ``o200k_base``, is package data
-    and is loaded at the first count. Any other name is loaded at once, so that a missing one fails
+    and is loaded when it is needed. Any other name is loaded at once, so that a missing one fails
     where it was asked for (UsageError). Safe to share between threads.
 
     >>> TiktokenCounter().count("<|endoftext|> is plain text here") > 3
@@ -158,11 +159,11 @@ class TiktokenCounter:
 
     def count(self, text: str) -> int:
         """Count the tokens of ``text``, exactly, never reading any of it as a special token."""
+        if len(text) <= _SHORT_TEXT and self._is_shipped and text.isascii():
+            return _count_ascii(text)
         encoding = self._encoding
         if encoding is None:
             encoding = self._encoding = _shipped()
-        if len(text) <= _SHORT_TEXT and self._is_shipped and text.isascii():
-            return _count_ascii(encoding, text)
         if len(text) < _LONG_RUN:
             return len(encoding.encode_ordinary(text))
         if self._is_shipped:
@@ -170,13 +171,9 @@ class TiktokenCounter:
             return left_out + self._count_long(encoding, text)
         return self._count_long(encoding, text)
 
-    def _for_pieces(self, text: str) -> tiktoken.Encoding | None:
-        """Return the encoding if ``text`` may be counted by its pieces, None if not."""
-        if not (self._is_shipped and text.isascii() and len(text) < _LONG_RUN):
-            return None
-        if self._encoding is None:
-            self._encoding = _shipped()
-        return self._encoding
+    def _is_in_pieces(self, text: str) -> bool:
+        """Return whether ``text`` may be counted by its pieces."""
+        return self._is_shipped and text.isascii() and len(text) < _LONG_RUN
 
     def _count_long(self, encoding: tiktoken.Encoding, text: str) -> int:
         r"""Count a text that may hold a run of white space too long for the regex engine.
@@ -253,9 +250,7 @@ def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
     return len(encoding._encode_single_piece(piece))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def _count_ascii(
-    encoding: tiktoken.Encoding, text: str, parted: dict[str, int] | None = None
-) -> int:
+def _count_ascii(text: str, parted: dict[str, int] | None = None) -> int:
     """Count a short ASCII text in the shipped encoding, exactly.
 
     ``parted`` are the tokens of pieces met before that are several each.
@@ -265,19 +260,50 @@ def _count_ascii(
     if not others:
         return len(pieces)
     parted = {} if parted is None else parted
-    return len(pieces) - len(others) + sum(_tokens_of(encoding, each, parted) for each in others)
+    return len(pieces) - len(others) + sum(_tokens_of(each, parted) for each in others)
 
 
-def _tokens_of(encoding: tiktoken.Encoding, piece: str, parted: dict[str, int]) -> int:
-    """Return the tokens of a piece, and remember them."""
+def _tokens_of(piece: str, parted: dict[str, int]) -> int:
+    """Return the tokens of an ASCII piece, and remember them.
+
+    Until so many pieces were merged here that loading tiktoken is worth it, that is not loaded.
+    """
     tokens = parted.get(piece)
     if tokens is None:
-        tokens = _count_piece(encoding, piece)
+        if _merged[0] < _MOST_MERGED and len(piece) <= _LONGEST_MERGED:
+            tokens = _merge(piece.encode())
+        else:
+            tokens = _count_piece(_shipped(), piece)
         if tokens == 1:
             _whole_pieces.add(piece)
         else:
             parted[piece] = tokens
     return tokens
+
+
+#: So many pieces are merged without tiktoken, of at most so many characters.
+_MOST_MERGED = 2_000
+_LONGEST_MERGED = 64
+_merged = [0]
+
+
+def _merge(piece: bytes) -> int:
+    """Return the tokens of a piece: the pair of the lowest rank is merged until no pair is one."""
+    rank = vocabulary(SHIPPED).rank
+    if rank(piece) is not None:
+        return 1
+    _merged[0] += 1
+    parts = [piece[at : at + 1] for at in range(len(piece))]
+    ranks = [rank(one + other) for one, other in pairwise(parts)]
+    while (known := [each for each in ranks if each is not None]) and len(parts) > 1:
+        at = ranks.index(min(known))
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del ranks[at]
+        if at < len(ranks):
+            ranks[at] = rank(parts[at] + parts[at + 1])
+        if at:
+            ranks[at - 1] = rank(parts[at - 1] + parts[at])
+    return len(parts)
 
 
 def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:
@@ -287,15 +313,13 @@ def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, in
     """
     counter = getattr(count, "__self__", None)
     if (
-        type(counter) is TiktokenCounter
-        and count == counter.count
-        and (encoding := counter._for_pieces(text)) is not None  # noqa: SLF001
+        type(counter) is TiktokenCounter and count == counter.count and counter._is_in_pieces(text)  # noqa: SLF001
     ):
-        return _piece_counter(encoding, text)
+        return _piece_counter(text)
     return lambda begin, end: count(text[begin:end])
 
 
-def _piece_counter(encoding: tiktoken.Encoding, text: str) -> Callable[[int, int], int]:
+def _piece_counter(text: str) -> Callable[[int, int], int]:
     """Return the function that counts the stretches of an ASCII text from its pieces, exactly.
 
     The pattern looks only ahead. So from any end of a piece on, the pieces of a stretch are those
@@ -309,7 +333,7 @@ def _piece_counter(encoding: tiktoken.Encoding, text: str) -> Callable[[int, int
     at = -1
     for _ in range(counts.count(0)):
         at = counts.index(0, at + 1)
-        counts[at] = _tokens_of(encoding, pieces[at], parted)
+        counts[at] = _tokens_of(pieces[at], parted)
     sums = [0, *accumulate(counts)]
 
     def count(begin: int, end: int) -> int:
@@ -322,14 +346,14 @@ def _piece_counter(encoding: tiktoken.Encoding, text: str) -> Callable[[int, int
             assert piece is not None  # every character is part of a piece
             if piece.end() > safe:
                 break
-            total += _count_ascii(encoding, piece.group())
+            total += _count_ascii(piece.group())
             place = piece.end()
             first = bisect_left(ends, place)
         if place <= safe and ends[first] == place:
             last = bisect_right(ends, safe) - 1
             total += sums[last] - sums[first]
             place = ends[last]
-        return total + _count_ascii(encoding, text[place:end])
+        return total + _count_ascii(text[place:end])
 
     return count
 
@@ -400,14 +424,11 @@ class RunCounter:
         return tokens
 
     def _count_whole(self, text: str) -> int:
-        encoding = None
-        if self._shipped is not None and len(text) <= _SHORT_TEXT:
-            encoding = self._shipped._for_pieces(text)  # noqa: SLF001
-        if encoding is None:
+        if self._shipped is None or len(text) > _SHORT_TEXT or not text.isascii():
             return self._counter.count(text)
         if len(self._parted) > _MOST_KEPT:
             self._parted = {}
-        return _count_ascii(encoding, text, self._parted)
+        return _count_ascii(text, self._parted)
 
 
 @lru_cache(maxsize=1)
