@@ -78,7 +78,7 @@ SPOILT: Final[frozenset[Fault]] = frozenset(
         "truncated_json",
         "echo",
         "wrong_language",
-            "over_long",
+        "over_long",
     }
 )
 #: The faults that are charged for: the answer was made, whatever became of it on the way.

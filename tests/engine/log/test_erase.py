@@ -11,6 +11,7 @@ import pytest
 from session_fixture import COUNTER, START, SessionFixture, messages, replayed, text
 from tree_builder import check_tree, tree_of
 
+from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.core.text import fence
 from hiermem.engine import check as checking
@@ -19,6 +20,7 @@ from hiermem.engine.log import change
 from hiermem.engine.log.fork import fork
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.models.function import FunctionLLM
+from hiermem.stores import memory as memory_store
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message, ToolCall
 from hiermem.types.transaction import Scrubbed, ViewRecord
@@ -503,3 +505,23 @@ async def test_no_group_joins_where_its_parent_would_keep_one_child():
     assert len(before[second.parent].children) == 2
     await change.erase(fixture.handle, "s", range(second.span.start, second.span.stop - 2))
     assert {node.id for node in await fixture.nodes()} == before.keys()
+
+
+@pytest.mark.parametrize("how", ["delete", "erase"])
+async def test_an_erasure_in_forks_asks_for_ranges_and_not_for_messages(how, monkeypatch):
+    """Broken, a session with forks is deleted in minutes, and nobody else can write meanwhile."""
+    asked, plain = [], memory_store.answer_to
+
+    def answer_to(need, *rest):
+        asked.append(need)
+        return plain(need, *rest)
+
+    memory = AsyncMemory(store=memory_store.MemoryStore(), token_counter=COUNTER)
+    session = memory.session("s")
+    await session.append([Message.user(f"entry {n} on the pier") for n in range(1_000)])
+    await session.update()
+    for name in ("f", "g"):
+        await session.fork(name)
+    monkeypatch.setattr(memory_store, "answer_to", answer_to)
+    await (session.delete() if how == "delete" else session.erase(range(1_000)))
+    assert 10 < len(asked) < 200, "questions about three sessions of 1,000 messages"

@@ -26,13 +26,13 @@ from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
 from hiermem.core.log.trees import TreeState, tree_states
-from hiermem.core.needs import inside, together
+from hiermem.core.needs import inside
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.wishes import without_flags
 from hiermem.core.tree.turns import marks_of
-from hiermem.errors import NotFoundError
+from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
@@ -52,10 +52,8 @@ _COUNTED: Final = {
     spaces.BANK: "files",
     spaces.REVISION: "revisions",
 }
-#: Summaries counted in one read.
+#: Summaries counted, and messages read, at once.
 _PAGE: Final = 512
-#: Messages whose places are looked up at once.
-_TOGETHER: Final = 64
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -128,6 +126,7 @@ def erase_session(
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
+    yield from _messages_at(record, own[-1:])  # a damaged number may name any amount of messages
     records, reach = yield from _family(record, own, upwards=False)
     work = _Withdrawal("erase", now, weigher)
     for one, shared in reach.items():
@@ -288,10 +287,7 @@ class _Withdrawal:
         propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
-            for first in range(0, len(mine), _TOGETHER):
-                yield from self._withdraw_messages(
-                    record, tree_state, mine[first : first + _TOGETHER]
-                )
+            yield from self._withdraw_messages(record, tree_state, mine)
             if not mine:
                 continue
             result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
@@ -339,7 +335,7 @@ class _Withdrawal:
         """Count everything that is stored of a session that is erased as a whole."""
         self.removed.update(sessions=1, messages=record.messages)
         data = yield from _session_data(record)
-        edited = yield from _messages_at(record, tuple(data.edits))
+        edited = yield from _messages_at(record, sorted(data.edits))
         kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
         self.removed["versions"] += sum(kept)
         for tree_state in tree_states(record):
@@ -349,6 +345,8 @@ class _Withdrawal:
                     stop = min(count, first + _PAGE)
                     need = transaction.NeedLevel(level, first, stop, tree_state.tree)
                     page: list[Node] = yield record.id, need
+                    if not page:
+                        break
                     self.removed["summaries"] += sum(node.revision > 0 for node in page)
         self.removed.update(views=len(data.views), records=len(data.records) + len(data.sources))
         self.links += links_in(data.sources, None).values()
@@ -377,9 +375,7 @@ class _Withdrawal:
         self, record: SessionRecord, tree_state: TreeState, messages: Sequence[StoredMessage]
     ) -> Asking[None]:
         """Set the messages' weights in one tree to nothing; their slices keep their windows."""
-        places = yield from together(
-            record.id, [tree_state.locate(stored, ever=True) for stored in messages]
-        )
+        places = yield from inside(record.id, tree_state.locate_all(messages, ever=True))
         erases, weigher = self.kind == "erase", self.weigher
         weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
         for stored, place in zip(messages, places, strict=True):
@@ -429,11 +425,23 @@ def _session_data(record: SessionRecord) -> Asking[_SessionData]:
 
 
 def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[StoredMessage]]:
-    """Read the messages at these indices, which exist."""
-    found: Sequence[Sequence[StoredMessage]] = yield tuple(
-        (record.id, transaction.NeedMessages(index, index + 1)) for index in indices
-    )
-    return [stored for (stored,) in found]
+    """Read the messages at these indices, which are sorted and exist."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and runs[-1][1] == index and index - runs[-1][0] < _PAGE:
+            runs[-1] = (runs[-1][0], index + 1)
+        else:
+            runs.append((index, index + 1))
+    found: list[StoredMessage] = []
+    for start, stop in runs:
+        read: Sequence[StoredMessage] = yield record.id, transaction.NeedMessages(start, stop)
+        if len(read) != stop - start:
+            raise StoreCorruptError(
+                f"session {record.id!r} has {len(read)} of the {stop - start} messages from "
+                f"{start} to {stop - 1}; the store is damaged"
+            )
+        found += read
+    return found
 
 
 def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
@@ -59,7 +59,10 @@ class SizeChange:
 
     def row(self) -> dict[str, Any]:
         """Return the change in the shape that ``read`` takes, for JSON."""
-        return {name: held for name, held in asdict(self).items() if held not in ((), None)}
+        found: dict[str, Any] = {"index": self.index, "thread": self.thread}
+        found |= {"before": self.before, "after": self.after}
+        found |= {"calls": self.calls} if self.calls else {}
+        return found if self.result_of is None else {**found, "result_of": self.result_of}
 
     @classmethod
     def read(cls, row: Any, *, cut: bool = False) -> SizeChange:

@@ -11,9 +11,11 @@ OVERLAP_REACH messages.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from itertools import takewhile
+from typing import Any, Final, TypeVar, cast
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log.size_changes import SizeChange, configs_of
@@ -24,8 +26,12 @@ from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import LogEvent, NeedCovering
+from hiermem.types.transaction import LogEvent, Need, NeedCovering
 
+#: Messages of a thread that are at most so far apart are looked for together, at most so many.
+_NEAR: Final = 64
+_LONGEST: Final = 512
+T = TypeVar("T")
 _KINDS: Final = {
     "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
     "marks": list, "sliced": list,
@@ -110,6 +116,67 @@ def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Re
     return Location(tuple(windows), tuple(points), opened)
 
 
+def _stretches(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
+    """Split messages into those of one thread that lie near one another."""
+    found: list[list[StoredMessage]] = []
+    last: dict[str, list[StoredMessage]] = {}
+    for stored in messages:
+        near = last.get(stored.thread)
+        if near is None or stored.index - near[-1].index > _NEAR or len(near) >= _LONGEST:
+            near = last[stored.thread] = []
+            found.append(near)
+        near.append(stored)
+    return found
+
+
+class _Stretch:
+    """What was read of a stretch of a thread at once: its windows, their texts, and the rest."""
+
+    def __init__(self, tree: int, thread: str) -> None:
+        self._tree, self._thread = tree, thread
+        self._windows: list[Node] = []
+        self._stops: list[int] = []
+        self._reached = -1
+        self._revisions: dict[tuple[str, int], Revision] = {}
+        self._others: dict[Need, Any] = {}
+
+    def read(self, index: int, last: int) -> Reading[None]:
+        """Read the windows over these messages, and their texts."""
+        found: Sequence[Node] = yield NeedCovering(self._thread, index, self._tree, last)
+        self._windows, self._reached = list(found), last
+        self._stops = [node.span.stop for node in found]
+        made = tuple((node.id, node.revision) for node in found if node.revision)
+        if made:
+            texts: Sequence[Revision] = yield transaction.NeedRevisions(made, self._tree)
+            self._revisions = {(each.node_id, each.number): each for each in texts}
+
+    def answering(self, reading: Reading[T]) -> Reading[T]:
+        """Run a reading; what is known answers it."""
+        answer: Any = None
+        while True:
+            try:
+                need = reading.send(answer)
+            except StopIteration as ended:
+                return cast("T", ended.value)
+            if isinstance(need, NeedCovering) and (need.last or need.index) <= self._reached:
+                answer = self._covering(need.index, need.last)
+            elif isinstance(need, transaction.NeedRevisions) and all(
+                wanted in self._revisions for wanted in need.wanted
+            ):
+                answer = [self._revisions[wanted] for wanted in need.wanted]
+            elif isinstance(need, transaction.NeedEvents):
+                if need not in self._others:
+                    self._others[need] = yield need
+                answer = self._others[need]
+            else:
+                answer = yield need
+
+    def _covering(self, index: int, last: int | None) -> list[Node]:
+        place = bisect_right(self._stops, index)
+        until = index if last is None else last
+        return list(takewhile(lambda node: node.span.start <= until, self._windows[place:]))
+
+
 @dataclass(slots=True)
 class TreeState:
     """One tree of a session: the state of its fold, and the changes that reach it.
@@ -128,6 +195,21 @@ class TreeState:
         default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
     )
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
+
+    def locate_all(
+        self, messages: Sequence[StoredMessage], *, ever: bool = False
+    ) -> Reading[list[Location]]:
+        """Find where messages are, which are sorted by index, with few questions for all of them.
+
+        It finds what ``locate`` does for each one.
+        """
+        found: dict[int, Location] = {}
+        for stretch in _stretches(messages):
+            known = _Stretch(self.tree, stretch[0].thread)
+            yield from known.read(stretch[0].index, stretch[-1].index + OVERLAP_REACH)
+            for stored in stretch:
+                found[stored.index] = yield from known.answering(self.locate(stored, ever=ever))
+        return [found[stored.index] for stored in messages]
 
     def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
         """Find where a message is, and note the windows that were shown some of it.
