@@ -42,18 +42,6 @@ def test_no_more_readings_are_kept_than_allowed(monkeypatch):
     assert 0 < len(lexicon._readings) <= 3
 
 
-PLANS = st.sampled_from(
-    ["I'll go", "We plan to", "We WILL", "they went", "hop", "going t", "o sing", "next week", "ll"]
-) | st.text(max_size=20)
-
-
-@given(st.lists(PLANS, max_size=8))
-def test_plans_are_found_alike_one_by_one_and_all_at_once(texts):
-    """Broken if a text is taken for a plan, or missed, because of the texts beside it."""
-    found = [at for at, text in enumerate(texts) if lexicon._PLAN.search(text)]
-    assert lexicon.plans(texts) == found
-
-
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 def test_words_of_ascii_text_are_those_of_the_pattern(text):
     """Broken if a word counts in one text and not in another that holds a letter more."""

@@ -12,7 +12,6 @@ and a third almost nothing; each step takes the unit that adds most per token:
     gain(u)  = prior(u) * sum of w(t) * r ** c(t) / (cost(u) + 3) ** s
     w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units, f of which hold t
     prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
-               * (overtaken, a plan of which a later unit tells the outcome)
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
 
 A unit that leans on others (``_company``) is weighed, paid for and taken together with them.
@@ -27,7 +26,7 @@ import heapq
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -37,12 +36,9 @@ from hiermem.core.text.lexicon import (
     DECISION,
     PLAIN,
     is_back_channel,
-    is_bare_answer,
     is_heading,
     is_item,
     leans,
-    plans,
-    tells_outcome,
     terms_of,
 )
 from hiermem.core.text.units import continues, render
@@ -69,13 +65,6 @@ _COST_OFFSET = 3
 _CRUMB = 3
 #: Speakers' labels that are not names.
 _ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
-#: The most figures of one unit that count; an informative sentence holds fewer.
-_MOST_FIGURES = 8
-#: The factor for a plan whose outcome is known; the most units that a distinctive term stands in;
-#: and the number of shared distinctive terms that make two sentences speak of one thing.
-_OVERTAKEN = 0.4
-_FEW = 4
-_SAME_THING = 3
 #: How many sentences further back come with a sentence that leans on the one before it.
 _CHAIN = 2
 #: The factor for a unit that can represent its group only in part: a whole sentence reads better.
@@ -92,8 +81,7 @@ class Weights:
 
     ``anchor`` and ``decision`` are the weights of such terms, where a plain word weighs 1: 4 suits
     assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales units of any
-    speaker but the user: a lower value favours the user, 1.0 treats all alike. Without
-    ``bare_headings`` a heading is kept only with a unit of its own content.
+    speaker but the user: a lower value favours the user, 1.0 treats all alike.
     """
 
     anchor: float = 4.0
@@ -103,7 +91,6 @@ class Weights:
     code: float = 0.7
     repeat: float = 0.3
     cost_power: float = 0.8
-    bare_headings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +118,11 @@ def select(
     ``groups`` are lists of positions in ``units``, oldest first. Before the rest is pooled, each
     group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
     budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
-    and they are not selected. A bare "Yes." is kept where the question before it is kept. Where
-    nothing can be scored or nothing fits, the head of the first unit stands for all. ``notes`` are
-    what earlier selections with the same counter read in units, to which this one adds.
-    ``count(text) <= budget`` holds for every counter. The method assumes that separate parts count
-    no less than the joined text; where that fails, the units taken last are left out again.
+    and they are not selected. Where nothing can be scored or nothing fits, the head of the first
+    unit stands for all. ``notes`` are what earlier selections with the same counter read in units,
+    to which this one adds. ``count(text) <= budget`` holds for every counter. The method assumes
+    that separate parts count no less than the joined text; where that fails, the units taken last
+    are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
@@ -171,11 +158,7 @@ class _Pool:
         self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
-        for at in () if weights.bare_headings else _bare_headings(units, self._message):
-            self._terms[at] = ()
         self._prior = [_prior(unit, weights) for unit in units]
-        for at in _overtaken(units, self._terms):
-            self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
         for place in {place for places in self._company.values() for place in places}:
@@ -230,7 +213,7 @@ class _Pool:
 
     def _read(self, text: str) -> UnitNote:
         """Read the text of a unit, and note what was read."""
-        terms = _without_columns(terms_of(text))
+        terms = terms_of(text)
         note = self._notes[text] = UnitNote(
             tuple(terms),
             tuple([term for term, kind in terms.items() if kind == DECISION]),
@@ -445,55 +428,6 @@ def _prior(unit: Unit, weights: Weights) -> float:
     return prior * weights.code if unit.code else prior
 
 
-def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[int]:
-    """Return the plans whose outcome a later sentence of the same speaker tells.
-
-    Plan and outcome are of one thing where they share terms that few other units have.
-    """
-    intended = plans([unit.text for unit in units])
-    sought = {term for at in intended for term in terms[at]}
-    if not sought:
-        return []
-    said_by: dict[int, list[int]] = {}
-    for at, own in enumerate(terms):
-        for term in sought.intersection(own):
-            said_by.setdefault(term, []).append(at)
-    overtaken: list[int] = []
-    for at in intended:
-        unit = units[at]
-        shared: Counter[int] = Counter()
-        for term in terms[at]:
-            if len(said_by[term]) <= _FEW:
-                shared.update(place for place in said_by[term] if place > at)
-        if any(
-            count >= _SAME_THING
-            and units[place].speaker == unit.speaker
-            and tells_outcome(units[place].text)
-            for place, count in shared.items()
-        ):
-            overtaken.append(at)
-    return overtaken
-
-
-def _without_columns(terms: dict[str, int]) -> dict[str, int]:
-    """Leave out the figures of a unit beyond the first few.
-
-    A pasted row of a table is all figures, each of them an anchor. Without this bound the row would
-    outweigh every sentence, although no figure in it is explained.
-    """
-    if len(terms) <= _MOST_FIGURES or sum([term[0].isdigit() for term in terms]) <= _MOST_FIGURES:
-        return terms
-    kept: dict[str, int] = {}
-    figures = 0
-    for term, kind in terms.items():
-        if term[0].isdigit() and not any(map(str.isalpha, term)):
-            figures += 1
-            if figures > _MOST_FIGURES:
-                continue
-        kept[term] = kind
-    return kept
-
-
 def _message_numbers(units: Iterable[Unit]) -> list[int]:
     """Return for each unit the running number of the message that it comes from."""
     numbers: list[int] = []
@@ -511,8 +445,8 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
     """Return, by a unit's position, the units without which the unit says too little.
 
     A heading comes with the next unit of its message, an item of a list with the heading of the
-    list, a sentence that leans on the one before with that sentence, and a question with its bare
-    answer. Only members of ``units`` can come; a unit without such a member stands by itself.
+    list, and a sentence that leans on the one before with that sentence. Only members of ``units``
+    can come; a unit without such a member stands by itself.
     """
     company: dict[int, tuple[int, ...]] = {}
     heading: int | None = None
@@ -532,37 +466,7 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
         elif inside and leans(unit.text):
             before = company.get(at - 1, ()) if not is_heading(units[at - 1].text) else ()
             company[at] = (*before[-_CHAIN:], at - 1)
-    for question, answer in _answers(units, message).items():
-        company[question] = (*company.get(question, ()), answer)
     return company
-
-
-def _bare_headings(units: Sequence[Unit], message: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of the headings inside a message with nothing of their own under them.
-
-    The next unit is another heading, or of another message.
-    """
-    for at, unit in enumerate(units):
-        if unit.ordinal > 0 and is_heading(unit.text):
-            last = at + 1 == len(units) or message[at + 1] != message[at]
-            if last or is_heading(units[at + 1].text):
-                yield at
-
-
-def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
-    """Return the positions of bare answers ("Yes.", "No."), by the positions of their questions.
-
-    Such an answer alone says nothing and is never kept; with its question it is a fact.
-    """
-    return {
-        at - 1: at
-        for at in range(1, len(units))
-        if units[at].ordinal == 0
-        and message[at] != message[at - 1]
-        and units[at].speaker != units[at - 1].speaker
-        and units[at - 1].text.rstrip("\"'”’)] ").endswith(("?", "？"))  # noqa: RUF001
-        and is_bare_answer(units[at].text)
-    }
 
 
 def _own_names(units: Iterable[Unit]) -> frozenset[str]:

@@ -9,9 +9,7 @@ without spaces are read as pairs of characters. This module scores nothing: weig
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable
 from typing import Final
 
 from hiermem.core.text.stemming import stem
@@ -60,8 +58,6 @@ _FILLER: Final = _WORDS["filler"]
 _FILLER_TAIL: Final = frozenset({"so", "much", "a", "lot"})
 _BACK_CHANNEL: Final = _FILLER | _WORDS["back channel"]
 
-_YES_OR_NO: Final = _WORDS["yes or no"]
-
 _WORD: Final = re.compile(
     r"https?://[^\s)>\]]+"  # a URL
     r"|(?:[\w.-]{1,80}/)+[\w.-]+"  # a path
@@ -85,21 +81,6 @@ _LEANING: Final = re.compile(
     rf"|(?:that|this)(?:['’]s|['’]ll| {either(_WORDS['after a pronoun'])})\b"  # noqa: RUF001
     rf"|(?:(?!{either(_WORDS['between clauses'])} )[\w'’]+ ){{1,4}}"  # noqa: RUF001
     rf"{either(_WORDS['objects'])}(?=[ .!?…]|$))"
-)
-_PLAN: Final = re.compile(
-    r"\b(?:going to|gonna|will|['’]ll|plan(?:ning|s)? (?:to|on|for)|want(?:s|ing)? to"  # noqa: RUF001
-    r"|hop(?:e|ing) to|think(?:ing)? (?:of|about)|next (?:week|month|weekend|year)"
-    r"|tomorrow|looking forward)\b",
-    re.IGNORECASE,
-)
-#: What every match of ``_PLAN`` begins with in lower case.
-_PLAN_BEGINNINGS: Final = (
-    "going to", "gonna", "will", "'ll", "\u2019ll", "plan", "want", "hop", "think", "next ",
-    "tomorrow", "looking forward",
-)  # fmt: skip
-_OUTCOME: Final = re.compile(
-    r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
-    r"|finished|completed|passed|[a-z]{3,}ed)\b"
 )
 #: The longest word whose reading is kept, since longer strings are no words, and the most readings.
 _LONGEST_KEPT: Final = 24
@@ -248,42 +229,6 @@ def leans(text: str) -> bool:
     (True, False)
     """
     return _LEANING.match(text.lower()) is not None
-
-
-def plans(texts: Sequence[str]) -> list[int]:
-    """Return the positions of the texts that tell of an intention, in order.
-
-    >>> plans(["We won.", "I'll go.", "I want to sing."])
-    [1, 2]
-    """
-    # Few texts hold such a word, and all texts at once are searched for one in no time.
-    whole = "\n".join(texts)
-    lowered = whole.replace("\u0130", "i").lower()
-    ends = list(accumulate(len(text) + 1 for text in texts))
-    found: set[int] = set()
-    for beginning in _PLAN_BEGINNINGS:
-        place = lowered.find(beginning)
-        while place >= 0:
-            at = bisect_right(ends, place)
-            is_plan = at in found or _PLAN.match(whole, place) is not None
-            if is_plan:
-                found.add(at)
-            place = lowered.find(beginning, ends[at] if is_plan else place + 1)
-    return sorted(found)
-
-
-def tells_outcome(text: str) -> bool:
-    """Return whether ``text`` tells of something that was done."""
-    return _OUTCOME.search(text) is not None and _PLAN.search(text) is None
-
-
-def is_bare_answer(text: str) -> bool:
-    """Return whether ``text`` is only a yes or a no.
-
-    >>> is_bare_answer("Yes, of course!"), is_bare_answer("Thanks!")
-    (True, False)
-    """
-    return is_back_channel(text) and _LETTERS.findall(text.lower())[0] in _YES_OR_NO
 
 
 def strip_fillers(text: str) -> str:

@@ -97,7 +97,7 @@ class ExtractiveLLM:
         if request.level == 1 or request.level >= _HIGH:
             weights = replace(weights, repeat=weights.repeat * _REPEAT)
         if request.level >= _HIGH:
-            weights = replace(weights, code=weights.code * _CODE_HIGH, bare_headings=False)
+            weights = replace(weights, code=weights.code * _CODE_HIGH)
         # A level chooses from the units that the level below has kept: they are read once.
         notes = request.counter.notes if isinstance(request.counter, RunCounter) else None
         return select(units, budget, request.counter.count, weights=weights, notes=notes)
