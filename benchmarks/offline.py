@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hiermem.core.spaces.rules import read_rules
-from hiermem.models.offline.consolidation.offline import consolidate
 from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.models.offline.extraction.offline import extract
 from hiermem.protocols import SourceText
@@ -89,20 +88,16 @@ def read(lines: list[str]) -> Answer:
     return extract(sources, max_tokens=16_000, count=COUNT)
 
 
-def statements(folder: Path) -> tuple[Score, Score, Score]:
-    """Measure the names of entities, their kinds, and relations."""
-    entities, kinds, relations = Score(), Score(), Score()
+def statements(folder: Path) -> tuple[Score, Score]:
+    """Measure the names of entities, and their kinds."""
+    entities, kinds = Score(), Score()
     for lines in blocks(folder, "statements.txt"):
         named: dict[str, str] = {}
-        stated: set[str] = set()
         said: list[str] = []
         for line in lines:
-            text, _, after = line.partition(" => ")
-            marked = MARKED.findall(text)
+            marked = MARKED.findall(line)
             named |= {name.lower(): KINDS[kind] for name, kind in marked if kind in KINDS}
-            stated |= {each.strip().lower() for each in after.split(";") if each.strip()}
-            said.append(MARKED.sub(r"\1", text))
-            relations.items += max(1, after.count(";") + 1)
+            said.append(MARKED.sub(r"\1", line))
             entities.items += len(marked)
         speakers = {one[1] for one in map(SAID.match, said) if one} - {"User", "Assistant"}
         speakers |= set(re.findall(r"\bI'm ([A-Z][a-z]+)\b", " ".join(said)))
@@ -113,9 +108,7 @@ def statements(folder: Path) -> tuple[Score, Score, Score]:
         both = found.keys() & named.keys()
         kinds.items += len(both)
         kinds.add({f"{found[n]} {n}" for n in both}, {f"{named[n]} {n}" for n in both})
-        ends = ((each.source.name, each.relation, each.target.name) for each in answer.relations)
-        relations.add({" ".join(each).lower() for each in ends}, stated)
-    return entities, kinds, relations
+    return entities, kinds
 
 
 def direction(folder: Path) -> tuple[Score, Score]:
@@ -124,7 +117,7 @@ def direction(folder: Path) -> tuple[Score, Score]:
     for lines in blocks(folder, "direction.txt"):
         answer = read([line for line in lines if line[:2] not in ("? ", "! ")])
         for score, sign, found in (
-            (opened, "? ", [(each.kind, each.text) for each in answer.deltas if each.open]),
+            (opened, "? ", [(each.kind, each.text) for each in answer.deltas]),
             (strategy, "! ", [(each.kind, each.text) for each in answer.strategy]),
         ):
             wanted = [line[2:].partition(" ")[::2] for line in lines if line.startswith(sign)]
@@ -146,14 +139,14 @@ def direction(folder: Path) -> tuple[Score, Score]:
     return opened, strategy
 
 
-def note(text: str, *, category: str = "", minute: int = 0) -> Note:
-    at = datetime(2026, 1, 1, 9, minute, tzinfo=UTC)
-    return Note(key=f"k{minute}", text=text, timestamp=at, category=category)
+def note(text: str, *, category: str = "") -> Note:
+    at = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    return Note(key="k", text=text, timestamp=at, category=category)
 
 
-def notes(folder: Path) -> tuple[Score, Score]:
-    """Measure where notes go, and what is struck out."""
-    placed, struck = Score(), Score()
+def notes(folder: Path) -> Score:
+    """Measure where notes go."""
+    placed = Score()
     for path in sorted(folder.glob("notes_*.txt")):
         lines = path.read_text("utf-8").splitlines()
         rules = "".join(f"- {line[2:]}\n" for line in lines if line.startswith("# "))
@@ -168,26 +161,18 @@ def notes(folder: Path) -> tuple[Score, Score]:
                 right = where if where in label.split(" or ") else label
                 placed.items += 1
                 placed.add({f"{where} < {text}"}, {f"{right} < {text}"})
-            elif " / " in text:
-                earlier, _, later = text.partition(" / ")
-                given = (note(earlier), note(later, minute=1))
-                answer = consolidate(_bank("- facts.md", *given), max_tokens=4_000, count=COUNT)
-                is_struck = any("~~" in file.content for file in answer.files)
-                struck.items += 1
-                struck.add({text} if is_struck else set(), {text} if label == "yes" else set())
-    return placed, struck
+    return placed
 
 
-def _bank(rules: str, *given: Note) -> BankText:
+def _bank(rules: str) -> BankText:
     missing = tuple((each.name, each.skeleton) for each in read_rules(rules).files)
-    return BankText(rules, "", (), (), missing, given)
+    return BankText(rules, "", (), (), missing, ())
 
 
 def measure(folder: Path) -> dict[str, Score]:
     """Return the scores by what was measured."""
-    names = ("entities", "their kinds", "relations", "open items", "strategy", "places of notes",
-             "struck out")  # fmt: skip
-    scores = (*statements(folder), *direction(folder), *notes(folder))
+    names = ("entities", "their kinds", "open items", "strategy", "places of notes")
+    scores = (*statements(folder), *direction(folder), notes(folder))
     return dict(zip(names, scores, strict=True))
 
 

@@ -12,7 +12,7 @@ SAYS = {
     "bank.py": (
         "ok: 5 notes consolidated",
         "By hand: demo on Friday at 14:00.",
-        "~~2026-03-02: The nightly backup takes 41 minutes. (reviewer)~~",
+        "- 2026-03-02: The nightly backup takes 41 minutes. (reviewer)",
         "3 consolidation, 1 notes: risks.md updated",
         "sound: True",
     ),

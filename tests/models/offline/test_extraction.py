@@ -69,16 +69,6 @@ def test_a_version_is_a_tag_of_the_product() -> None:
     assert flask.messages == (0,)
 
 
-def test_relations_rest_on_the_sentence_that_says_them() -> None:
-    answer = read(*CODE)
-    assert ("PostgreSQL", "replaces", "SQLite") in related(answer)
-    assert ("app.py", "defines", "create_user") in related(answer)
-    texts = " ".join(source.text for source in said(*CODE))
-    for each in answer.relations:
-        core = each.justification.rstrip("…").strip()
-        assert core in " ".join(texts.split()) or " defines " in core or core.startswith("class ")
-
-
 def test_decisions_and_open_work_are_found() -> None:
     answer = read(*CODE)
     assert any(each.kind == "decision" and "PostgreSQL" in each.text for each in answer.strategy)
@@ -86,14 +76,16 @@ def test_decisions_and_open_work_are_found() -> None:
     assert any(each.open and "write the docs" in each.text for each in answer.deltas)
 
 
-def test_a_task_that_is_reported_done_is_closed() -> None:
+def test_nothing_is_closed_and_nothing_is_related() -> None:
+    """What words alone do not prove is left to a model: seven in ten relations were right."""
     answer = read(
         ("User", "I still need to migrate the orders table to Postgres."),
         ("Assistant", "Use pg_dump."),
-        ("User", "I've finished migrating the orders table to Postgres, thanks."),
+        ("User", "I've finished migrating the orders table to Postgres, which replaces SQLite."),
     )
-    assert [each.open for each in answer.deltas] == [False]
-    assert answer.deltas[0].messages == (0, 2)
+    assert [each.open for each in answer.deltas] == [True]
+    assert not read(*CODE).relations
+    assert not answer.relations
 
 
 def test_a_question_is_open_only_where_nobody_answered_it() -> None:
@@ -113,11 +105,7 @@ def test_marks_of_work_to_do_are_found_in_any_language() -> None:
     answer = read(
         ("Ana", "- [ ] подписать договор\n- [x] отправить счёт"), ("Bea", "TODO: 契約書を確認する"),
     )  # fmt: skip
-    assert [(each.text, each.open) for each in answer.deltas] == [
-        ("TODO: 契約書を確認する".removeprefix("TODO: "), True),
-        ("подписать договор", True),
-        ("отправить счёт", False),
-    ]
+    assert [each.text for each in answer.deltas] == ["契約書を確認する", "подписать договор"]
 
 
 def test_an_assistants_advice_is_neither_a_task_nor_a_decision() -> None:
@@ -141,7 +129,6 @@ def test_people_who_speak_are_entities_and_do_what_they_say() -> None:
     assert found["Katrin"] == found["Madlen"] == "person"
     assert "Mad" not in found
     assert found["Sweden"] == "place"
-    assert ("Katrin", "took_part_in", "lantern parade") in related(answer)
 
 
 def test_words_that_are_no_names_make_no_entities() -> None:
@@ -179,17 +166,6 @@ def test_an_answer_keeps_to_its_tokens_and_is_valid(limit: int) -> None:
     answer = read(*CODE * 5, max_tokens=limit)
     assert COUNT(write(answer)) <= max(limit, 40)
     assert parse(write(answer)).answer == answer
-
-
-def test_every_end_of_a_relation_is_an_entity_and_every_number_a_message() -> None:
-    answer = read(*CODE)
-    known = {(each.type, each.name) for each in answer.entities}
-    for each in answer.relations:
-        assert (each.source.type, each.source.name) in known
-        assert (each.target.type, each.target.name) in known
-    for item in (*answer.entities, *answer.relations, *answer.deltas, *answer.strategy):
-        assert item.messages
-        assert set(item.messages) <= set(range(len(CODE)))
 
 
 @given(
@@ -268,14 +244,6 @@ async def test_the_offline_model_answers_the_request_with_json_within_its_limit(
     assert parse(response.text).answer.entities
 
 
-def test_what_is_replaced_and_what_replaces_it_are_told_apart_whichever_comes_first() -> None:
-    one = read(("User", "We replaced Redis with Memcached in worker.py."))
-    other = read(("User", "Redis is replaced by Memcached from Monday."))
-    wanted = ("Memcached", "replaces", "Redis")
-    assert wanted in related(one)
-    assert wanted in related(other)
-
-
 def test_bold_words_inside_a_sentence_leave_its_words_as_they_are() -> None:
     answer = read(("User", "I've decided that **SQLite** stays the default store for now."))
     assert [each.text for each in answer.strategy] == [
@@ -332,19 +300,6 @@ THINGS = """lorry barrel kettle ladder magnet needle pillow ribbon saddle tunnel
     dragon eagle falcon gazelle hornet"""
 
 
-def test_relations_of_what_is_kept_stay_where_tokens_are_short() -> None:
-    """Heavier ones between what had to go must not take their place."""
-    names = PRODUCTS.split()
-    rows = [
-        ("User", f"We replaced {one} with {other}.")
-        for one, other in zip(names[::2], names[1::2], strict=True)
-    ]
-    rows += [("User", "I'm using Flask with Redis.")] * 20
-    answer = read(*rows, max_tokens=900)
-    assert len(answer.entities) < len(read(*rows).entities)
-    assert ("Flask", "used_with", "Redis") in related(answer)
-
-
 def test_phrases_do_not_crowd_out_names() -> None:
     things = THINGS.split()
     rows = [
@@ -384,14 +339,6 @@ def test_the_example_of_the_documentation_holds_a_promise_of_the_assistant() -> 
     assert [(each.kind, each.text) for each in answer.strategy] == [
         ("decision", "We decided to keep SQLite: it is one file.")
     ]
-    assert ("src/store.py", "uses", "SQLite") in related(answer)
-
-
-def test_reports_of_things_done_do_not_crowd_out_what_is_open() -> None:
-    rows = [("Ana", f"I finished chapter{at} of volume{at} for part{at}.") for at in range(90)]
-    answer = read(("Ana", "I'll call the printer about the paper."), *rows)
-    assert answer.deltas[0].open
-    assert sum(not each.open for each in answer.deltas) == 15
 
 
 def test_a_name_is_one_however_its_letters_are_spelt() -> None:

@@ -1,9 +1,8 @@
 """Consolidates notes without a model.
 
 Each note becomes a point of the section that its category names (``placing``), dated and signed. A
-note that a file says already is dropped, with this as the reason, and a statement that a later one
-replaces is struck through (``superseding``). A missing file is created from the headings in the
-rules. The synthesis is a selection of what holds now.
+note that a file says already is dropped, with this as the reason. Nothing is struck out. A missing
+file is created from the headings in the rules. The synthesis is a selection of all points.
 
 The same request gives the same answer, in any process, and never one that is larger than asked, as
 long as a smaller one is possible. No words are invented.
@@ -11,6 +10,7 @@ long as a smaller one is possible. No words are invented.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
@@ -24,8 +24,7 @@ from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units
 from hiermem.core.text.measure import day
 from hiermem.models.offline.consolidation.placing import place, places_of
-from hiermem.models.offline.consolidation.superseding import Statements, bare, day_of, struck
-from hiermem.types import Unit
+from hiermem.types import Role, Unit
 from hiermem.types.bank import BankText, Note
 
 #: The most tokens of the synthesis, and its share of an answer.
@@ -38,6 +37,10 @@ _LONGEST: Final = 60_000
 _LONGEST_CUT: Final = 4_000
 _POINT: Final = ("- ", "* ", "+ ")
 _STRUCK: Final = "~~"
+_MARK: Final = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
+#: The day before a line and the agent after it, which are not part of its content.
+_DAY: Final = re.compile(r"^\d{4}-\d\d-\d\d:\s+")
+_AGENT: Final = re.compile(r"\s+\([^()]{1,120}\)$")
 
 
 def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
@@ -49,10 +52,9 @@ def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
     answer = BankAnswer(files=(), synthesis="")
     room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
     for cut in _CUTS:
-        for strike in (True, False):
-            answer = _Merge(bank, count, cut=cut, strike=strike).answer(room)
-            if count(write(answer)) <= max_tokens:
-                return answer
+        answer = _Merge(bank, count, cut=cut).answer(room)
+        if count(write(answer)) <= max_tokens:
+            return answer
     return answer
 
 
@@ -63,41 +65,35 @@ def write(answer: BankAnswer) -> str:
 
 @dataclass(slots=True)
 class _Added:
-    """The additions to one file: points by section, their notes, lines struck through."""
+    """The additions to one file: points by section, and their notes."""
 
     points: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     notes: list[int] = field(default_factory=list[int])
-    struck: dict[int, str] = field(default_factory=dict[int, str])
     new: set[str] = field(default_factory=set[str])
 
 
 class _Merge:
     """One attempt to take the notes in."""
 
-    def __init__(self, bank: BankText, count: Count, *, cut: int | None, strike: bool) -> None:
-        self._bank, self._count, self._cut, self._strike = bank, count, cut, strike
+    def __init__(self, bank: BankText, count: Count, *, cut: int | None) -> None:
+        self._bank, self._count, self._cut = bank, count, cut
         self._files = dict(bank.files)
-        self._rules = read_rules(bank.rules)
-        self._places = places_of(bank, self._rules)
+        self._places = places_of(bank, read_rules(bank.rules))
         self._added: dict[str, _Added] = {}
-        self._met = Statements()
-        #: Where each statement stands: its file, with the number of its line in the file, or the
-        #: heading and number of the point that is added.
-        self._where: list[tuple[str, str | None, int]] = []
-        #: The notes that statements are of, and the days that lines bear, by their numbers.
-        self._notes: dict[int, Note] = {}
-        self._days: dict[int, str] = {}
-        self._said: dict[str, set[str]] = {}
-        for name, text in bank.files:
-            self._read(name, text)
+        #: What each file says, and the sentences of all points.
+        self._said = {
+            name: {folded(_bare(line)) for line in lines_of(text)} for name, text in bank.files
+        }
+        self._points: list[Unit] = []
+        for _, text in bank.files:
+            for line in text.split("\n"):
+                if line.startswith(_POINT) and _STRUCK not in line:
+                    self._note(_bare(line), role="assistant", day=_day_of(line))
 
-    def _read(self, name: str, text: str) -> None:
-        """Add the current content of a file."""
-        self._said[name] = {folded(bare(line)) for line in lines_of(text)}
-        for number, line in enumerate(text.split("\n")):
-            if line.startswith(_POINT) and _STRUCK not in line:
-                self._days[self._met.add(line)] = day_of(line)
-                self._where.append((name, None, number))
+    def _note(self, text: str, *, role: Role, day: str, who: str = "") -> None:
+        """Remember a point for the synthesis."""
+        number = len(self._points)
+        self._points += units.split(text, index=number, role=role, speaker=who, date=day)
 
     def answer(self, room: int) -> BankAnswer:
         """Take in each note and build the answer; its synthesis has ``room`` tokens."""
@@ -118,22 +114,10 @@ class _Merge:
         ]
         files.sort(key=lambda file: file.name)
         return BankAnswer(
-            files=tuple(files), dropped=tuple(dropped), synthesis=self._synthesis(room)
+            files=tuple(files),
+            dropped=tuple(dropped),
+            synthesis=salience.select(self._points, max(1, room), self._count).text,
         )
-
-    def _synthesis(self, room: int) -> str:
-        """Select the most valuable of all statements that hold now."""
-        pieces: list[Unit] = []
-        for number, said in self._met.standing():
-            note = self._notes.get(number)
-            pieces += units.split(
-                said,
-                index=number,
-                role="assistant" if note is None else "user",
-                speaker="" if note is None else " ".join(note.agent.split()),
-                date=self._days[number] if note is None else day(note.timestamp.astimezone(UTC)),
-            )
-        return salience.select(pieces, max(1, room), self._count).text
 
     def _take(self, number: int, note: Note) -> None:
         where = place(note, self._places)
@@ -147,34 +131,9 @@ class _Merge:
         points = added.points.setdefault(where.heading, [])
         if where.new:
             added.new.add(where.heading)
-        if self._strike and (since := self._supersede(text, note)):
-            points.append(struck(_point(text, note), day=since))
-            return
-        self._notes[self._met.add(text)] = note
-        self._where.append((where.file, where.heading, len(points)))
-        points.append(_point(text, note))
-
-    def _supersede(self, text: str, note: Note) -> str:
-        """Strike through what the note replaces.
-
-        If the other statement is of a later day, the note is the one that no longer holds: return
-        that day, otherwise "".
-        """
-        found = self._met.rival(text)
-        if found is None:
-            return ""
-        file, heading, at = self._where[found]
-        today, said = day(note.timestamp.astimezone(UTC)), self._days.get(found, "")
-        if said > today:
-            return said
-        self._met.drop(found)
-        if heading is not None:
-            points = self._added[file].points[heading]
-            points[at] = struck(points[at], day=today)
-        else:
-            line = self._files[file].split("\n")[at]
-            self._added.setdefault(file, _Added()).struck[at] = struck(line, day=today)
-        return ""
+        when, who = _signed(note)
+        self._note(text, role="user", day=when, who=who)
+        points.append(_point(text, when, who))
 
     def _shortened(self, note: Note) -> str:
         text = visible("\n".join(note.text.splitlines())).strip()
@@ -204,14 +163,12 @@ class _Merge:
         )
         notes = tuple(added.notes)
         loose = added.points.get("")
-        if held is not None and not (added.points or added.struck):
+        if held is not None and not added.points:
             return None
-        few = len(edits) <= MOST_EDITS and not (added.struck or loose)
+        few = len(edits) <= MOST_EDITS and not loose
         if outlined or (held is not None and few):
             return FileAnswer(name=name, action="edit", edits=edits[:MOST_EDITS], notes=notes)
-        start = held if held is not None else dict(self._bank.missing)[name]
-        lines = [added.struck.get(at, line) for at, line in enumerate(start.split("\n"))]
-        text = "\n".join(lines)
+        text = held if held is not None else dict(self._bank.missing)[name]
         for edit in edits:
             text = apply_edit(text, edit)
         if loose:
@@ -220,12 +177,30 @@ class _Merge:
         return FileAnswer(name=name, action=action, content=text, notes=notes)
 
 
-def _point(text: str, note: Note) -> str:
+def _signed(note: Note) -> tuple[str, str]:
+    """Return the day of a note and its agent, as they stand at a point."""
+    return day(note.timestamp.astimezone(UTC)), " ".join(note.agent.split())[:120]
+
+
+def _point(text: str, when: str, who: str) -> str:
     """Write a note as a point of a list; further lines are indented so that none is a heading."""
-    when = day(note.timestamp.astimezone(UTC))
-    who = " ".join(note.agent.split())[:120]
     first, *rest = text.split("\n")
     lines = [f"- {when}: {first}", *(f"    {line}" if line.strip() else "" for line in rest)]
     if who:
         lines[-1] += f" ({who})"
     return "\n".join(lines)
+
+
+def _bare(line: str) -> str:
+    """Return the content of a line, without its mark, its day and its agent.
+
+    >>> _bare("- 2026-01-02: The port is 8080. (dev-1)")
+    'The port is 8080.'
+    """
+    return _AGENT.sub("", _DAY.sub("", _MARK.sub("", line.strip()))).strip()
+
+
+def _day_of(line: str) -> str:
+    """Return the day of a line, "" if it has none."""
+    found = _DAY.match(_MARK.sub("", line.strip()))
+    return found.group().rstrip(": ") if found else ""

@@ -2,10 +2,9 @@
 
 A note goes where its category and the name of a section say. Its category is its own, or the word
 before a colon at its beginning ("Bug: ..."), or one of its tags; a list says which sections hold
-which category, in the words that people use for them. A note without a category goes to a section
-that is named after a thing, where its first sentence names that thing. Every other note goes to one
-plain section, which is made if there is none: a note in the wrong section would be a false
-statement. What a section holds draws nothing. The same notes and files give the same places.
+which category, in the words that people use for them. Every other note goes to one plain section,
+which is made if there is none: a note in the wrong section would be a false statement. What a
+section holds draws nothing. The same notes and files give the same places.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _LONGEST: Final = LONGEST_HEADING // 2 - 8
 _MOST_ALIKE: Final = 64
 _NOTES: Final = "## Notes"
 _LABEL: Final = re.compile(r"\W{0,4}([^\W\d_][\w -]{1,40}?)\s?:(?=\s)")
-_SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n")
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -45,11 +43,6 @@ _CATEGORIES: Final[tuple[tuple[_Keys, _Keys], ...]] = tuple(
     (frozenset(map(_key, names)), frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"]))
     for title, names in _LISTS.items()
     if f"in {title}" in _LISTS
-)
-#: The sections of which the name says what kind of note they hold, not what it speaks of.
-_KINDS: Final = tuple(
-    frozenset(_key(name) - _SMALL for name in _LISTS[f"in {title}"])
-    for title in sorted(_LISTS["kinds"])
 )
 _PLAIN: Final = frozenset(map(_key, _LISTS["in notes"]))
 
@@ -97,9 +90,8 @@ def places_of(bank: BankText, rules: Rules) -> list[Placement]:
 def place(note: Note, places: Sequence[Placement]) -> Placement:
     """Return the section for one note."""
     label = _LABEL.match(note.text)
+    own = _key(note.category)
     said = [note.category, label[1] if label else "", *note.tags]
-    words = _key(f"{note.category} {_SENTENCE.split(note.text.strip(), maxsplit=1)[0]}")
-    is_known = False
     # Of a kind that no list holds, the last word is the kind: "known limitation".
     said += [name.split()[-1] for name in said if name.split()[1:]]
     for each in filter(None, map(_key, said)):
@@ -108,18 +100,11 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
                 return found
         for names, held in _CATEGORIES:
             if each in names:
-                is_known = True
-                inside = [one for one in places if one.title in held]
-                if (known := _best(held, places) or _named(inside, words)) is not None:
+                # A file may be named after the category, and its section after the rest of it.
+                inside = (one for one in places if one.title in held and one.name <= own)
+                if (known := _best(held, places) or next(inside, None)) is not None:
                     return known
-    met = () if is_known else [one for one in places if one.name <= words and not _is_of_kind(one)]
-    return _named(met, words) or _best(_PLAIN, places) or places[0]
-
-
-def _named(places: Sequence[Placement], words: frozenset[str]) -> Placement | None:
-    """Return the section that is named after what the words name; of several, the longest name."""
-    named = [each for each in places if each.name and each.name <= words]
-    return max(named, key=lambda each: len(each.name), default=None)
+    return _best(_PLAIN, places) or places[0]
 
 
 def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:
@@ -130,11 +115,6 @@ def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:
 
 def _holds(each: Placement, held: _Keys) -> bool:
     return any(wanted and wanted <= each.name for wanted in held)
-
-
-def _is_of_kind(each: Placement) -> bool:
-    """Return whether a section holds notes of one kind, whatever they speak of."""
-    return any(_holds(each, held) for held in _KINDS)
 
 
 def _made(places: Sequence[Placement], shown: Mapping[str, str]) -> list[Placement]:

@@ -21,11 +21,6 @@ CAP: Final = 240
 _LEAST: Final = 24
 _WORDS: Final = word_lists("offline_words")
 _WORD: Final = re.compile(r"\w[\w./-]*\w|\w")
-_LABEL: Final = re.compile(
-    r"\b(?:point|item|issue|task|ticket|question|bug|open\.md|todo\.md)s?:? ?"
-    r"[#(]{0,2}(\d{1,6})\b|(?<![\w&])#(\d{1,6})\b",
-    re.IGNORECASE,
-)
 #: Where a statement ends and another one begins.
 _BOUNDARY: Final = re.compile(
     r"; |,? (?:and|but|so|because|since|although|(?:[-–—] )?(?:even )?though)"  # noqa: RUF001
@@ -39,32 +34,6 @@ ASIDE: Final = re.compile(
     r"|\bany (?:tips|ideas|advice|thoughts|suggestions)\b|\b(?:do|did) you (?:think|know|have)\b"
     r"|\bwhat do you think\b|\b(?:how|what else) (?:can|do|could|should) I\b).*$",
     re.IGNORECASE | re.DOTALL,
-)
-_PARTICULAR: Final = (
-    r"(?: (?:the|an?|all|any|each|both|every|my|your|our|its?|this|that|these|those|if|whether|for"
-    r"|up|with)\b| [`\"\u201c]| \S*[A-Z./_]\S*)"
-)
-_ORDER: Final = re.compile(
-    rf"^\W*to [a-z]+\b|(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next"
-    rf"|finally|also|so|instead|carefully|simply|just),? )*"
-    rf"(?:{either(_WORDS['orders'])}\b(?!['\u2019:-]|\.\w)"
-    rf"|{either(_WORDS['orders or names'])}(?={_PARTICULAR}))"
-    r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
-    r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"
-    r"|\bhow (?:you can|to)\b|\b(?:can|could|would|will) you\b",
-    re.IGNORECASE,
-)
-#: Where speakers continue about themselves.
-_REPORTED: Final = re.compile(
-    r"\b(?:I['\u2019](?:m|ve)|I (?:am|was|have|had|use|used)|we['\u2019](?:re|ve)|we (?:are|have"
-    r"|had|use|used)|(?:I|we)(?: just| already| also)? (?:decided|chose|switched|built|wrote|added"
-    r"|deployed|implemented|moved|migrated))\b"
-)
-#: A question states nothing; a statement followed by a request does.
-_ASKS: Final = re.compile(
-    r"\W*(?:(?:so|and|but|also|hmm),? )*(?:can|could|would|will|do|does|did|should|shall|is|are|was"
-    r"|were|has|have|what|which|who|where|when|why|how)\b",
-    re.IGNORECASE,
 )
 
 
@@ -89,11 +58,6 @@ def telling(words: frozenset[str]) -> frozenset[str]:
     return words - _GENERIC
 
 
-def labels(text: str) -> frozenset[str]:
-    """Return the numbers by which a text refers to points of a list, issues and the like."""
-    return frozenset(number for pair in _LABEL.findall(text) for number in pair if number)
-
-
 def clause(text: str, at: int = 0) -> str:
     """Return the statement around character ``at``, without what stands before and after it.
 
@@ -111,18 +75,6 @@ def clause(text: str, at: int = 0) -> str:
     # The name of a file or a function stays as it is written.
     plain = cut.partition(" ")[0].rstrip(",;:.!?\u2019'").isalpha()
     return cut[:1].upper() + cut[1:] if plain else cut
-
-
-def instructs(text: str, at: int, *, asks: bool) -> bool:
-    """Return whether the text at character ``at`` is an order or a question, not a statement.
-
-    An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
-    did. What the speaker then says of themself is a statement again.
-    """
-    reported = max((match.end() for match in _REPORTED.finditer(text, 0, max(0, at))), default=0)
-    if asks and reported == 0 and (_ASKS.match(text) or not ASIDE.search(text)):
-        return True
-    return _ORDER.search(text, reported, max(0, at)) is not None
 
 
 _GENERIC: Final = stems(" ".join(GENERIC | _WORDS["glue"]))

@@ -1,8 +1,9 @@
 """Extracts from a stretch of conversation without a model.
 
 It reads the stretch in one pass into sentences and definitions (``speech``), keeps the entities
-that they name (``things``), relates them (``links``), lists what is open (``open_items``) and what
-was decided (``strategy``), and returns an ``Answer`` that fits the tokens allowed.
+that they name (``things``), lists what was left open (``open_items``) and what was decided
+(``strategy``), and returns an ``Answer`` that fits the tokens allowed. It finds no relations, and
+closes nothing.
 
 The same sources give the same answer, in any process, in time linear in their length, and never one
 that is larger than asked. No words are invented: descriptions, justifications and items are the
@@ -20,7 +21,6 @@ from hiermem.core.text import units
 from hiermem.core.text.entity_names import CALENDAR, NATIONS, NO_NAME
 from hiermem.models.offline.extraction import speech
 from hiermem.models.offline.extraction.clause import clause
-from hiermem.models.offline.extraction.links import Link, links
 from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
 from hiermem.models.offline.extraction.strategy import strategy
 from hiermem.models.offline.extraction.things import Thing, collect
@@ -29,12 +29,9 @@ from hiermem.types import Unit, trivector
 
 #: The most tokens of the summary.
 SUMMARY_TOKENS: Final = 320
-_ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 160, 140, 60, 60
-#: The most reports among the deltas that settled nothing here; an earlier chunk may hold the item.
-_REPORTS: Final = 15
+_ENTITIES, _DELTAS, _STRATEGY = 160, 60, 60
 #: The messages that one item names. Entities are ranked by theirs, so they name as many as fit.
 _FEWEST_MENTIONS: Final = 12
-_LINK_MESSAGES: Final = 8
 _DESCRIPTION: Final = 220
 #: How often an answer that is too long is reduced.
 _TRIES: Final = 17
@@ -64,22 +61,11 @@ def extract(
         if source.role != "system"
         for path in speech.paths(source)
     ]
-    named = _people(said)
-    things, marked = collect(said, defined, shown, list(dict.fromkeys(named.values())))
-    by_name = {spelling: thing for thing in things for spelling in thing.spellings}
-    people = {speaker: by_name[name] for speaker, name in named.items() if name in by_name}
-    things = things[:_ENTITIES]
-    kept = {id(thing) for thing in things}
-    related = [
-        link
-        for link in links(marked, defined, things, people)
-        if id(link.source) in kept and id(link.target) in kept
-    ]
+    people = list(dict.fromkeys(_people(said).values()))
     return _fitted(
         summary=summary,
-        things=things,
-        related=related[:_RELATIONS],
-        opened=_rank_open(open_ends(said, sources))[:_DELTAS],
+        things=collect(said, defined, shown, people)[:_ENTITIES],
+        opened=open_ends(said, sources)[::-1][:_DELTAS],
         lines=strategy(said)[-_STRATEGY:],
         max_tokens=max_tokens,
         count=count,
@@ -133,20 +119,10 @@ def _is_bare(text: str) -> bool:
     return len(words) <= _POINT and not sentence and not figures
 
 
-def _rank_open(found: Sequence[OpenItem]) -> list[OpenItem]:
-    """Sort open items first, then settled ones, then reports; the newest of each first."""
-    newest = found[::-1]
-    opened = [each for each in newest if each.open]
-    settled = [each for each in newest if not each.open and not each.report]
-    reports = [each for each in newest if each.report]
-    return [*opened, *settled, *reports[:_REPORTS]]
-
-
 def _fitted(
     *,
     summary: str,
     things: Sequence[Thing],
-    related: Sequence[Link],
     opened: Sequence[OpenItem],
     lines: Sequence[trivector.AnswerStrategy],
     max_tokens: int,
@@ -162,12 +138,12 @@ def _fitted(
             summary=summary,
             features=_features(kept),
             entities=tuple(_entity(thing, most) for thing in kept),
-            relations=_relations(related, kept, int(len(related) * share)),
+            relations=(),
             deltas=tuple(
                 trivector.AnswerDelta(
                     kind=item.kind,
                     text=item.text[: trivector.MOST_IN_LINE],
-                    open=item.open,
+                    open=True,
                     messages=item.messages[: trivector.MOST_MESSAGES],
                 )
                 for item in opened[: int(len(opened) * softer)]
@@ -218,28 +194,6 @@ def _entity(thing: Thing, most: int) -> trivector.AnswerEntity:
         ),
         confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
         messages=_newest(thing.messages, most),
-    )
-
-
-def _relations(
-    related: Sequence[Link], kept: Sequence[Thing], most: int
-) -> tuple[trivector.AnswerRelation, ...]:
-    within = {id(thing) for thing in kept}
-    joining = [each for each in related if id(each.source) in within and id(each.target) in within]
-    return tuple(
-        trivector.AnswerRelation(
-            source=trivector.AnswerEnd(
-                type=link.source.type, name=link.source.name[: trivector.MOST_IN_NAME]
-            ),
-            relation=link.relation,
-            target=trivector.AnswerEnd(
-                type=link.target.type, name=link.target.name[: trivector.MOST_IN_NAME]
-            ),
-            weight=round(link.weight, 2),
-            justification=_short(link.justification) or link.relation,
-            messages=_newest(link.messages, _LINK_MESSAGES),
-        )
-        for link in joining[:most]
     )
 
 

@@ -1,11 +1,11 @@
-"""Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
+"""Decides what a conversation leaves open, sentence by sentence.
 
 An item is one clause that somebody said. It is open only where the words themselves say that
 something is left to do: a mark such as TODO, "still need to", a promise to do one thing, a point
 that is called open, a question that nobody answered. What a user needs from an assistant is served
 by its next answer; advice from an assistant is nobody's task. A promise for a time that has passed
-is not open any more, whether it was kept or not. The patterns are English; in other languages only
-marks, ticked lists and questions are found.
+is not open any more. No later statement closes an item. The patterns are English; in other
+languages only marks, boxes to tick and questions are found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
@@ -22,7 +22,6 @@ from hiermem.models.offline.extraction.clause import (
     ASIDE,
     CAP,
     clause,
-    labels,
     phrases,
     signs,
     stems,
@@ -32,16 +31,12 @@ from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, call
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
-#: "Done." refers to a promise or task in at most this many messages before it, and a question is
-#: answered in at most this many after it.
+#: A question is answered in at most this many messages after it.
 _REACH: Final = 4
-#: Of the open items that contain a word, this many of the newest are compared with a report.
+#: An item is compared with this many before it.
 _HELD: Final = 40
-#: A report refers to an open item if it has this many of its words, and this share of them;
-#: more if it is no strong word of being done.
-_LEAST, _SHARE, _SLIGHT = 2, 0.35, 0.5
-#: A later statement answers a question with this many of its significant words, or this share.
-_ANSWERS, _ANSWERED = 3, 0.6
+#: A task or question of fewer telling words says too little.
+_LEAST: Final = 2
 
 
 _DONE: Final = phrases("done")
@@ -99,21 +94,6 @@ _TROUBLE: Final = signs(
 )
 _MEANS_BEFORE: Final = signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
 _CLOSES: Final = signs(rf"\b{phrases('closing')}\b")
-#: Possible reports that something is done, and what makes them none.
-_SETTLES: Final = signs(
-    rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?:{_DONE}|wrote|called|asked)\b(?! (?:you|to)\b)",
-    r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also))?"  # noqa: RUF001
-    rf" (?:{_DONE}|wrote|made|brought|told|got|set up|[a-z]{{3,12}}ed)\b",
-    r"\b(?:is|are|was|were|['’]s|has been|have been|got)(?: (?:now|then|all|already|also"  # noqa: RUF001
-    rf"|finally|both))* (?:{_DONE}|ready|in place|live|settled|back)\b",
-    r"\b(?:closes|settles|answers|works now|now works)\b",
-)
-_STRONG: Final = signs(rf"\b{phrases('surely done')}$")
-_BARE_DONE: Final = signs(
-    rf"^\W*(?:(?:{phrases('around done')}|s|m|['’]s)\W+){{0,4}}(?:{_DONE})(?: (?:it|that|them))?"  # noqa: RUF001
-    r"(?:\W+(?:now|too|as well|already|today|just now|thanks|thank you))*\W*$"
-)
-_NOT_DONE: Final = signs(rf"\b{phrases('not done')}\b|n['’]t\b")  # noqa: RUF001
 #: Questions that need no substantial answer, and replies that give none.
 _PHATIC: Final = signs(rf"\b{phrases('phatic')}|(?:^\W*|, )(?:and )?(?:you|right)\?")
 _UNKNOWN: Final = signs(
@@ -152,33 +132,31 @@ _PASSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenItem:
-    """One open item, or a statement that settles one (``open`` False).
-
-    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is dropped
-    unless it settles something. ``labels`` are the numbers of the item.
-    """
+    """One open item; ``words`` are the stems of its text."""
 
     kind: DeltaKind
     text: str
     messages: tuple[int, ...]
     words: frozenset[str]
-    open: bool = True
-    labels: frozenset[str] = frozenset()
-    report: bool = False
-    slight: bool = False
 
 
 def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
-    """Return what is open at the end, what was settled, and reports that settled nothing here."""
+    """Return what is left open, in order; what nearly repeats an earlier item is left out."""
     found = [*_marks(sources), *_questions(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
-    return _settle(found)
+    kept: list[OpenItem] = []
+    for each in found:
+        if not any(
+            (each.kind == other.kind or each.messages[0] == other.messages[0])
+            and len(each.words & other.words) >= 0.75 * max(1, len(each.words))
+            for other in kept[-_HELD:]
+        ):
+            kept.append(each)
+    return kept
 
 
-def _item(kind: DeltaKind, text: str, *messages: int, report: bool = False) -> OpenItem:
-    return OpenItem(
-        kind, text, messages, stems(text), not report, labels=labels(text), report=report
-    )
+def _item(kind: DeltaKind, text: str, *messages: int) -> OpenItem:
+    return OpenItem(kind, text, messages, stems(text))
 
 
 def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
@@ -203,14 +181,14 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if _has_passed(text, source.date, end):
+            if match["tick"] != " " or _has_passed(text, source.date, end):
                 continue
             if not advice or ticked or _DAY.search(text):
-                yield _item("task", text, index, report=match["tick"] != " ")
+                yield _item("task", text, index)
 
 
 def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
-    """Yield tasks, promises and problems that people state, and what is reported as done."""
+    """Yield tasks, promises and problems that people state."""
     order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
     helped = {
         before[0]
@@ -225,22 +203,20 @@ def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iter
         earlier, before = before, one
         item = _read(one, earlier, helped=one.index in helped, acts=one.index in acting, end=end)
         # A message states one item of a kind; further sentences elaborate on it.
-        if item is not None and (item.report or (item.kind, one.index) not in had):
-            had |= {(item.kind, one.index)} if item.open else set()
+        if item is not None and (item.kind, one.index) not in had:
+            had.add((item.kind, one.index))
             yield item
 
 
 def _read(
     one: Sentence, before: Sentence | None, *, helped: bool, acts: bool, end: str
 ) -> OpenItem | None:
-    """Return what a sentence leaves open or reports as done, None for neither.
+    """Return what a sentence leaves open, None for nothing.
 
     ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool;
     ``end`` is the last day of the conversation.
     """
     text = one.text
-    if one.own and _BARE_DONE.match(text):
-        return OpenItem("task", text, (one.index,), frozenset(), open=False, report=True)
     listed = _LISTED.search(text) if one.own and not one.asks else None
     if listed and not _CLOSES.search(text) and not _has_passed(text, one.date, end):
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
@@ -251,10 +227,6 @@ def _read(
             if (enough)
             else None
         )
-    done = _SETTLES.search(text) if one.own and not one.asks else None
-    if done and not _NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
-        found = _item("task", clause(text, done.start()), one.index, report=True)
-        return replace(found, slight=_STRONG.search(done.group()) is None)
     trouble = _TROUBLE.search(text) if one.own and not helped else None
     if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
         return _item("unresolved", clause(text, trouble.start()), one.index)
@@ -318,7 +290,7 @@ def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
 
     A reply counts as an answer, unless it says that it does not know, or asks for what it lacks.
     Questions of an assistant without a name are mostly offers; such a question is open if the
-    assistant spoke last. A later statement of the same closes a question that was put off.
+    assistant spoke last.
     """
     turns = [list(each) for _, each in itertools.groupby(said, key=lambda one: one.index)]
     for number, turn in enumerate(turns):
@@ -338,8 +310,7 @@ def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
             if reply is None:
                 yield _item("question", text, one.index)
             elif put_off:
-                found = _item("question", text, one.index, turns[reply][0].index)
-                yield _answered(found, turns[reply + 1 : reply + 1 + _HELD])
+                yield _item("question", text, one.index, turns[reply][0].index)
 
 
 def _puts_off(reply: Sequence[Sentence]) -> bool:
@@ -355,87 +326,3 @@ def _puts_off(reply: Sequence[Sentence]) -> bool:
         if not advises and _WILL_CHECK.search(text):
             return True
     return False
-
-
-def _answered(item: OpenItem, later: Sequence[Sequence[Sentence]]) -> OpenItem:
-    """Close a question that was put off, if a later statement has the same subject."""
-    meant = telling(item.words)
-    for one in itertools.chain.from_iterable(later):
-        known = stems(one.text)
-        knows = not (one.asks or _UNKNOWN.search(one.text) or _WILL_CHECK.search(one.text))
-        short = len(meant) < _ANSWERS and bool(meant) and meant <= known
-        if knows and (short or len(meant & known) >= max(_ANSWERS, _ANSWERED * len(meant))):
-            return replace(item, open=False, messages=(*item.messages, one.index))
-    return item
-
-
-# ---------------------------------------------------------------------------------------------
-# What is settled
-
-
-def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
-    """Close what a later statement reports as done; keep reports that closed nothing.
-
-    A report closes an item that shares enough of its words, or a number with it, and the last item
-    that was spoken of if it has no content of its own.
-    """
-    result: list[OpenItem | None] = list(found)
-    holders: dict[str, list[int]] = {}
-    for at, item in enumerate(found):
-        if item.open:
-            for word in (*item.words, *(f"#{label}" for label in item.labels)):
-                holders.setdefault(word, []).append(at)
-        elif item.report:
-            closed = _closed_by(item, at, result, holders)
-            for place in closed:
-                if (held := result[place]) is not None:
-                    messages = (*held.messages, *item.messages)
-                    result[place] = replace(held, open=False, messages=messages)
-            if closed or not item.words or item.slight:
-                result[at] = None
-    kept: list[OpenItem] = []
-    for each in result:
-        # An item that nearly repeats an earlier one of its kind or message adds nothing.
-        if each is not None and not any(
-            (each.kind == other.kind or each.messages[0] == other.messages[0])
-            and len(each.words & other.words) >= 0.75 * max(1, len(each.words))
-            for other in kept[-_HELD:]
-        ):
-            kept.append(each)
-    return kept
-
-
-def _closed_by(
-    item: OpenItem, at: int, result: Sequence[OpenItem | None], holders: dict[str, list[int]]
-) -> list[int]:
-    """Return the places of the open items that a report settles."""
-
-    def live(places: Sequence[int]) -> list[int]:
-        recent = ((place, result[place]) for place in places[-_HELD:])
-        first = item.messages[0]
-        return [p for p, held in recent if held and held.open and held.messages[-1] < first]
-
-    if not item.words:
-        near = [p for p in live(range(at)) if result[p].messages[0] >= item.messages[0] - _REACH]  # type: ignore[union-attr]
-        return near[-1:]
-    numbered = [place for label in item.labels for place in live(holders.get(f"#{label}", ()))]
-    if numbered:
-        return sorted(set(numbered))
-    shared: dict[int, int] = {}
-    for word in item.words:
-        for place in live(holders.get(word, ())):
-            shared[place] = shared.get(place, 0) + 1
-    meant = telling(item.words)
-    settled: list[int] = []
-    for place, number in shared.items():
-        held = result[place]
-        if held is None or not held.words & meant:
-            continue
-        least = max(_LEAST, (_SLIGHT if item.slight else _SHARE) * len(held.words))
-        # A report of little content names all of a short item: "The changelog is done."
-        few = meant and meant <= held.words and len(telling(held.words)) <= _ANSWERS
-        if few or (
-            number >= least and len(held.words & meant) >= min(_LEAST, len(telling(held.words)))
-        ):
-            settled.append(place)
-    return settled

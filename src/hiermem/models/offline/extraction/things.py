@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.extraction.reduce import normalise
 from hiermem.core.text.entity_names import (
@@ -151,17 +151,13 @@ class Thing:
             self.about, self.about_worth = other.about, other.about_worth
 
 
-#: A sentence with the kept entities that it names, as (start, stop, thing).
-MarkedSentence: TypeAlias = tuple[Sentence, tuple[tuple[int, int, Thing], ...]]
-
-
 def collect(
     said: Sequence[Sentence],
     defined: Sequence[Definition],
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
-) -> tuple[list[Thing], list[MarkedSentence]]:
-    """Return the entities worth keeping, best first, and the sentences that name them.
+) -> list[Thing]:
+    """Return the entities worth keeping, best first.
 
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
@@ -192,7 +188,7 @@ def collect(
         if room[of] < _KINDS[thing.type][1] and _is_worthy(thing, small[normalise(thing.name)]):
             room[of] += 1
             kept.append(thing)
-    return kept, list(_marked(said, mentions, kept))
+    return kept
 
 
 def _as_person(mention: NameMention, text: str) -> NameMention:
@@ -444,29 +440,3 @@ def _is_phrase(gram: Sequence[str]) -> bool:
         return False
     generic = sum(word in GENERIC for word in gram)
     return generic <= (len(gram) > 2 or gram[-1] not in GENERIC)
-
-
-def _marked(
-    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]], kept: Sequence[Thing]
-) -> Iterator[MarkedSentence]:
-    """Yield each sentence with the kept entities that it names, in order of position."""
-    by_name = {normalise(spelling): thing for thing in kept for spelling in thing.spellings}
-    named = {name: thing for name, thing in by_name.items() if thing.name.islower() and " " in name}
-    for one, found in zip(said, mentions, strict=True):
-        placed = [
-            (mention.start, mention.stop, by_name[name])
-            for mention in found
-            if (name := normalise(mention.name)) in by_name
-        ]
-        placed += _placed_phrases(one.text, named, tuple(placed))
-        yield one, tuple(sorted(placed, key=lambda place: place[0]))
-
-
-def _placed_phrases(
-    text: str, named: Mapping[str, Thing], placed: Sequence[tuple[int, int, Thing]]
-) -> Iterator[tuple[int, int, Thing]]:
-    lower = text.lower()
-    for name in (name for name in named if name in lower):
-        for found in re.finditer(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE):
-            if not any(start < found.end() and found.start() < stop for start, stop, _ in placed):
-                yield found.start(), found.end(), named[name]
