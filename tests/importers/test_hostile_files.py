@@ -262,7 +262,7 @@ def test_a_folder_is_read_file_by_file_and_says_what_it_left(tmp_path):
     assert found.notes["files beside the conversations left out"] == 3
     said = " ".join(found.unread)
     assert "cc.jsonl, line 14: not JSON" in said
-    assert sum(n for what, n in found.unread.items() if "files that cannot be read" in what) == 2
+    assert sum(n for what, n in found.unread.items() if "files that cannot be" in what) == 2
     db = tmp_path / "m.db"
     result = runner.invoke(app, ["import", str(folder), "--db", str(db)])
     assert result.exit_code == 3, result.output

@@ -156,6 +156,8 @@ def _left_out(line: dict[str, Any]) -> str | None:
 
 def _said(text: str) -> str:
     """Return a user's text without what the program put in; a command as it was typed."""
+    if "<" not in text:
+        return text
     if _INSERTED.match(text):
         return ""
     if found := _COMMAND.search(text):

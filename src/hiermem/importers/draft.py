@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
 
-from hiermem.core.text.measure import body, fingerprint
+from hiermem.core.text.measure import body
 from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.notes import Notes
@@ -57,7 +57,7 @@ class Draft:
         self.notes = notes
         self.zone_told = False
         self._messages: list[Message] = []
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, Message] = {}
         self._repeats: Counter[str] = Counter()
 
     def note(self, what: str, count: int = 1) -> None:
@@ -93,7 +93,8 @@ class Draft:
         else:
             made = self._hashed(message, when)
         if made in self._seen:
-            if self._seen[made] == fingerprint(message):
+            seen = self._seen[made]
+            if (seen.role, seen.content) == (message.role, message.content):
                 self.note("messages with the id of an earlier one left out")
                 return None
             self.note("messages with the id of another one kept beside it")
@@ -103,7 +104,7 @@ class Draft:
         except InvalidMessageError as error:
             self.miss("messages that cannot be read", str(error))
             return None
-        self._seen[made] = fingerprint(message)
+        self._seen[made] = kept
         if kept.content != message.content:
             self.note("messages with characters that cannot be stored, replaced by U+FFFD")
         self._messages.append(kept)
@@ -129,7 +130,10 @@ class Draft:
         at = message.created_at
         # The time as the file writes it: a zone that the caller names changes no key.
         minute = f"{at:%Y-%m-%d %H:%M}" if at is not None else when
-        digest = digest_of(minute, message.thread, " ".join(_UNSEEN.sub("", body(message)).split()))
+        text = body(message)
+        if not text.isascii():
+            text = _UNSEEN.sub("", text)
+        digest = digest_of(minute, message.thread, " ".join(text.split()))
         self._repeats[digest] += 1
         repeat = self._repeats[digest]
         return digest if repeat == 1 else f"{digest}-{repeat}"

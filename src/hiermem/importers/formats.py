@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zoneinfo
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, tzinfo
@@ -78,16 +79,8 @@ FORMATS = (
 )  # fmt: skip
 _MAP = Format("map", "JSON, JSON lines or CSV whose fields are named", lambda _: True, fields.read)
 #: The formats that are told by the fields of a message alone.
-_SHAPED = {
-    "chatgpt",
-    "claude",
-    "gemini",
-    "copilot",
-    "open-webui",
-    "librechat",
-    "telegram",
-    "discord",
-}
+_SHAPED = ("chatgpt", "claude", "gemini", "copilot", "open-webui", "librechat", "telegram",
+           "discord")  # fmt: skip
 _FIELDS = fields.FIELDS
 _BY_NAME = {each.name: each for each in FORMATS}
 _CONVERSATIONS = re.compile(r"conversations[-_\d]*\.json")
@@ -186,8 +179,10 @@ def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conver
     if before is not None:
         yield before
         return
-    reasons = notes.reasons() or [f"{path.name} holds no messages"]
-    raise UnreadableFileError(f"nothing of {path.name} can be read: {'; '.join(reasons[:3])}")
+    reasons = notes.reasons() or ["it holds no messages"]
+    if len(reasons) == 1 and reasons[0].startswith(path.name):
+        raise UnreadableFileError(reasons[0])
+    raise UnreadableFileError(f"{path.name}: nothing can be read; {'; '.join(reasons[:3])}")
 
 
 def _noted(conversation: Conversation, notes: Notes) -> Conversation:
@@ -195,8 +190,8 @@ def _noted(conversation: Conversation, notes: Notes) -> Conversation:
     known, missed = notes.take()
     return replace(
         conversation,
-        notes={**conversation.notes, **known},
-        unread={**conversation.unread, **missed},
+        notes=dict(Counter(conversation.notes) + Counter(known)),
+        unread=dict(Counter(conversation.unread) + Counter(missed)),
     )
 
 
@@ -230,6 +225,8 @@ def _parts(export: Export) -> Iterator[Export]:
     alone: list[File] = []
     for file in export.files:
         name = file.parts[-1]
+        if "__MACOSX" in file.parts or name.startswith("._"):
+            continue  # what macOS adds beside the files
         root = next((each for each in roots if file.parts[: len(each)] == each), None)
         # A folder of downloads may hold other chats beside those of an export.
         own = _CONVERSATIONS.fullmatch(name) or name in _COMPANIONS or root in slacks
@@ -280,4 +277,4 @@ def _conversations(
         if count > 3 and len(speakers) == 1:
             notes.miss("files in which one speaker says everything", name)
     except (UnreadableFileError, InvalidMessageError) as error:
-        notes.miss("files that cannot be read", str(error))
+        notes.miss("files that cannot be opened", str(error))

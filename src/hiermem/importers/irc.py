@@ -137,7 +137,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 
     for number, line in lines_of(file):
         draft.where = f"{file.name}, line {number}"
-        text = _COLOUR.sub("", line)
+        text = line if line.isprintable() else _COLOUR.sub("", line)
         if not text.strip():
             continue
         if _FRAME.match(text):

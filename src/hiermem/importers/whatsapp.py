@@ -151,12 +151,16 @@ def _said(file: File, draft: Draft) -> list[tuple[_Line, list[str]]]:
     quoted inside a message.
     """
     lines = list(lines_of(file, ends=True))
-    after = [before.endswith("\r") for (_, before), (_, line) in pairwise(lines) if _front(line)]
-    strict = 10 * sum(after) >= 9 * len(after) and len(after) > 2
+    strict = False
+    if any(line.endswith("\r") for _, line in lines):
+        after = [b.endswith("\r") for (_, b), (_, line) in pairwise(lines) if _front(line)]
+        strict = 10 * sum(after) >= 9 * len(after) and len(after) > 2
     said: list[tuple[_Line, list[str]]] = []
     inside = False
     for number, whole in lines:
-        line = _EDITED.sub("", whole.rstrip("\r"))
+        line = whole.rstrip("\r")
+        if line.endswith((">", "> ")):
+            line = _EDITED.sub("", line)
         front = None if inside else _front(line, number)
         inside = strict and not whole.endswith("\r")
         if front is not None:
@@ -193,8 +197,10 @@ def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool
     def speaks(front: _Line) -> bool:
         if front.name not in names or (front is first and front.marked) or front.name == group:
             return False
+        if not front.marked:
+            return True
         text = front.text.translate(_MARKS).lstrip(" ~")
-        return not (front.marked and (text.startswith(people) or _NOTICE.match(text)))
+        return not (text.startswith(people) or _NOTICE.match(text))
 
     return speaks
 
