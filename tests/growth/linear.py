@@ -15,8 +15,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: What a run of characters may be drawn from: each has its own way through the regular expressions.
+#: The first are those of the ordinary run.
 ALPHABETS = {
     "capitals": string.ascii_uppercase,
+    "Han": "\u4eca\u5929\u6211\u4eec\u3002",
+    "lines": string.ascii_letters + " \n.-#*",
     "small letters": string.ascii_lowercase,
     "a sequence of DNA": "ACGT",
     "hexadecimal": string.hexdigits[:16],
@@ -29,7 +32,6 @@ ALPHABETS = {
     "quotes": "\"'`\u201c\u201d\u2018\u2019",
     "white space": " \t\u3000\xa0",
     "line ends": "\n\r\u2028 ",
-    "lines": string.ascii_letters + " \n.-#*",
     "words": "aeinrst ",
     "sentences": "AaEeNn .?!",
     "control characters": "\x01\x1b\x7f\x85",
@@ -42,7 +44,6 @@ ALPHABETS = {
     "Devanagari": "\u0915\u094d\u0937\u093f\u0902",
     "Thai": "\u0e01\u0e34\u0e49\u0e33",
     "kana": "\u3042\u30ab\u30fc\u3099",
-    "Han": "\u4eca\u5929\u6211\u4eec\u3002",
     "Hangul": "\uac00\u1100\u1161\u11a8",
     "emoji": "\U0001f600\U0001f469\u200d\U0001f3fd\ufe0f",
     "flags": "\U0001f1e9\U0001f1ea",

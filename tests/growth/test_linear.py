@@ -2,6 +2,7 @@
 
 import pytest
 from linear import ALPHABETS, TIMES, drawn, is_linear, repeated
+from sampling import params
 
 from hiermem import Memory, Message
 
@@ -17,7 +18,7 @@ def test_a_repeated_unit_has_the_size_that_was_asked_for():
     assert TIMES**2 > 2 * 2.6**2, "linear and quadratic work lie far apart"
 
 
-@pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.parametrize("alphabet", params(list(ALPHABETS), 6))
 def test_one_long_run_costs_time_in_proportion_to_its_length(alphabet):
     """Broken, one message of some kind of characters stops a process for minutes."""
 
@@ -27,4 +28,4 @@ def test_one_long_run_costs_time_in_proportion_to_its_length(alphabet):
             session.append([Message.user(run), *[Message.user(f"Ok {n}.") for n in range(20)]])
             session.search("the pump")
 
-    assert is_linear(lambda size: drawn(alphabet, size), live, size=32_000, slack=0.05)
+    assert is_linear(lambda size: drawn(alphabet, size), live, size=20_000, slack=0.05)
