@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: What a run of characters may be drawn from: each has its own way through the regular expressions.
-#: The first are those of the ordinary run.
+#: The ordinary run takes the first and some others, evenly spread.
 ALPHABETS = {
     "capitals": string.ascii_uppercase,
     "Han": "\u4eca\u5929\u6211\u4eec\u3002",
