@@ -6,12 +6,14 @@ Connections and locks are the parent's, too.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import Callable
 
 from hiermem.errors import ForkedProcessError
 
-__all__ = ["HomeProcess", "at_fork"]
+__all__ = ["HomeProcess", "at_fork", "new_event_loop"]
 
 
 class HomeProcess:
@@ -37,3 +39,10 @@ def at_fork(
     """Have these functions called around every later fork, where the platform forks at all."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop in which every store works: psycopg does not in the default one of Windows."""
+    if sys.platform == "win32":
+        return asyncio.SelectorEventLoop()
+    return asyncio.new_event_loop()

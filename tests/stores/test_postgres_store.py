@@ -36,7 +36,7 @@ from hiermem.errors import (
 from hiermem.stores.postgres import PostgresStore, connections
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import shown
-from hiermem.stores.postgres.failures import refused_connection
+from hiermem.stores.postgres.failures import refused_connection, translate
 from hiermem.testing import ScriptedLLM
 from hiermem.testing.samples import attempt, node, remade, run, said, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
@@ -697,6 +697,48 @@ def files_of(schema):
     return b"".join((Path(data) / path).read_bytes() for (path,) in files)
 
 
+async def test_row_security_refuses_a_policy_that_is_not_the_stores(confined):
+    """Broken, a report role's policy without TO shows each tenant the rows of all."""
+    schema, roles = confined
+    for policy in (
+        "CREATE POLICY reporting ON {}.messages USING (true)",
+        "ALTER POLICY one_tenant ON {}.messages USING (true)",
+    ):
+        postgres_server.run(policy.format(schema))
+        with pytest.raises(ConfigError, match="another policy"):
+            await PostgresStore.open(roles["app"], schema=schema, create=False, row_security=True)
+        postgres_server.run(f"DROP POLICY IF EXISTS reporting ON {schema}.messages")
+
+
+def test_the_grants_of_the_page_keep_the_store_itself_from_the_application(confined):
+    """Broken, the role of the application deletes the secret, and nobody opens the store again."""
+    schema, roles = confined
+    for statement in (
+        f"DELETE FROM {schema}.store",
+        f"UPDATE {schema}.store SET version = 9",
+        f"INSERT INTO {schema}.store SELECT * FROM {schema}.store",
+        f"SELECT * FROM {schema}.named_sessions",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            postgres_server.run(statement, dsn_=roles["app"])
+
+
+async def test_an_empty_schema_of_another_role_is_refused(schema):
+    """Broken, whoever made it first may drop every table of the store."""
+    postgres_server.run(
+        f"CREATE ROLE {schema}_x", f"CREATE SCHEMA {schema} AUTHORIZATION {schema}_x"
+    )
+    with pytest.raises(ConfigError, match="belongs to another role"):
+        await PostgresStore.open(postgres_server.dsn(), schema=schema)
+    postgres_server.run(f"DROP SCHEMA {schema}", f"DROP ROLE {schema}_x")
+
+
+def test_a_full_disk_is_named_with_what_may_help():
+    full = translate(psycopg.errors.DiskFull(), "host/db")
+    assert "disk is full" in str(full)
+    assert full.committed is False
+
+
 async def test_a_table_in_use_is_not_said_to_be_clean(schema):
     """An older transaction still sees what was removed, or holds a table."""
     async with opened(schema, backups_expire=timedelta(days=1), lock_timeout=0.3) as store:
@@ -773,6 +815,8 @@ def test_a_place_in_no_database_we_know_is_no_file(tmp_path, monkeypatch):
         f"postgresql+psycopg://u:{CANARY}@h/d",
         f"PostgreSQL://u:{CANARY}@h/d",
         f"host=h password={CANARY}",
+        f"postgres:{CANARY}@h/d",
+        f"me:{CANARY}@h",
     ):
         with pytest.raises(UsageError, match="postgresql://") as caught:
             Memory.open(wrong)

@@ -25,6 +25,8 @@ from hiermem.types.prices import Prices
 
 #: How the URL of a database in PostgreSQL begins.
 _POSTGRES = ("postgresql://", "postgres://")
+#: A user and a password before a host, as in a URL whose scheme was forgotten.
+_CREDENTIALS = re.compile(r"[^/\\@]+:[^/\\@]*@")
 #: How a URL begins, and how a connection string of libpq does that is none.
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 _KEYWORD = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|service)\s*=")
@@ -143,6 +145,10 @@ async def store_at(
     if _KEYWORD.match(place):
         raise UsageError(
             "path is a connection string of keywords; give it as postgresql://user@host/database"
+        )
+    if scheme is None and _CREDENTIALS.match(place):
+        raise UsageError(
+            "path looks like a user, a password and a host; give it as postgresql://user@host/database"
         )
     if place.startswith(_POSTGRES):
         require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, StoreError, UsageError
-from hiermem.process import HomeProcess
+from hiermem.process import HomeProcess, new_event_loop
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class LoopThread:
         self._guard = threading.Lock()
         self._closed = False
         try:
-            self._loop = asyncio.new_event_loop()
+            self._loop = new_event_loop()
             self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
             self._thread.start()
         except (OSError, RuntimeError) as error:

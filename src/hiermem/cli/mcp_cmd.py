@@ -15,6 +15,7 @@ from hiermem import AsyncMemory, ConfigError, UpdatePolicy
 from hiermem.cli.options import Model, Place
 from hiermem.cli.output import hint
 from hiermem.cli.screen import clean
+from hiermem.process import new_event_loop
 
 #: The variable with the token that clients must bear over HTTP.
 VARIABLE: Final = "HIERMEM_MCP_TOKEN"
@@ -63,6 +64,8 @@ def mcp(
     if http:
         served = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
         hint(f"serving {clean(place.db)} at http://{host}:{port}/mcp")
-        asyncio.run(serve_http(opening, served, read_only=read_only))
+        work = serve_http(opening, served, read_only=read_only)
     else:
-        asyncio.run(serve_stdio(opening, read_only=read_only))
+        work = serve_stdio(opening, read_only=read_only)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)

@@ -91,14 +91,16 @@ def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[
 
 def shown(db: str) -> str:
     """Return how the place of a memory is printed: a URL may hold a password."""
-    return "DSN" if "://" in db else db
+    return "DSN" if "://" in db or "@" in db else db
 
 
 def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> hiermem.Memory:
     """Open an existing memory; ``settings`` are further arguments of ``Memory.open``."""
     file = Path(db)
     missing = not file.exists() or (file.is_file() and not file.stat().st_size)
-    if missing and "://" not in db and "=" not in db:  # which may be a database's, with a password
+    if missing and not any(
+        mark in db for mark in ("://", "=", "@")
+    ):  # which may be a database's, with a password
         raise hiermem.NotFoundError(
             f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
         )

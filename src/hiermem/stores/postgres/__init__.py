@@ -37,6 +37,22 @@ _OLDEST: Final = 160_000
 #: The length of a store's secret, in bytes.
 _SECRET: Final = 32
 _VERSION: Final = "SELECT version FROM {}.store"
+#: A row where the schema's owner is this role, one that it belongs to, or a superuser.
+_TRUSTED: Final = (
+    "SELECT 1 FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname = $1 "
+    "AND (r.rolsuper OR pg_has_role(current_user, n.nspowner, 'MEMBER') AND NOT ("
+    "SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR r.rolname = current_user)"
+)
+_NAMED: Final = "current_setting('hiermem.tenant'::text)"
+_ONE_TENANT: Final = f"(tenant = ({_NAMED})::uuid)"
+_OR_ALL: Final = f"({_ONE_TENANT} OR ({_NAMED} = 'ba768b33-1fd8-6cec-803b-e04e56ab2b3d'::text))"
+#: The policies of the tables: of which, for whom and what, and the condition.
+_POLICIES: Final = (
+    "SELECT c.relname, p.polname, p.polpermissive, p.polcmd::text, p.polroles = '{0}', "
+    "p.polwithcheck IS NULL, pg_get_expr(p.polqual, p.polrelid) "
+    "FROM pg_class c LEFT JOIN pg_policy p ON p.polrelid = c.oid "
+    "WHERE c.relnamespace = $1::regnamespace AND c.relkind = 'r' AND c.relname <> 'store'"
+)
 #: The limits of a timeout, in seconds, and of the time after which backups expire.
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 2_000_000
@@ -272,6 +288,11 @@ async def _created(connection: Connection, name: str, secret: bytes) -> int:
         found = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", (name,))
         if not found.rowcount:  # who may create tables in a schema may not create schemas
             await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
+        elif not await (await connection.execute(_TRUSTED, (name,))).fetchone():
+            raise errors.ConfigError(
+                f"the schema {name} is empty and belongs to another role, which could drop the "
+                "tables of a store in it; let this role own it, or name another schema"
+            )
         others = await connection.execute(
             "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = $1 LIMIT 1",
@@ -319,12 +340,13 @@ def _check_version(version: int | None, name: str, named: str) -> None:
     if version > schema.VERSION:
         raise errors.StoreNewerError(
             f"the store in the schema {name} of {named} has version {version}, and this hiermem "
-            f"knows {schema.VERSION}; upgrade the library"
+            f"knows {schema.VERSION}; upgrade it to the version of hiermem that migrated the store"
         )
     if version < schema.VERSION:
         raise errors.StoreError(
             f"the store in the schema {name} of {named} has version {version}, and this hiermem "
-            f"needs {schema.VERSION}; run: hiermem migrate --db DSN"
+            f"needs {schema.VERSION}; run: hiermem migrate --db DSN. Processes of the older "
+            "version cannot use it afterwards: stop them first, or go on with that version"
         )
 
 
@@ -350,3 +372,11 @@ async def _check_confined(connection: Connection, name: str) -> None:
             "row_security=True needs a role that is neither a superuser nor the owner of the "
             f"tables in the schema {name}, nor may bypass its policies"
         )
+    policies = await (await connection.execute(_POLICIES, (f'"{name}"',))).fetchall()
+    for table, *policy in policies:
+        wanted = ("one_tenant_or_all", _OR_ALL) if table == "due" else ("one_tenant", _ONE_TENANT)
+        if tuple(policy) != (wanted[0], True, "*", True, True, wanted[1]):
+            raise errors.ConfigError(
+                f"row_security=True: the table {table} in the schema {name} has another policy "
+                "than the store's, which may show one tenant what is another's; drop that policy"
+            )

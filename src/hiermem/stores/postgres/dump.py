@@ -176,6 +176,8 @@ class PostgresReceiver:
         """Write the row of the session and the rows that were held."""
         scope = self._scope
 
+        secret = await scope.read(reads.secret())
+
         async def work(connection: Connection) -> None:
             found = await self._checked(connection)
             if found is None or tuple(found[1:]) != (before.rows, before.chain, before.first):
@@ -190,10 +192,7 @@ class PostgresReceiver:
                 sent = [*map(scope.sent, _written(self._id, items))]
                 await scope.send(connection, sent, leaves_open=True)
             ended = [
-                Statement(
-                    "UPDATE store SET secret = $2 WHERE $1::uuid = $1 AND secret <> $2",
-                    (self._reader.secret,),
-                ),
+                *self._secret(differs=secret != self._reader.secret),
                 Statement(f"DELETE FROM restored_rows {_AT}", (self._id,)),
                 Statement(
                     "UPDATE restores SET session = NULL, chain = NULL, first = NULL, digest = $3 "
@@ -246,6 +245,13 @@ class PostgresReceiver:
             (self._id,),
             lambda found: found[0] if found else None,
         )
+
+    def _secret(self, *, differs: bool) -> Iterator[Statement]:
+        """Yield the statement for a secret that differs; only the owner may change the table."""
+        if differs:
+            yield Statement(
+                "UPDATE store SET secret = $2 WHERE $1::uuid = $1", (self._reader.secret,)
+            )
 
     async def _page_after(self, connection: Connection, last: int) -> list[tuple[Any, ...]]:
         select = f"SELECT row, data FROM restored_rows {_AT} AND row > $3 ORDER BY row LIMIT 1"

@@ -36,6 +36,11 @@ _BUSY: Final = {
 }
 
 
+#: What may help, by what failed.
+_HINTS: Final = {
+    "53100": ": its disk is full; make room on it, and call again",
+    "53200": ": it has no memory left; call again when it has",
+}
 #: A server's words when it refuses a connection; libpq does not keep the SQLSTATE.
 _REFUSED: Final = {
     "too many": "53300",
@@ -142,7 +147,7 @@ def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.
             f"the connection to {where} was lost or not made{_unreached(error)}"
         )
     else:
-        made = errors.StoreError(f"{where} failed ({state})")
+        made = errors.StoreError(f"{where} failed ({state}){_HINTS.get(state, '')}")
     lost = not state or state.startswith(("08", "57P"))
     if committing and lost and isinstance(made, errors.StoreError):
         made.committed = None

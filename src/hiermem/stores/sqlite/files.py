@@ -63,6 +63,9 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.execute("PRAGMA synchronous = FULL")
+        # On macOS a plain sync may leave data in the disk's cache; elsewhere this does nothing.
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA secure_delete = ON")
     except BaseException:
         connection.close()
@@ -275,7 +278,8 @@ def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
             if present.get((kind, name)) != expected.get((kind, name))
         )
         raise StoreCorruptError(
-            f"{path} does not have the schema of a store ({', '.join(odd[:5])}); {DAMAGED}"
+            f"{path} does not have the schema of a store ({', '.join(odd[:5])}): it is of another "
+            f"development version of hiermem, which can read it, or damaged; {DAMAGED}"
         )
 
 
