@@ -331,7 +331,8 @@ class HierarchyConfig(_Policy):
     Sizes are in ``unit``. ``levels[0]`` is level 1; the last entry applies to every level above it,
     with ``max_messages`` growing fivefold per level. Inputs of ``verbatim_tokens`` tokens or fewer
     become the summary word for word, without a model call; at most 200, because larger inputs must
-    get smaller from level to level.
+    get smaller from level to level. Of a tool's result, a summary is made from at most
+    ``tool_result_tokens``, as an excerpt, and sealing weighs no more; None takes all of it.
     """
 
     unit: Unit = "tokens"
@@ -347,6 +348,7 @@ class HierarchyConfig(_Policy):
     hard_limit: int = Field(default=0, ge=0, description="0 means 1.5 times the target")
     levels: tuple[LevelConfig, ...] = Field(default=_TOKEN_LEVELS, min_length=1)
     verbatim_tokens: int = Field(default=200, ge=1)
+    tool_result_tokens: int | None = Field(default=400, ge=20)
     ratio_only: bool = False
     temperature: float = Field(default=0.3, ge=0, le=2)
     enabled: bool = True

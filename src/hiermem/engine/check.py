@@ -19,6 +19,7 @@ from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Fault, Finding
 from hiermem.core.context.view import SEEN
 from hiermem.core.log.erase import edits_of
+from hiermem.core.log.size_changes import configs_of
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
@@ -368,7 +369,14 @@ class _SessionCheck:
             start = max(0, span.start - inputs.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
         shown = inputs.overlap_before(node, before, overlap)
-        return [inputs.from_messages(span, read, count=count, overlap=shown)]
+        # Under a configuration before, a summary may have taken more or less of a tool's result.
+        known = {config_from(self.record.config).tool_result_tokens}
+        for event in self._events or ():
+            known.update(each.tool_result_tokens for each in configs_of(event))
+        return [
+            inputs.from_messages(span, read, count=count, tool_tokens=most, overlap=shown)
+            for most in known
+        ]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
         if self._stored is None:

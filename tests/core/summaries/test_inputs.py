@@ -80,16 +80,40 @@ def test_the_overlap_is_the_end_of_what_precedes_and_no_input():
 
 
 @given(
-    texts=st.lists(st.text("ab \n", max_size=60), max_size=8),
-    room=st.integers(1, 30),
+    texts=st.lists(st.text("ab \n", max_size=600), min_size=1, max_size=8),
+    room=st.integers(150, 400),
 )
-def test_parts_hold_every_text_in_order_and_none_is_over_the_room(texts, room):
-    given_ = [SourceText(n, "user", "Ada", "", text) for n, text in enumerate(texts)]
-    parts = reading.partition(given_, room, count=count)
-    assert "".join(s.text for part in parts for s in part) == "".join(texts)
-    for part in parts:
-        held = sum(count(s.text) + 4 + count(s.speaker) for s in part)
-        assert held <= room or all(len(s.text) <= 1 for s in part) or len(part) == 1
+def test_inputs_over_the_room_are_excerpts_and_the_short_ones_stay_whole(texts, room):
+    """Broken, a request is over its model's window, or a short message is cut for a long one."""
+    sources = tuple(SourceText(n, "user", "Ada", "", text) for n, text in enumerate(texts))
+    whole = reading.Inputs(sources, ("h",), (("L1.0", 1),), 9_999, "conversation", anchors=())
+    found = reading.fitted(whole, room, count=count)
+    sizes = [count(source.text) for source in sources]
+    if sum(sizes) + 5 * len(texts) <= room:
+        assert found == whole
+        return
+    assert found.tokens <= room
+    assert (found.outputs, found.serving, found.anchors) == (whole.outputs, whole.serving, None)
+    fair = (room - 5 * len(texts)) // len(texts)
+    for before, after, size in zip(sources, found.sources, sizes, strict=True):
+        assert after.text == before.text or size > fair
+
+
+def test_a_long_tool_result_is_read_as_an_excerpt_and_says_so_in_the_hash():
+    """Broken, a summary is made of noise, or is not made again when the setting changes."""
+    log = "\n".join(["begin", *(f"case {n} passed" for n in range(200)), "FAILED: case 7", "end"])
+    messages = [stored(0, "run them"), stored(1, log, role="tool")]
+    short = read(Span(0, 2), messages, tool_tokens=30)
+    assert short.sources[1].text.splitlines() == [
+        "begin", "case 0 passed [x200]", "[...]", "FAILED: case 7", "end",
+    ]  # fmt: skip
+    assert short.tokens < 40
+    assert read(Span(0, 2), messages).sources[1].text == log, "extraction reads all of it"
+    hashes = {read(Span(0, 2), messages, tool_tokens=most).outputs for most in (30, 31, None)}
+    assert len(hashes) == 3
+    spoken = [stored(0, log)]
+    assert read(Span(0, 1), spoken, tool_tokens=30).sources[0].text == log, "a speaker's words"
+    assert read(Span(0, 2), messages, tool_tokens=9_999) == read(Span(0, 2), messages)
 
 
 @given(texts=st.lists(st.text(min_size=1, max_size=40), max_size=8), dated=st.booleans())

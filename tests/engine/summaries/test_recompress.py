@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from editing import regenerating
 from logbook import CONFIGS, logs, messages_of
-from session_fixture import SessionFixture, messages, replayed
+from session_fixture import COUNTER, SessionFixture, messages, replayed
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import check as checking
@@ -31,7 +31,6 @@ from hiermem.errors import (
     PermanentModelError,
     SessionClosedError,
 )
-from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
@@ -284,26 +283,17 @@ async def test_an_edit_of_the_same_length_does_not_pass_for_a_new_parent():
     assert await fixture.untrue() == []
 
 
-async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
-    """Broken, one request holds the whole of a message that was edited to any length."""
+async def test_a_message_that_outgrew_its_window_is_read_as_an_excerpt():
+    """Broken, a request is over the model's window, because a message was edited to any length."""
     fixture = await told(50)
     await changing.edit(regenerating(fixture.handle), "s", 13, sentence(1, 20_000))
-    seen = []
-
-    class Looking(ExtractiveLLM):
-        async def complete(self, request):
-            seen.append((request.level, sum(len(s.text.split()) for s in request.inputs)))
-            return await super().complete(request)
-
-    report = await fixture.update(Looking())
-    first = [words for level, words in seen if level == 1]
-    assert len(first) > 6
-    assert max(first) <= fixture.config.hard_limit
-    assert report.calls == len(seen)
-    node, revision = (await fixture.tree())["L1.1"]
-    assert node.span.start == 10, "its bounds are what they were"
-    assert node.span.stop == 20
-    assert revision.tokens < node.input_tokens
+    llm = ScriptedLLM(context_window=4_000)
+    report = await fixture.update(llm)
+    assert (report.failed, report.degraded) == (0, 0)
+    read = [sum(COUNTER.count(each.text) for each in one.inputs) for one in llm.requests]
+    assert llm.calls == report.made
+    assert max(read) < 4_000
+    assert (await fixture.update(llm)).calls == 0, "it is not asked for again"
 
 
 # -- another model, another prompt

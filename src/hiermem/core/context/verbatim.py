@@ -8,13 +8,71 @@ summarised. The part that is still open is the exception, because the newest mes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from hiermem.core import needs
 from hiermem.core.context.render import Shown
 from hiermem.core.needs import Reading
+from hiermem.core.text.excerpt import excerpt
+from hiermem.core.text.measure import body, message_tokens
 from hiermem.core.tree.state import OpenWindow, SessionState
 from hiermem.core.tree.turns import Arrival, Flag, Turns
-from hiermem.types import Node, Position, StoredMessage
+from hiermem.protocols import TokenCounter
+from hiermem.types import Node, Position, StoredMessage, TextPart
+from hiermem.types.transaction import NeedMessages
+
+T = TypeVar("T")
+
+
+def with_excerpts(reading: Reading[T], shown: Excerpts) -> Reading[T]:
+    """Run a decision that reads messages, with long tool results as excerpts.
+
+    They count and render as what is shown of them.
+    """
+    reply: Any = None
+    while True:
+        try:
+            need = reading.send(reply)
+        except StopIteration as done:
+            return cast("T", done.value)
+        reply = yield need
+        if isinstance(need, NeedMessages):
+            reply = list(map(shown.of, reply))
+        elif isinstance(need, tuple) and reply is not None:
+            reply = [
+                list(map(shown.of, answer)) if isinstance(one, NeedMessages) else answer
+                for one, answer in zip(need, reply, strict=True)
+            ]
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
+
+    With ``most`` None all of them is shown. So is a result that has other parts than text, or that
+    was cut under another configuration.
+    """
+
+    counter: TokenCounter
+    most: int | None
+    newest: int
+    newest_most: int
+
+    def of(self, stored: StoredMessage) -> StoredMessage:
+        """Return a message as it is shown."""
+        most = self.most
+        if most is None or stored.role != "tool" or stored.tokens <= most:
+            return stored
+        if stored.index == self.newest:
+            most = max(most, self.newest_most)
+        content = stored.content
+        plain = isinstance(content, str) or all(isinstance(part, TextPart) for part in content)
+        if stored.slices or stored.echoes or not plain:
+            return stored
+        short = excerpt(body(stored.message), most, self.counter.count)
+        message = replace(stored.message, content=short)
+        return replace(stored, message=message, tokens=message_tokens(message, self.counter))
 
 
 def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:

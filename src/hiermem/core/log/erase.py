@@ -39,7 +39,7 @@ from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Re
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
 #: The kinds of record made from messages: chunks and retries from some, all others from any.
-DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", RETRY, "trivector")
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", RETRY, "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: "all": sessions that share a message lose it too; "keep": they keep it, and are named.

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import measure
 from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.windows import CHARS_A_TOKEN
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import TokenCounter
 from hiermem.types import SizeUnit, StoredMessage
@@ -136,8 +137,8 @@ class Weigher:
     nothing twice. The cache key includes the message's hash, never its index alone.
     """
 
-    def __init__(self, counter: TokenCounter) -> None:
-        self.counter = counter
+    def __init__(self, counter: TokenCounter, tool_tokens: int | None = None) -> None:
+        self.counter, self._tool_tokens = counter, tool_tokens
         self._weights: dict[tuple[Any, ...], tuple[Weight, ...]] = {}
         self._points: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
@@ -175,6 +176,9 @@ class Weigher:
         tokens = stored.tokens
         if echoes:
             tokens = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
+        most = self._tool_tokens
+        if message.role == "tool" and most is not None and tokens > most:
+            chars, tokens = min(chars, CHARS_A_TOKEN * most), most
         return (Weight(chars, tokens),)
 
     def points(

@@ -7,7 +7,7 @@ make (language, inventions) cannot occur in it. An answer to which a check appli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -230,23 +230,3 @@ def anchor_limit(target: int) -> int:
     A sentence that explains a figure has about twenty tokens.
     """
     return max(4, min(64, target // 20))
-
-
-def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
-    """Join the drafts of a node that was made in parts, in their order."""
-    if len(drafts) == 1:
-        return drafts[0]
-    kept = tuple(unit for draft in drafts for unit in draft.units)
-    whole = all(draft.units or not draft.text for draft in drafts)
-    measured = [draft.fidelity for draft in drafts if draft.fidelity is not None]
-    text = units.render(kept) if whole else "\n".join(draft.text for draft in drafts)
-    return Draft(
-        text=text,
-        tokens=count(text),
-        units=kept if whole else (),
-        problems=tuple(problem for draft in drafts for problem in draft.problems),
-        fidelity=sum(measured) / len(measured) if measured else None,
-        unsupported=tuple(name for d in drafts for name in d.unsupported)[:MOST_ANCHORS],
-        model=drafts[0].model,
-        anchors=find(text, limit=MOST_ANCHORS),
-    )

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
+from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
@@ -30,10 +31,6 @@ OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
 
-#: Extra tokens that a text may have when it is counted in two halves, and the assumed maximum of
-#: characters per token.
-_CUT: Final = 1
-_LONGEST_TOKEN: Final = 128
 #: The characters of overlap that were requested, if any were shown.
 _SIZE: Final = "overlap"
 #: The first message that this text was shown, and the first that any text of the node was.
@@ -89,11 +86,13 @@ def from_messages(
     messages: Iterable[StoredMessage],
     *,
     count: Count,
+    tool_tokens: int | None = None,
     overlap: tuple[str, int | None] = ("", None),
 ) -> Inputs:
     """Return the inputs of the messages of ``span``, in order; ``overlap`` is ``overlap_before``.
 
-    A level-1 node is made from those of its span.
+    A level-1 node is made from those of its span. Of a tool's result, at most ``tool_tokens`` are
+    taken, as an excerpt; None takes all of it.
     """
     sources: list[SourceText] = []
     outputs: list[str] = []
@@ -104,7 +103,14 @@ def from_messages(
         begin, end = within(span, stored.index)
         text = heard(stored, begin, end)
         whole = begin == 0 and end is None and not stored.echoes
-        outputs.append(stored.hash if whole else _part(stored, begin, end))
+        output = stored.hash if whole else _part(stored, begin, end)
+        if tool_tokens is not None and stored.role == "tool":
+            # What was counted in full need not be counted again.
+            short = whole and stored.tokens <= tool_tokens
+            shown = text if short else excerpt(text, tool_tokens, count)
+            if shown != text:
+                text, whole, output = shown, False, f"{output}~{tool_tokens}"
+        outputs.append(output)
         if not text.strip():
             continue
         tokens += stored.tokens if whole else count(text) + _FRAME
@@ -254,32 +260,32 @@ def _shown_index(extras: Mapping[str, Any], name: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def partition(
-    sources: Sequence[SourceText], room: int, *, count: Count
-) -> tuple[tuple[SourceText, ...], ...]:
-    """Split inputs into parts of at most ``room`` tokens each, for a model with a small window.
+def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
+    """Return inputs of at most about ``room`` tokens, the longest texts as excerpts.
 
-    A text that alone is over the room is halved, at white space where it has any.
+    They are the ``inputs`` themselves if those fit. ``tokens`` is then what is left, and what is on
+    record of the whole inputs is dropped, because it does not hold for a part of them.
     """
-    room = max(room, 1)
-    parts: list[tuple[SourceText, ...]] = []
-    part: list[SourceText] = []
-    held = 0
-    waiting = list(reversed(sources))
-    while waiting:
-        source = waiting.pop()
-        tokens = count(source.text) + _FRAME + count(source.speaker)
-        if tokens > room and len(source.text) > 1:
-            waiting += reversed(_halves(source))
-            continue
-        if part and held + tokens > room:
-            parts.append(tuple(part))
-            part, held = [], 0
-        part.append(source)
-        held += tokens
-    if part:
-        parts.append(tuple(part))
-    return tuple(parts)
+    frames = [_FRAME + count(source.speaker) for source in inputs.sources]
+    sizes = [count(source.text) for source in inputs.sources]
+    left = room - sum(frames)
+    if sum(sizes) <= left:
+        return inputs
+    # Texts under the fair share stay whole, and leave the others what they do not take.
+    share, waiting = 1, len(sizes)
+    for size in sorted(sizes):
+        share = max(1, left // waiting)
+        if size > share:
+            break
+        left, waiting = left - size, waiting - 1
+    sources = tuple(
+        source
+        if size <= share
+        else replace(source, text=excerpt(source.text, share, count), units=())
+        for source, size in zip(inputs.sources, sizes, strict=True)
+    )
+    tokens = sum(frames) + sum(count(source.text) for source in sources)
+    return replace(inputs, sources=sources, tokens=tokens, anchors=None)
 
 
 def word_for_word(inputs: Inputs, *, count: Count) -> Draft:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.inputs import Count, Inputs, partition
+from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.prompt import Length, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
-from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
@@ -250,40 +249,13 @@ def may_reuse(revision: Revision, length: Length) -> bool:
     return revision.tokens <= length.limit and made_for == length.target
 
 
-def in_parts(
-    inputs: Inputs, *, level: int, config: HierarchyConfig, room: int | None, count: Count
-) -> tuple[tuple[SourceText, ...], ...]:
-    """Split inputs into the parts that are requested one by one.
-
-    ``room`` is the space that a small model's window leaves. A message that an edit made larger
-    than the hard limit cannot be cut any more, because its window keeps its bounds; so a window
-    that holds such a message is summarised in parts of at most that limit.
-    """
-    parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
-    measure = count if config.unit == "tokens" else len
-    over = level == 1 and may_have_long_message(inputs.tokens, config)
-    if over and any(measure(s.text) > config.hard_limit for s in inputs.sources):
-        parts = partition(inputs.sources, config.hard_limit, count=measure)
-    if room is None:
-        return parts
-    return tuple(small for part in parts for small in partition(part, room, count=count))
-
-
-def may_have_long_message(tokens: int, config: HierarchyConfig) -> bool:
-    """Return whether one of the messages that have ``tokens`` may be over the hard limit.
-
-    Where all messages together are within the limit, no single one is over it.
-    """
-    return config.unit == "chars" or tokens > config.hard_limit
-
-
 def room_for_inputs(
     window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
     """Return the tokens that inputs may take at once in a model's ``window``; None is no limit.
 
-    A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
-    by both together; an answer no longer than its inputs takes at most half of the room.
+    An excerpt of the ``inputs`` is answered with its share of the whole ``answer``, so a request
+    grows by both together; an answer no longer than its inputs takes at most half of the room.
     ``margin`` is the most tokens of the model, in which its window is stated, per counted token.
     Raises ConfigError where the window has no room for the smallest piece and its answer.
     """
@@ -300,18 +272,15 @@ def room_for_inputs(
     return math.floor(left * share)
 
 
-def shares(length: Length, sizes: Sequence[int]) -> list[Length]:
-    """Share a length among parts in proportion to their sizes, at least one token each.
+def shortened(length: Length, *, shown: int, of: int) -> Length:
+    """Return the length for inputs of which so many tokens are ``shown``: its share of the whole.
 
-    One token per part is reserved for the line ends between the parts.
+    A text is smaller than what it is made from (P8).
     """
-    whole = max(1, sum(sizes))
-    limit = max(len(sizes), length.limit - len(sizes))
-    found: list[Length] = []
-    for size in sizes:
-        most = max(1, min(limit * size // whole, size - 1))
-        found.append(Length(max(1, min(length.target * size // whole, most)), most))
-    return found
+    if shown >= of:
+        return length
+    most = max(1, min(length.limit * shown // of, shown - 1))
+    return Length(max(1, min(length.target * shown // of, most)), most)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -425,7 +425,32 @@ def receive(
     return turns, window, seals, flags
 
 
-# -- oversize messages
+# -- the weight of a message, and oversize messages
+
+
+def weight(
+    message: Message,
+    tokens: int,
+    config: HierarchyConfig,
+    *,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
+) -> tuple[int, int]:
+    """Return what a message of ``tokens`` weighs in sealing: its size in the unit, and in tokens.
+
+    A tool's result weighs at most ``tool_result_tokens``, because no summary takes more of it. Text
+    that hiermem rendered (``echoes``) weighs nothing, because it is never summarised.
+    """
+    if echoes:
+        tokens = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
+    size = tokens
+    if config.unit == "chars":
+        size = measure.message_size(message, unit="chars", counter=counter, echoes=echoes)
+    most = config.tool_result_tokens
+    if message.role == "tool" and most is not None and tokens > most:
+        size = min(size, most if config.unit == "tokens" else CHARS_A_TOKEN * most)
+        tokens = most
+    return size, tokens
 
 
 def is_oversize(size: int, config: HierarchyConfig) -> bool:
@@ -441,8 +466,12 @@ def cut(
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, ...], tuple[Slice, ...]]:
-    """Return the inner offsets at which a message is cut, and its slices; both () if not cut."""
-    if not is_oversize(size, config):
+    """Return the inner offsets at which a message is cut, and its slices; both () if not cut.
+
+    A tool's result is not cut if a summary takes an excerpt of it.
+    """
+    whole = message.role == "tool" and config.tool_result_tokens is not None
+    if whole or not is_oversize(size, config):
         return (), ()
     unit = config.unit
     points = measure.slice_points(

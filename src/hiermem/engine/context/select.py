@@ -21,12 +21,14 @@ from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Writer
 from hiermem.core.context.selection import ContextBudget, ContextSelection
+from hiermem.core.context.verbatim import Excerpts, with_excerpts
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
 from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text import wishes
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.text.policy import check_name
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.read import pins_of
@@ -37,6 +39,8 @@ from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 _log = logging.getLogger("hiermem.context")
 
 Strategy: TypeAlias = Literal["cut", "layered"]
+#: The newest message, if it is a tool's result, takes at most this part of the budget: a third.
+_NEWEST_SHARE: Final = 3
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view", "pins")
 
@@ -242,9 +246,16 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
     record, first, pinned, views = await _known(handle, session_id, request, name)
     situation = await situation_of(handle, record, request, room, pinned=pinned, first=first)
+    shown = Excerpts(
+        handle.counter,
+        config_from(record.config).tool_result_tokens,
+        newest=record.messages - 1,
+        newest_most=situation.budget // _NEWEST_SHARE,
+    )
+    excerpts = partial(with_excerpts, shown=shown)
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
-        found = await handle.answer(session_id, layered.select(situation))
+        found = await handle.answer(session_id, excerpts(layered.select(situation)))
         return Decided(record, situation, found)
     before, seen = views
     prefetched: list[Node] = []
@@ -255,7 +266,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         prefetched = [node for level in nodes for node in level]
         situation = replace(situation, gone=taken_back(events))
-    deciding = cut.Planner(situation, before).select()
+    deciding = excerpts(cut.Planner(situation, before).select())
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
     now_seen = _seen(found, None)
     shared = _shared(found, seen)

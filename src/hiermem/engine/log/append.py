@@ -25,7 +25,7 @@ from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival
-from hiermem.core.tree.windows import cut
+from hiermem.core.tree.windows import cut, weight
 from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, state_from
 from hiermem.types import Message, SessionRecord, StoredMessage
@@ -209,17 +209,11 @@ class _Append:
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
-        counter, unit = self.handle.counter, self.config.unit
+        counter = self.handle.counter
         tokens = measure.message_tokens(message, counter)
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
-        # Text that hiermem rendered is never summarised, so sealing does not count it.
-        heard = tokens
-        if echoes:
-            heard = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
-        size = heard
-        if unit != "tokens":
-            size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
+        size, heard = weight(message, tokens, self.config, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
         hashed, flags = measure.message_hash(message), flags_of(message)
 

@@ -24,6 +24,7 @@ from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.text.wishes import flags_of
 from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.windows import weight
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of
 from hiermem.errors import NotFoundError, UsageError
@@ -53,7 +54,8 @@ async def edit(
     arguments.whole(index, "index")
     regenerate = handle.update_policy.regenerate_on_edit
     record = await handle.record(session_id)
-    weigher, config, key = Weigher(handle.counter), config_from(record.config), await handle.key()
+    config, key = config_from(record.config), await handle.key()
+    weigher = Weigher(handle.counter, config.tool_result_tokens)
     known: dict[tuple[int, str], StoredMessage] = {}
 
     def amended(stored: StoredMessage) -> StoredMessage:
@@ -62,13 +64,13 @@ async def edit(
         if place not in known:
             message = clean_message(replace(stored.message, content=content), on_bad=on_bad_text)
             echoes = fence.find(measure.body(message), key=key)
+            tokens = measure.message_tokens(message, handle.counter)
+            size, _ = weight(message, tokens, config, counter=handle.counter, echoes=echoes)
             known[place] = replace(
                 stored,
                 message=message,
-                tokens=measure.message_tokens(message, handle.counter),
-                size=measure.message_size(
-                    message, unit=config.unit, counter=handle.counter, echoes=echoes
-                ),
+                tokens=tokens,
+                size=size,
                 hash=measure.message_hash(message),
                 echoes=echoes,
             )
@@ -123,7 +125,8 @@ async def erase(
         if len(wanted) == record.messages:
             raise UsageError(f"indices gives more than the {record.messages} messages there are")
         wanted.append(index)
-    weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
+    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
+    run_id, now = uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
         lambda: erasing.erase(
             session_id, wanted, kind, forks=forks, now=now, run_id=run_id, weigher=weigher
@@ -140,7 +143,8 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
-    weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
+    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
+    run_id, now = uuid.uuid4().hex, handle.clock()
     try:
         receipt = await handle.store.transact(
             lambda: erasing.erase_session(

@@ -118,7 +118,12 @@ async def _unmade(
             above |= {node.parent for node in due if node.parent and node.revision}
             windows = await read_windows_at_once(run, [node for node in due if not node.children])
             read = {
-                node.id: from_messages(node.span, messages, count=run.counter.count)
+                node.id: from_messages(
+                    node.span,
+                    messages,
+                    count=run.counter.count,
+                    tool_tokens=run.config.tool_result_tokens,
+                )
                 for node, messages in windows
             }
             for node in due:

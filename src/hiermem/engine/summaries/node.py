@@ -17,17 +17,17 @@ from typing import Any
 from hiermem.core.calls.failures import shown
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Rejected
-from hiermem.core.summaries import making
+from hiermem.core.summaries import making, plan
 from hiermem.core.summaries.assess import (
     PROMPTS,
     Draft,
     Standard,
     anchor_limit,
     assess,
-    join,
     judge,
     source_of,
 )
+from hiermem.core.summaries.inputs import fitted
 from hiermem.core.summaries.making import (
     Ask,
     LookUp,
@@ -41,7 +41,6 @@ from hiermem.core.summaries.retries import AttemptCount
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.handle import PendingText
-from hiermem.engine.summaries.parts import split, store_part, stored_part
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
@@ -180,24 +179,26 @@ class _NodeTask:
     # -- the models
 
     async def _ask(self, ask: Ask) -> Draft:
-        """Get a fit draft from the model: in one request, or in several where one is too large."""
-        run, id_ = self._run, self._node.id
-        self._state.input_tokens = ask.inputs.tokens
-        drafts: list[Draft] = []
-        for key, part in await split(run, self._node, ask):
-            draft = await stored_part(run, id_, key)
-            if draft is None:
-                draft = await self._draft(ask, part)
-                await store_part(run, id_, key, draft)
-            drafts.append(draft)
-        return join(drafts, count=run.counter.count)
+        """Get a fit draft from the model; inputs that exceed a request are shown as excerpts.
 
-    async def _draft(self, ask: Ask, part: Ask) -> Draft:
+        Raises UnfitError if no answer is fit, SpendLimitError and ClaimLostError.
+        """
+        run, whole = self._run, ask.inputs.tokens
+        self._state.input_tokens = whole
+        room = run.room(self._node.level, inputs=whole, answer=ask.length.limit)
+        if room is not None:
+            fit = partial(fitted, ask.inputs, room, count=run.counter.count)
+            shown = await run.compute(fit, tokens=whole)
+            length = plan.shortened(ask.length, shown=shown.tokens, of=whole)
+            ask = replace(ask, inputs=shown, length=length)
+        return await self._draft(ask)
+
+    async def _draft(self, ask: Ask) -> Draft:
         """Ask once, and once more with the problems named where that is due; return the better one.
 
         Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
         """
-        request, standard = self._request(ask, part)
+        request, standard = self._request(ask)
         first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
         try:
             verdict = await ask_until_fit(
@@ -217,22 +218,22 @@ class _NodeTask:
 
     async def _extract(self, ask: Ask) -> Draft:
         """Extract the stand-in from the inputs, which may not be fit either."""
-        request, standard = self._request(ask, ask)
+        request, standard = self._request(ask)
         response = await self._run.fallback.complete(request)
         return await asyncio.to_thread(assess, request, standard, response)
 
-    def _request(self, ask: Ask, part: Ask) -> tuple[LLMRequest, Standard]:
-        """Return the request for a part of what is asked, and what the answers to it are held to.
+    def _request(self, ask: Ask) -> tuple[LLMRequest, Standard]:
+        """Return the request for what is asked, and what the answers to it are held to.
 
         The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
         """
-        run, node, inputs = self._run, self._node, part.inputs
-        level_plan, length = run.plan(node.level), part.length
+        run, node, inputs = self._run, self._node, ask.inputs
+        level_plan, length = run.plan(node.level), ask.length
         messages: tuple[ChatMessage, ...] = ()
         counter: TokenCounter = run.extract_counter
         if ask.prompts and not run.is_deterministic:
             counter = run.counter
-            summaries = 0 if node.level == 1 else len(ask.inputs.sources)
+            summaries = 0 if node.level == 1 else len(inputs.sources)
             messages = run.prompt(
                 node, inputs.sources, length, summaries=summaries, overlap=inputs.overlap
             )

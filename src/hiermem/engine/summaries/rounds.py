@@ -20,7 +20,6 @@ from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.core.summaries.status import standing, waits
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
-from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.retries import is_left_alone
 from hiermem.engine.summaries.run import UpdateRun, read_pages
 from hiermem.types import Node
@@ -226,8 +225,6 @@ class UpdateRounds:
             self._run.stored(outcome.node)
             if outcome.revision is not None:
                 self._run.drop_text(outcome.revision.input_hash)
-                if is_committed and outcome.kind in ("made", "reused"):
-                    await drop_parts(self._run, outcome.node.id)
             await self._record_outcome(outcome, is_committed=is_committed)
         for node in dirtied:
             self._agenda.mark_dirty(node)
@@ -399,10 +396,7 @@ class UpdateRounds:
         self._tasks.clear()
         if self._finished:
             outcomes, self._finished = self._finished, []
-            committed, _ = await self._run.commits.commit(outcomes)
-            for outcome, is_committed in zip(outcomes, committed, strict=True):
-                if is_committed and outcome.kind == "made":
-                    await drop_parts(self._run, outcome.node.id)
+            await self._run.commits.commit(outcomes)
 
 
 async def measure_backlog(run: UpdateRun) -> dict[str, Any]:

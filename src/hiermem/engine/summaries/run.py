@@ -90,8 +90,7 @@ class UpdateRun(Run[Node]):
     """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
 
     ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
-    those of all runs of its handle. ``split_nodes`` are the nodes of which parts are stored for
-    the next run, until they have a text. ``margin`` is how many of the model's tokens one of
+    those of all runs of its handle. ``margin`` is how many of the model's tokens one of
     ours may be, as known when the run began: so the run splits inputs in one way from beginning to
     end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
     each level has sentences of the level below. ``own_counts`` are the
@@ -142,7 +141,6 @@ class UpdateRun(Run[Node]):
             journal=self.journal,
         )
         self.pending_texts: dict[str, PendingText] = {}
-        self.split_nodes: set[str] = set()
         self.own_counts: dict[str, list[Record]] | None = None
         self._line, self._room = asyncio.Lock(), asyncio.Event()
         self._unstored: set[str] = set()
@@ -342,7 +340,13 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
         )
         overlap = overlap_before(node, before, run.config.overlap)
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
-    return from_messages(span, messages, count=run.counter.count, overlap=overlap)
+    return from_messages(
+        span,
+        messages,
+        count=run.counter.count,
+        tool_tokens=run.config.tool_result_tokens,
+        overlap=overlap,
+    )
 
 
 async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:

@@ -1,0 +1,86 @@
+"""A coding agent's log: its own words and the failures stand in the context, the bulk does not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hiermem import AsyncMemory, HierarchyConfig, Message, ToolCall
+from hiermem.stores.memory import MemoryStore
+
+STEPS = 30
+
+
+def output(step: int, cases: int = 180) -> str:
+    lines = [f"tests/test_{n}.py::test_{n} PASSED" for n in range(cases)]
+    failed = f"FAILED tests/test_store.py::test_retry_{step} - AssertionError: {step} != 3"
+    return "\n".join(["collected 181 items", *lines, failed, f"1 failed, {cases} passed"])
+
+
+def turn(step: int, *, cases: int = 180) -> list[Message]:
+    called = ToolCall(f"c{step}", "pytest", f'{{"n":{step}}}')
+    note = f"Note {step}: hypothesis {step} is that the lock in module_{step}.py is held too long."
+    result = Message.tool(output(step, cases), tool_call_id=called.id)
+    return [Message.assistant(note, tool_calls=[called]), result]
+
+
+async def log_of(steps: int = STEPS, **settings):
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**settings))
+    session = memory.session("s")
+    await session.append(Message.user("Fix the flaky retry. Never touch migrations/."))
+    for step in range(steps):
+        await session.append(turn(step))
+    return memory, session
+
+
+def told(selection):
+    text = selection.to_text()
+    notes = set(re.findall(r"hypothesis (\d+) is", text))
+    failures = set(re.findall(r"FAILED tests/test_store.py::test_retry_(\d+)", text))
+    return len(notes), len(failures), text.count("PASSED")
+
+
+@pytest.mark.parametrize("budget", [4_000, 8_000, 16_000])
+async def test_an_agents_words_and_failures_stand_in_a_context_and_its_tools_noise_does_not(budget):
+    """Broken, 87,000 tokens of test logs leave room for three failures and six conclusions."""
+    memory, session = await log_of()
+    await session.append(Message.assistant("Done."))
+    assert (await session.update(dry_run=True)).calls <= STEPS
+    await session.update()
+    notes, failures, noise = told(await session.context(budget))
+    assert notes >= 0.9 * STEPS
+    assert failures == STEPS
+    assert noise <= STEPS + 1
+    await memory.close()
+
+
+async def test_the_newest_result_is_native_and_fits_whatever_its_length():
+    """Broken, an agent cannot go on after a long output, or does not see how it ends."""
+    memory, session = await log_of(4)
+    await session.append(turn(99, cases=60_000))
+    selection = await session.context(8_000)
+    assert selection.total_tokens <= 8_000
+    last = selection.to_openai()[-1]
+    assert last["role"] == "tool"
+    assert last["content"].startswith("collected 181 items")
+    assert last["content"].endswith("1 failed, 60000 passed")
+    assert "test_retry_99" in last["content"]
+    await memory.close()
+
+
+async def test_a_result_is_stored_and_searched_whole():
+    """Broken, what an excerpt leaves out is lost."""
+    memory, session = await log_of(4)
+    (stored,) = await session.messages(2, 3)
+    assert stored.content == output(0)
+    found = await session.recall("tests/test_77.py::test_77", max_tokens=400)
+    assert "test_77.py" in found.text
+    await memory.close()
+
+
+async def test_without_the_setting_a_result_is_summarised_and_shown_whole():
+    memory, session = await log_of(2, tool_result_tokens=None)
+    await session.append(Message.assistant("Done."))
+    assert told(await session.context(16_000))[2] == 2 * 180
+    await memory.close()
