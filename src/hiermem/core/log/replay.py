@@ -324,7 +324,8 @@ def _weighing(arrived: Arrival, weights: Sequence[Weight], config: HierarchyConf
     """Return an arrival with these weights: of the whole message, or of its slices."""
     unit = config.unit
     slices: tuple[Slice, ...] = ()
-    if len(weights) > 1 or is_oversize(weights[0].size(unit), config):
+    whole = arrived.role == "tool" and config.tool_result_tokens is not None
+    if len(weights) > 1 or (not whole and is_oversize(weights[0].size(unit), config)):
         sizes = [(weight.size(unit), weight.tokens) for weight in weights]
         slices = slices_at(range(1, len(weights)), sizes)
     return replace(

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from hiermem import errors
