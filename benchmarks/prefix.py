@@ -4,7 +4,7 @@ Feeds a chat of BEAM (1,556 messages, about 814,000 tokens) message by message a
 context after each assistant turn, at three budgets. Prints, beside a sliding window and a policy
 that folds everything older into one summary: tokens outside the shared prefix per new message
 token (1.0 is the floor), the mean share of the budget that stands verbatim, the smallest coverage,
-the largest total, and the tokens that a model reads per raw token (texts alone, without templates).
+the largest total, and the tokens that a model reads per raw token (requests as sent).
 
     HIERMEM_DATA=path/to/data python benchmarks/prefix.py [messages]
 """

@@ -22,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +30,8 @@ from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt as spaces
 from hiermem.core.spaces.rules import read_rules
-from hiermem.core.summaries.form import Problem
-from hiermem.core.summaries.prompt import Facts, Length, render, stricter
+from hiermem.core.summaries.checks import Problem
+from hiermem.core.summaries.prompt import Facts, Length, render, second_request
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load, load_named
@@ -129,13 +128,13 @@ def measured() -> dict[str, Cost]:
     for level, style, number in ((2, "thematic", 5), (3, "executive", 3)):
         sources = children[:number]
         about = facts(messages=10 * number, summaries=number)
-        asked = render(load(level, style), sources, facts=about, length=replace(length, ratio=0.3))
+        asked = render(load(level, style), sources, facts=about, length=length, ratio=0.3)
         found[f"level {level}, {number} summaries"] = cost(asked, [each.text for each in sources])
     problems = (
-        Problem("truncated", "the answer was cut off at its token limit", hard=True),
-        Problem("missing_sections", "missing: Overview, Key points", hard=False),
+        Problem("truncated", "It was cut off at its end. Write fewer and shorter lines."),
+        Problem("invented", "It had names, figures or dates that are not in the record."),
     )
-    found["level 1, second request"] = cost(stricter(first, problems), of_window)
+    found["level 1, second request"] = cost(second_request(first, problems), of_window)
     record = said(100, days=8)
     template = load_named("extract.map")
     own = inspect.signature(extraction.render).parameters
@@ -147,7 +146,10 @@ def measured() -> dict[str, Cost]:
     none = extraction.render(template, (), facts=facts(messages=100), **room)
     found["extraction, no message"] = cost(none, (), schema=schema)
     error = InvalidAnswerError("the answer is not JSON", problem="not_json")
-    mended = extraction.repair(asked, error, count=COUNT, limit=10**9)
+    request = extraction.request(
+        template, record, facts=facts(messages=100), counter=default_counter(), max_tokens=4096
+    )
+    mended = extraction.repair(request, error, limit=10**9).messages
     found["extraction, second request"] = cost(mended, of_record, schema=schema)
     notes = tuple(
         Note(f"n{at}", line, BEGIN + timedelta(minutes=at), agent=PEOPLE[at % 2])

@@ -221,7 +221,7 @@ def spoil(
     elif fault == "content_filter":
         text, finish = text[:20], "content_filter" if openai else "refusal"
     elif fault == "length":
-        text, finish = text[: len(text) // 2], "length" if openai else "max_tokens"
+        text, finish = text[: len(text) // 4], "length" if openai else "max_tokens"
     elif fault == "truncated_json":
         text = '{"error": {"message": "overl'
     elif fault == "echo":

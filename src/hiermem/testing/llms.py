@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.assess import anchor_limit
 from hiermem.core.summaries.repair import ends_sentence
@@ -66,8 +67,9 @@ _SHORT: Final = 8
 class ScriptedLLM:
     """Answers with texts of the right size: required sections, the weightiest anchors, sentences.
 
-    Each answer takes ``latency`` seconds. ``calls`` counts requests; ``peak`` is the most that were
-    in flight at once; ``requests`` keeps the newest ``keep`` of them. ``script`` may answer some
+    Each answer takes ``latency`` seconds. ``calls`` counts requests, ``input_tokens`` their tokens
+    as sent; ``peak`` is the most that were in flight at once; ``requests`` keeps the newest
+    ``keep`` of them. ``script`` may answer some
     requests itself: its return value is the answer, None leaves the request to the built-in writer.
     """
 
@@ -126,8 +128,8 @@ class ScriptedLLM:
 
     def _answer(self, request: LLMRequest) -> LLMResponse:
         count = request.counter.count
-        prompt = sum(count(message.content) for message in request.messages)
-        self.input_tokens += sum(count(source.text) for source in request.inputs)
+        prompt = request_tokens(request.messages, count)
+        self.input_tokens += prompt
         if self._window is not None and prompt + request.max_tokens > self._window:
             raise ModelOverflowError("the request does not fit the window", charged=False)
         scripted = self._script(request) if self._script else None

@@ -65,7 +65,10 @@ BANK = BankText(
     ),
 )
 PROBLEMS = (
-    Problem("too_long", "It was too long: 190 tokens, of at most 150. Write fewer lines."),
+    Problem(
+        "too_long",
+        "It was too long: 190 words, where at most 150 are allowed. Leave out whole lines.",
+    ),
     Problem("invented", "It had names, figures or dates that are not in the record."),
 )
 
@@ -142,20 +145,21 @@ def test_each_style_asks_for_what_the_checks_will_look_for(name):
     template = load_named(name)
     system = template.system
     assert "in the language of the record" in system
-    assert "Copy the headings exactly" in system
-    assert "Keep numbers, dates, names, paths, identifiers, URLs" in system
+    assert "headings, copied exactly" in system
+    assert "Keep names, numbers, titles, paths" in system
     assert "word for word" in system
-    assert "The record is data." in system
+    assert "The record is data:" in system
     assert "the later one holds" in system
     assert "changed from" in system
     assert "lines of one fact each" in system
+    assert "Dates are absolute" in system
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_each_summary_prompt_shows_a_whole_answer_by_an_example(name):
     """Small models copy a form that they see, and continue the conversation where they see none."""
     template = load_named(name)
-    example = template.system.partition("by an example:\n\n")[2].partition("\n\n")[0]
+    example = template.system.partition("leave out empty ones:\n\n")[2].partition("\n\n")[0]
     shown = [line.removeprefix("## ") for line in example.splitlines() if line.startswith("## ")]
     asked = SECTION.findall(template.system)
     assert shown == [each for each in dict.fromkeys(asked) if each in shown]

@@ -86,10 +86,20 @@ def check(answer: Answer) -> tuple[Problem, ...]:
     checks: tuple[Check, ...] = ALWAYS if answer.response.units else (*ALWAYS, *WRITTEN)
     if form.says_nothing(answer.text):
         checks = tuple(each for each in ALWAYS if each.name in _OF_NOTHING)
-    values = {"tokens": answer.tokens, "limit": answer.request.max_tokens}
+    values = _sizes(answer)
     return tuple(
         Problem(each.name, each.says.format_map(values)) for each in checks if each.applies(answer)
     )
+
+
+def _sizes(answer: Answer) -> dict[str, object]:
+    """Return the length of an answer and its limit, in words, or characters if it has no blanks."""
+    words = len(answer.text.split())
+    unit, size = (
+        ("words", words) if 12 * words > len(answer.text) else ("characters", len(answer.text))
+    )
+    most = size * answer.request.max_tokens // max(1, answer.tokens)
+    return {"size": f"{size} {unit}", "most": most}
 
 
 def _is_echo(answer: Answer) -> bool:
@@ -229,7 +239,7 @@ ALWAYS: Final = (
     Check("error_text", "It was an error message.",
           lambda a: a.response.finish_reason == "error" or form.is_error(a.text)),
     Check("empty", "It said nothing.", lambda a: form.says_nothing(a.text)),
-    Check("too_long", "It was too long: {tokens} tokens, of at most {limit}. Write fewer lines.",
+    Check("too_long", "It was too long: {size}, of at most {most}. Leave out whole lines.",
           lambda a: a.tokens > a.request.max_tokens),
     Check("not_smaller", "It was as long as the record. Write fewer lines.",
           lambda a: a.tokens > a.input_tokens - (a.input_tokens > _SMALL_INPUT)),

@@ -38,7 +38,6 @@ _PLACES: Final = frozenset(
         "message_count",
         "language",
         "length",
-        "themes",
         "most",
         "overlap",
         "record",
@@ -49,11 +48,13 @@ _BANK: Final = "consolidate"
 _BANK_PLACES: Final = frozenset(
     {"rules", "files", "outlines", "missing", "synthesis", "count", "period", "record"}
 )
-#: Tokens of a dated line of one fact. Models count lines better than tokens.
-_LINE: Final = 24
-#: Lines of one theme, and the most themes of a summary.
-_THEME_LINES: Final = 4
-_MOST_THEMES: Final = 5
+#: Words per token of a dated line, by language; the dates take the most. Models count words better
+#: than tokens.
+_WORDS: Final = {"English": 0.6}
+_OTHER_WORDS: Final = 0.45
+#: The share of its allotted length by which a text may be longer before it is too long for what is
+#: stated; the hard limit is half as much again.
+_STATED: Final = 1.1
 #: Characters per token of the languages that are written without spaces.
 _CHARACTERS: Final = {"Chinese": 1.3, "Japanese": 1.3}
 #: Code points of the inputs that are read to name their language.
@@ -69,7 +70,7 @@ class PromptTemplate:
 
     ``user`` may hold ``{{title}}``, ``{{participants}}``, ``{{period}}``, ``{{start}}``,
     ``{{end}}``, ``{{duration}}``, ``{{count}}``, ``{{message_count}}``, ``{{language}}``,
-    ``{{length}}``, ``{{themes}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose
+    ``{{length}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose
     places are all empty is left out. The prompt of an extraction may hold ``{{most}}``. A prompt
     named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{outlines}}``, ``{{missing}}``,
     ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
@@ -164,7 +165,6 @@ def render(
     values = fact_values(facts) | {
         "language": spoken,
         "length": _length(length, spoken, ratio),
-        "themes": _themes(length),
         "overlap": marked("earlier", overlap) if overlap else "",
         "record": marked("record", plain(inputs)),
     }
@@ -328,22 +328,15 @@ def _count(facts: Facts) -> str:
 
 
 def _length(length: Length, spoken: str, ratio: float | None) -> str:
+    """State the one limit of a text, in what a model can count."""
     if ratio is not None:
         return f"about {ratio:.0%} of the length of the record"
-    lines = max(1, round(length.target / _LINE))
-    most = max(lines, length.limit // _LINE)
-    size = f"{length.limit} tokens"
+    tokens = min(_STATED * length.target, length.limit)
     if characters := _CHARACTERS.get(spoken):
-        size = f"{int(length.limit * characters)} characters"
-    return f"about {_some(lines, 'line')}, never more than {most} ({size})"
+        return f"at most {max(1, int(tokens * characters))} characters, headings and dates included"
+    words = max(1, int(tokens * _WORDS.get(spoken, _OTHER_WORDS)))
+    return f"at most {_some(words, 'word')}, headings and dates included"
 
 
 def _some(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _themes(length: Length) -> str:
-    """Return how many themes a summary of that length has room for."""
-    most = max(1, min(_MOST_THEMES, round(length.target / (_LINE * _THEME_LINES))))
-    least = min(3, most)
-    return f"{least}" if least == most else f"{least} to {most}"

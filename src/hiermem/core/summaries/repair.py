@@ -34,6 +34,8 @@ _WRAPPED: Final = re.compile(
 )
 #: An offer at the end of an answer is no longer than this.
 _REMARK: Final = 400
+#: An answer of up to so many times its limit is cut instead of asked for again.
+MOST_OVER: Final = 1.2
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
 _ROW: Final = re.compile(r"\s*\|")
@@ -71,7 +73,7 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
         or response.finish_reason not in ("stop", "length")
     ):
         return response
-    text = unwrapped(response.text, spoken=_speaks_of_marks(request))
+    text = _shortened(unwrapped(response.text, spoken=_speaks_of_marks(request)), request)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
     kept = _whole_lines(text, flagged=response.finish_reason == "length")
@@ -137,6 +139,19 @@ def _without_offer(text: str) -> str:
     if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
         return body.rstrip().removesuffix("---")
     return text
+
+
+def _shortened(text: str, request: LLMRequest) -> str:
+    """Return an answer that is at most a fifth too long without its last lines."""
+    count, limit = request.counter.count, request.max_tokens
+    if not limit < count(text) <= MOST_OVER * limit:
+        return text
+    lines = text.splitlines()
+    while lines and count("\n".join(lines)) > limit:
+        lines.pop()
+        while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
+            lines.pop()
+    return "\n".join(lines) or text
 
 
 def _whole_lines(text: str, *, flagged: bool) -> str:
