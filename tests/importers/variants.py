@@ -147,7 +147,6 @@ CARD = [{"type": "header", "text": {"type": "plain_text", "text": "Alert"}},
         {"type": "section", "text": {"type": "mrkdwn", "text": "host *web-3*"},
          "fields": [{"type": "mrkdwn", "text": "97 %"}]}]  # fmt: skip
 CUT = '{"uuid": "z", "sessionId": "s", "type": "user", "mess'
-BLOB = "A" * 30
 
 
 def broken(value: object, old: str, new: str) -> str:

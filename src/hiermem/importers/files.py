@@ -436,7 +436,7 @@ class _Window:
                 continue
             number += 1
             place = self._place or f"{self._name}, item {number}"
-            why = "more text follows"
+            why = "more text follows" if number > 1 else "neither a list nor an object"
             if comma or (not listed and number == 1 and (first in "[{" or self._place)):
                 try:
                     value = self._value()

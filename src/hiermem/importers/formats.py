@@ -208,7 +208,7 @@ def _why(head: Head, name: str) -> str:
     """Return why a file is of no format."""
     if head.broken:
         return head.broken if head.broken.startswith(name) else f"{name}: {head.broken}"
-    if not head.values and not head.lines:
+    if not any(head.values) and not head.lines:
         return f"{name}: it holds no messages"
     known = f"it is of no known format; these can be imported: {_names()}"
     return f"{name}: {looks_like(head) or known}"
