@@ -30,7 +30,7 @@ from hiermem.core.summaries import salience
 from hiermem.core.text.measure import body, day
 from hiermem.stores.memory import MemoryStore
 
-HEAD = re.compile(r'\[\[hiermem (\S+) messages="(\d+)(?:-(\d+))?"(?: level="\d+")? dates="([^"]+)"')
+HEAD = re.compile(r"\[\[hiermem (\S+) messages=(\d+)(?:-(\d+))?(?: level=\d+)? dates=([0-9/-]+)")
 
 
 def talk_of(turns, *, words=25, roles=("user", "assistant")):
@@ -221,10 +221,9 @@ def test_dates_are_those_of_what_is_covered(long_chat):
             if block.kind != "view":
                 continue
             [(_, first, last, dates)] = HEAD.findall(block.text)
-            days = dates.split(" to ")
+            days = dates.split("/")
             assert days[0] == day(messages[int(first)].created_at)
             assert days[-1] == day(messages[int(last or first)].created_at)
-            assert "excerpts=" in block.text.split("\n", 1)[0]
 
 
 def test_records_stand_one_after_the_other_and_do_not_overlap(long_chat):

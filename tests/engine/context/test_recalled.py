@@ -52,11 +52,11 @@ async def test_the_evidence_stands_last_in_one_record_and_repeats_nothing_raw():
     assert "recalled" in found.explain()
 
 
-async def test_the_record_says_that_its_lines_are_excerpts_and_marks_each_gap():
+async def test_the_record_marks_each_gap_and_one_notice_says_what_the_mark_is():
     _, session = await opened()
     found = await session.context(2_000, query="Which harbour and which price?")
-    fence, _, *rest = found.blocks[-1].text.split("\n")
-    assert 'excerpts="… = left out"' in fence
+    assert found.to_text().count("… = left out") == 1
+    _, *rest = found.blocks[-1].text.split("\n")
     indices = [hit.index for hit in found.evidence]
     gaps = sum(after > before + 1 for before, after in pairwise(indices))
     assert gaps > 0

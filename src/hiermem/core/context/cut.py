@@ -88,6 +88,7 @@ class Situation:
     recent: int | None = None
     lead: tuple[Shown, ...] = ()
     too_long: int = 0
+    notice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +216,18 @@ class Planner:
         """Append the new messages; collapse or rewrite at the budget; None means re-plan."""
         shown = yield from verbatim.read(self.at.state, windows)
         kept = self._assemble(view, shown)
-        if kept.tokens <= self.at.budget and not self._is_long(kept.shown):
+        if self._fits(kept) and not self._is_long(kept.shown):
             return kept
         yield from needs.at_length()
         cut = yield from self._append(view, windows, shown)
-        if cut is None or cut.tokens > self.at.budget:
+        if cut is None or not self._fits(cut):
             cut = yield from self._rewrite(view, windows, shown)
-        return cut if cut.tokens <= self.at.budget else None
+        return cut if self._fits(cut) else None
+
+    def _fits(self, cut: Cut) -> bool:
+        """Return whether a cut is within the budget; one without records needs no notice."""
+        recorded = any(block.text for block in cut.blocks)
+        return cut.tokens <= self.at.budget + (0 if recorded else self.at.notice)
 
     def _is_long(self, shown: Sequence[Shown]) -> bool:
         """Return whether twice as many messages are raw as a profile asked for."""
@@ -406,11 +412,11 @@ class Planner:
         pooled view of all other messages takes the remaining tokens.
         """
         budget, policy = self.at.budget, self.at.policy
-        windows = (yield from self._newest_windows(budget)) or self.tail
+        windows = (yield from self._newest_windows(budget + self.at.notice)) or self.tail
         shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
-            if cut.tokens <= budget and not self._is_long(shown):
+            if self._fits(cut) and not self._is_long(shown):
                 return cut
         yield from needs.at_length()
         limit = int(fullness * budget)
@@ -426,7 +432,7 @@ class Planner:
                 more = self._part(windows, shown, self.cost(part.raw) + limit - cut.tokens)
                 wider = yield from self._planned(more, limit - self.cost(more.raw))
                 cut = wider if cut.tokens < wider.tokens <= budget else cut
-            if cut.tokens <= budget:
+            if self._fits(cut):
                 return cut
         return (yield from self._tight(limit, share))
 

@@ -38,5 +38,5 @@ def unpack(packed: str, text: str) -> tuple[Unit, ...]:
 
 def body_of(record: str) -> str:
     """Return the body of a rendered record: the text between the lines of its frame."""
-    inner = record.split("\n", 2)[2:]
+    inner = record.split("\n", 1)[1:]
     return unescape(inner[0].rpartition("\n")[0]) if inner else ""

@@ -143,7 +143,6 @@ def _piece(writer: Writer, chosen: Sequence[Pin], *, name: str, at: int) -> Piec
         name=name,
         span=Span(said[0].index, said[-1].index + 1),
         dates=(min(pin.day for pin in said), max(pin.day for pin in said)),
-        excerpts=chosen[0].reason == "pinned",
         standing=chosen[0].reason == "wish",
     )
     return Piece.of(

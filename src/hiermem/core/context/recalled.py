@@ -8,7 +8,6 @@ raw before it. ``core.search.search`` decides what answers a question.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from hiermem.core.context.render import Block, Frame, Shown, Writer, frame_of
@@ -34,12 +33,12 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
 def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
     dates = ("0000-00-00", "9999-99-99")
-    widest = Frame(NAME, Span(0, max(1, messages)), dates, trust="tool", excerpts=True)
+    widest = Frame(NAME, Span(0, max(1, messages)), dates, trust="tool")
     return writer.record("recall", widest, "").tokens + _SEAMS
 
 
 def record(writer: Writer, evidence: Evidence) -> Block:
     """Fence evidence, which must not be empty, as a record of its own."""
-    frame = replace(frame_of(NAME, list(map(Shown, evidence.sources))), excerpts=True)
+    frame = frame_of(NAME, list(map(Shown, evidence.sources)))
     # The text is escaped already, for callers who read it without a fence.
     return writer.record("recall", frame, unescape(evidence.text))

@@ -10,21 +10,20 @@ This module does not choose what is shown; ``cut`` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from hiermem.convert import request
-from hiermem.core.text.fence import fence, in_turn
+from hiermem.core.text.fence import NOTICE, as_counted, fence, in_turn
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r6"
+RENDERER = "r7"
 
-#: The mark of text that is left out, and the note about it in the frame of a record.
+#: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
-_EXCERPTS: Final = f"{LEFT_OUT} = left out"
 
 #: The note in the frame of a record of standing wishes.
 _STANDING: Final = "what the user wants throughout"
@@ -57,8 +56,7 @@ class Block:
 class Frame:
     """The provenance that the opening line of a fenced record states.
 
-    ``excerpts`` means that the lines were selected from a longer text and are not a dialogue;
-    ``standing``, that they hold for all that follows.
+    ``standing`` means that its lines hold for all that follows.
     """
 
     name: str
@@ -66,7 +64,6 @@ class Frame:
     dates: tuple[str, str] | None = None
     level: int | None = None
     trust: Trust = "conversation"
-    excerpts: bool = False
     standing: bool = False
 
     def attributes(self) -> Mapping[str, str]:
@@ -78,9 +75,7 @@ class Frame:
             found["level"] = str(self.level)
         if self.dates is not None:
             first, final = self.dates
-            found["dates"] = first if first == final else f"{first} to {final}"
-        if self.excerpts:
-            found["excerpts"] = _EXCERPTS
+            found["dates"] = first if first == final else f"{first}/{final}"
         if self.standing:
             found["holds"] = _STANDING
         if self.trust != "conversation":
@@ -136,8 +131,9 @@ class Writer:
         self, kind: Kind, frame: Frame, text: str, *, message: StoredMessage | None = None
     ) -> Block:
         """Fence ``text`` as a record and count it as a message of its own."""
-        fenced = fence(frame.name, text, key=self.key, attributes=frame.attributes())
-        tokens = self.count(fenced) + MESSAGE_OVERHEAD
+        attributes = frame.attributes()
+        fenced = fence(frame.name, text, key=self.key, attributes=attributes)
+        tokens = self.count(as_counted(frame.name, text, attributes)) + MESSAGE_OVERHEAD
         return Block(kind, frame.name, frame.span, tokens, fenced, frame.level, message)
 
     def messages(self, shown: Iterable[Shown], day_before: str = "") -> list[Block]:
@@ -194,6 +190,26 @@ class Writer:
         return sum(block.tokens for block in self.messages(shown, day_before))
 
 
+def noticed(blocks: Sequence[Block], count: Callable[[str], int]) -> tuple[Block, ...]:
+    """Return blocks with the notice in front of the first record, where none has it yet.
+
+    Records of pinned messages say themselves what they hold.
+    """
+    if any(block.text.startswith(NOTICE) for block in blocks):
+        return tuple(blocks)
+    for place, block in enumerate(blocks):
+        if block.text and block.kind != "pins":
+            text = f"{NOTICE}\n{block.text}"
+            told = replace(block, text=text, tokens=block.tokens + notice_tokens(count))
+            return (*blocks[:place], told, *blocks[place + 1 :])
+    return tuple(blocks)
+
+
+def notice_tokens(count: Callable[[str], int]) -> int:
+    """Return what the notice adds to a context with a record."""
+    return count(f"{NOTICE}\n")
+
+
 def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
     """Return the frame of a record of messages, which are in order."""
     first, last = shown[0], shown[-1]
@@ -203,7 +219,6 @@ def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
         span=Span(first.message.index, last.message.index + 1, first.begin, last.end),
         dates=(min(days), max(days)),
         trust=lowest(trust_of(item.message) for item in shown),
-        excerpts=any(item.partial for item in shown),
     )
 
 

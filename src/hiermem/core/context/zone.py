@@ -53,7 +53,6 @@ class ZoneMaker:
             dates=item.days,
             level=window.level,
             trust=revision.trust,
-            excerpts=bool(kept) and not window.verbatim,
         )
         piece = self._piece("summary", frame, text, (item,))
         if kept:
@@ -134,7 +133,7 @@ class ZoneMaker:
         at: int = 0,
     ) -> Piece:
         """Return a view of as many units of a pool as fit ``share``, frame included."""
-        frame = Frame(self.name(), span, gathered.dates, None, gathered.trust, excerpts=True)
+        frame = Frame(self.name(), span, gathered.dates, None, gathered.trust)
         gathered.said = self.said
         most = share - self.writer.record("view", frame, "").tokens
 

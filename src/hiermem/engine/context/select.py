@@ -20,7 +20,7 @@ from hiermem.core.context import cut, layered, pins, recalled, selection
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.render import RENDERER, Block, Writer
+from hiermem.core.context.render import RENDERER, Block, Writer, notice_tokens, noticed
 from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.verbatim import Excerpts, with_excerpts
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
@@ -195,7 +195,8 @@ async def situation_of(
     led, too_long = writer.cost(lead), 0
     if 2 * led > spendable:
         lead, led, too_long = (), 0, led
-    overhead, spendable = overhead + led, spendable - led
+    notice = min(notice_tokens(handle.counter.count), max(0, spendable - led))
+    overhead, spendable = overhead + led + notice, spendable - led - notice
     if spendable < 0:
         raise errors.BudgetTooSmallError(
             budget=request.budget.max_tokens,
@@ -220,6 +221,7 @@ async def situation_of(
         recent=request.profile.recent if request.profile else None,
         lead=lead,
         too_long=too_long,
+        notice=notice,
     )
 
 
@@ -257,6 +259,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, excerpts(layered.select(situation)))
+        found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
         return Decided(record, situation, found)
     before, seen = views
     prefetched: list[Node] = []
@@ -269,6 +272,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
         situation = replace(situation, gone=taken_back(events))
     deciding = excerpts(cut.Planner(situation, before).select())
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
+    found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and record.messages and not found.omitted:
@@ -422,6 +426,7 @@ def chosen(
     blocks = (*shown.lead, *shown.blocks, *(record.block() for record in beside))
     if block is not None:
         blocks = (*blocks, block)
+    blocks = noticed(blocks, handle.counter.count)
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
     return ContextSelection(
