@@ -47,7 +47,7 @@ def select(at: Situation) -> Reading[Cut]:
     older = [item for item in older if item.message.index not in apart]
     alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
     room = at.budget - alone.tokens
-    is_coarse = min(room, at.budget - _reserve(at)) < _COARSE_BELOW
+    is_coarse = min(room, at.budget - _reserve(at)) + at.notice < _COARSE_BELOW
     # Otherwise the records of pins had what the summaries happen to leave.
     room -= sum(record.tokens for record in pins_beside(at, alone))
     chosen: list[Piece] = []
