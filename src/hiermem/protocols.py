@@ -214,10 +214,10 @@ class LLM(Protocol):
     a cost. It may have ``overhead_tokens``: the tokens that a call may use besides prompt and
     answer, such as reasoning tokens; they are reserved for every call. ``local_server`` may be True
     for a server on this machine: where the policy sets neither, it gets one call at a time, and 600
-    seconds for each. It may have an asynchronous
-    ``connect()``: a run calls it before it begins, and it raises ConfigError where the model cannot
-    be asked, without a key for example. It may have an asynchronous ``disconnect()``: closing a memory calls it to close the connections of its event loop. The
-    model must stay usable afterwards, because others may share it.
+    seconds for each. It may have an asynchronous ``connect()``: a run calls it before it begins,
+    and it raises ConfigError where the model cannot be asked, without a key for example. It may
+    have an asynchronous ``disconnect()``: closing a memory calls it to close the connections of its
+    event loop. The model must stay usable afterwards, because others may share it.
     """
 
     @property
