@@ -147,16 +147,30 @@ def test_lists_and_headings_are_told_by_one_mark_and_without_numbers():
     ]
 
 
-def test_a_long_sentence_is_taken_apart_where_it_joins_statements():
-    """Broken if a fact has to carry the request behind it through every level."""
-    fact = "I want to keep the predictions of my model in Redis with a time to live of 30 seconds"
-    sentence = f"{fact}, but I am not sure how to set that up in the client library."
-    assert pieces(sentence) == [
-        f"{fact},",
-        "but I am not sure how to set that up in the client library.",
-    ]
-    assert " ".join(pieces(sentence)) == sentence
-    assert pieces("I want Redis, but I have none.") == ["I want Redis, but I have none."]
+def test_a_sentence_stays_whole_and_a_piece_of_one_that_is_too_long_says_so() -> None:
+    """Broken once: a third of the lines of a chat were halves that ended in a comma."""
+    long = (
+        "I've always loved playing strategy games like Civilization and Total War, so I decided"
+        " to challenge myself and create one of my own, and I want to finish it by March 3."
+    )
+    assert pieces(long) == [long]
+    cut = pieces(", ".join(f"then we moved crate number {at} into the hall" for at in range(30)))
+    assert len(cut) > 2
+    assert all(piece.endswith("…") and piece[-2] != "," for piece in cut[:-1])
+    assert not cut[-1].endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Thanks, John. She and I went.", ["She and I went."]),
+        ("Yeah, John! It takes a lot of strategy.", ["It takes a lot of strategy."]),
+        ("No worries, Mel! We won.", ["We won."]),
+        ("Yes, Tuesday. We won.", ["Tuesday.", "We won."]),
+    ],
+)
+def test_a_name_that_was_only_addressed_is_no_line(said: str, kept: list[str]) -> None:
+    assert pieces(said) == kept
 
 
 def test_chinese_and_japanese_are_split_without_spaces():
@@ -207,8 +221,7 @@ def test_an_overlong_sentence_is_cut_at_clause_marks_and_nothing_is_lost():
     text = ", ".join(f"clause number {i}" for i in range(200))
     cut = pieces(text)
     assert len(cut) > 1
-    assert " ".join(cut) == text
-    assert all(piece.endswith(",") for piece in cut[:-1])
+    assert " ".join(cut).replace("…", ",") == text
 
 
 def test_rendering_writes_a_date_when_it_changes_and_a_speaker_for_each_message():

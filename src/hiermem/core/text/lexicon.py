@@ -75,6 +75,8 @@ _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
+#: Somebody is addressed by name at the end: "No problem, John!"
+_ADDRESS: Final = re.compile(r", [A-Z][a-z]+[.!…]*$")
 #: A pronoun as subject, or a pronoun as object with no clause between it and the start; lower case.
 _LEANING: Final = re.compile(
     rf"(?:{either(_WORDS['joining'])} )?(?:{either(_WORDS['pronouns'])}(?:['’]\w+)?\b"  # noqa: RUF001
@@ -192,12 +194,14 @@ def _words(text: str) -> list[str]:
 def is_back_channel(text: str) -> bool:
     """Return whether ``text`` only keeps a conversation going ("Wow, thanks!"), without content.
 
-    >>> is_back_channel("Yeah, sounds good!"), is_back_channel("No new bugs.")
-    (True, False)
+    >>> [is_back_channel(text) for text in ("Sounds good!", "No worries, John!", "No new bugs.")]
+    [True, True, False]
     """
     if len(text) >= 90 or "?" in text:
         return False
     words = words_of(text.lower())
+    if len(words) > 1 and _ADDRESS.search(text) and words[-1] not in _TIME:
+        del words[-1]
     return 0 < len(words) <= 10 and _BACK_CHANNEL.issuperset(words)
 
 
@@ -234,9 +238,10 @@ def leans(text: str) -> bool:
 def strip_fillers(text: str) -> str:
     """Drop leading fillers, but only those that punctuation sets off.
 
-    "Thanks Mel, we won." becomes "We won.". "No new bugs" keeps its "No", because every word that
-    is part of a clause is kept.
+    "Thanks Mel, we won." becomes "We won.", and "Thanks, Mel." becomes "". "No new bugs" keeps its
+    "No", because every word that is part of a clause is kept.
     """
+    whole = text
     while match := _LEADING_FILLER.match(text):
         opening, tail = match.groups()
         if opening.lower() not in _FILLER or len(text) - match.end() < 3:
@@ -248,4 +253,10 @@ def strip_fillers(text: str) -> str:
             break
         text = text[match.end() :]
         text = text[0].upper() + text[1:]
-    return text
+    return "" if text is not whole and _is_name_alone(text) else text
+
+
+def _is_name_alone(text: str) -> bool:
+    """Return whether only a name is left, of somebody who was thanked or greeted."""
+    word = text.rstrip(".!…")
+    return word.isalpha() and word.istitle() and word.lower() not in _TIME

@@ -44,6 +44,7 @@ _BEFORE_FIGURES: Final = words(
     "no nr nos fig eq sec ch vol p pp art abs jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 _CLAUSE_MARKS: Final = (";", ",", "，", "、", ":")  # noqa: RUF001
+_CLAUSE_ENDS: Final = "".join(_CLAUSE_MARKS)
 _BLANKS: Final = re.compile(r"\s+")
 #: A list's mark before an item. Kept numbers would show gaps, because few items are kept.
 _ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
@@ -52,12 +53,6 @@ _BOLD: Final = re.compile(
     r"(?<![A-Za-z0-9_*/)\]])\*\*(?![\s*/])((?:(?!\*\*).)+?)(?<!\s)\*\*(?![A-Za-z0-9_*/])"
 )
 _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
-#: A sentence longer than this is split where it joins statements, each at least this long.
-_LONG_SENTENCE: Final = 120
-_SHORTEST: Final = 40
-_JOINT: Final = re.compile(
-    r",(?= (?:and|but|so) (?:I|we|he|she|they|can|could|how|what|the|my|our|there)\b)"
-)
 _ANY_WORD: Final = re.compile(r"\w")
 _SIGNATURE: Final = re.compile(
     r"^\s*(?:"
@@ -169,10 +164,9 @@ def _line_pieces(line: str) -> Iterator[str]:
     if "**" in line:
         line = _BOLD.sub(r"\1", line)
     for sentence in _sentences(line):
-        for clause in _clauses(sentence.strip()):
-            for part in _statements(clause):
-                yield bullet + part
-                bullet = ""
+        for part in _clauses(sentence.strip()):
+            yield bullet + part
+            bullet = ""
 
 
 def _sentences(line: str) -> Iterator[str]:
@@ -205,7 +199,10 @@ def _is_unfinished(line: str, *, start: int, end: int) -> bool:
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """Yield ``sentence``; an over-long one cut at clause marks, or without any at spaces."""
+    """Yield ``sentence``; an over-long one cut at clause marks, or without any at spaces.
+
+    A piece that is cut ends in "…". A shorter sentence is never cut: its half would be read alone.
+    """
     cuts = [0]
     while len(sentence) - cuts[-1] > UNIT_CAP:
         low, high = cuts[-1] + _CUT // 2, cuts[-1] + _CUT
@@ -213,21 +210,7 @@ def _clauses(sentence: str) -> Iterator[str]:
         cuts.append(at or max(sentence.rfind(" ", low, high), 0) or high)
     for start, end in pairwise((*cuts, len(sentence))):
         if piece := sentence[start:end].strip():
-            yield piece
-
-
-def _statements(clause: str) -> Iterator[str]:
-    """Yield each of the statements that a long sentence joins by "and", "but" or "so".
-
-    The word that joins them stays with the second one: without its "but" it would say less, and two
-    statements that are both kept read as the sentence they were.
-    """
-    start = 0
-    for match in _JOINT.finditer(clause) if len(clause) > _LONG_SENTENCE else ():
-        if match.end() - start > _SHORTEST and len(clause) - match.end() > _SHORTEST:
-            yield clause[start : match.end()]
-            start = match.end() + 1
-    yield clause[start:]
+            yield piece if end == len(sentence) else f"{piece.rstrip(_CLAUSE_ENDS)}…"
 
 
 def _digest(block: str) -> str:
