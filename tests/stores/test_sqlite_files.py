@@ -300,7 +300,7 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
     tenant = store.tenant("t")
     await write(tenant, "s", nodes=(node(0),))
     await tenant.tree("s").write_nodes([remade(node(0), text="CANARY " * 3000)])
-    await write(tenant, "s", drop=("L1.0",))
+    await write(tenant, "s", forget=("L1.0",))
     await store.close()
     assert b"CANARY" not in path.read_bytes()
 

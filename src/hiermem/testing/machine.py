@@ -283,13 +283,12 @@ class StoreMachine(RuleBasedStateMachine):
         sealed = tuple(node(known + n, level, status=status, **work) for n in range(count))
         self.both(tenant, lambda handle: write(handle, session, nodes=sealed))
 
-    @rule(tenant=_TENANTS, session=_SESSIONS, child=_SMALL, gone=_SMALL)
-    def regroup(self, tenant: str, session: str, child: int, gone: int) -> None:
-        """Set a parent; both stores must refuse if the child is dropped in the same write."""
-        ids = [one.id for one in self.nodes(tenant, session)] or ["L1.0"]
+    @rule(tenant=_TENANTS, session=_SESSIONS, child=_SMALL)
+    def regroup(self, tenant: str, session: str, child: int) -> None:
+        """Set a parent; both stores must refuse if there is no such child."""
+        ids = [*(one.id for one in self.nodes(tenant, session)), "L1.99"]
         parents = ((ids[child % len(ids)], "L2.0"),)
-        drop = (ids[gone % len(ids)],)
-        self.both(tenant, lambda handle: write(handle, session, drop=drop, parents=parents))
+        self.both(tenant, lambda handle: write(handle, session, parents=parents))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, data=st.data())
     def generate(self, tenant: str, session: str, data: st.DataObject) -> None:

@@ -93,26 +93,6 @@ class NodeConditions(Conditions):
         assert (await _one(tenant, "L1.0")).parent == "L2.0"
 
     @condition
-    async def test_a_dropped_node_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:
-        """``drop`` removes nodes and their revisions, and nothing else; the id may come back."""
-        await write(tenant, "s", nodes=(node(0), node(1)))
-        await write(tenant, "t", nodes=(node(0),))
-        made = [remade(node(0), input_hash="gone"), remade(node(1), input_hash="kept")]
-        assert await tenant.tree("s").write_nodes(made) == [True, True]
-        assert await tenant.tree("t").write_nodes([remade(node(0))]) == [True]
-        await write(tenant, "s", drop=("L1.0", "never was"))
-        assert [one.id for one in await tenant.tree("s").nodes(["L1.0", "L1.1"])] == ["L1.1"]
-        found = await tenant.tree("s").revisions([("L1.0", 1), ("L1.1", 1)])
-        assert [one.node_id for one in found] == ["L1.1"]
-        assert await tenant.reusable("gone") is None
-        assert await tenant.reusable("kept") is not None
-        assert len(await tenant.tree("t").revisions([("L1.0", 1)])) == 1
-        await write(tenant, "s", drop=("L1.1",), nodes=(node(0), node(1)))
-        assert await tenant.tree("s").nodes(["L1.0", "L1.1"]) == [node(0), node(1)]
-        assert await tenant.tree("s").revisions([("L1.1", 1)]) == []
-        assert await tenant.tree("s").write_nodes([remade(node(0))]) == [True]
-
-    @condition
     async def test_a_write_needs_the_version_it_expects(self, tenant: TenantStore) -> None:
         """A node is written only over the version expected, each write judged by itself."""
         await write(tenant, "s", nodes=(node(0), node(1)))

@@ -59,8 +59,8 @@ class TreeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
         await tenant.tree("s", 4).write_nodes([remade(node(5))])
         assert _ids(await tenant.tree("s").level(1, 0)) == ["L1.0", "L1.1"]
-        await write(tenant, "s", nodes=(node(6),), drop=("L1.0",), drop_tree=0, record={"tree": 4})
-        assert _ids(await tenant.tree("s").level(1, 0)) == ["L1.5", "L1.6"]
+        await write(tenant, "s", nodes=(node(6),), drop_tree=0, record={"tree": 4})
+        assert _ids(await tenant.tree("s").level(1, 0)) == ["L1.0", "L1.5", "L1.6"]
         assert len(await tenant.tree("s").revisions([("L1.5", 1)])) == 1
         assert await tenant.tree("s", 0).levels() == {}
         assert await tenant.tree("s").write_nodes([remade(node(6))]) == [True]

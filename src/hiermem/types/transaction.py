@@ -104,9 +104,9 @@ class Changes(Generic[T]):
     ``version`` must be one above the stored one. ``copy`` fills a new session. ``messages`` are
     appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag to messages by
     index. ``rewrites`` replace existing messages. ``drop_tree`` removes all nodes and revisions of
-    one tree. ``drop`` removes nodes and their revisions; ``forget`` removes all revisions of nodes,
+    one tree. ``forget`` removes all revisions of nodes,
     which stay. ``nodes`` are inserted, or replace the node of the same id. ``parents`` sets the
-    parent of nodes by id and raises their version. ``drop``, ``forget``, ``nodes`` and ``parents``,
+    parent of nodes by id and raises their version. ``forget``, ``nodes`` and ``parents``,
     and the texts of ``copy``, belong to the tree numbered ``tree``; None is the one that
     ``session`` names. ``drop_views`` are names of views, ``drop_records`` the (kind, key) of
     records whose scope is the session.
@@ -124,7 +124,6 @@ class Changes(Generic[T]):
     flags: tuple[tuple[int, str], ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     drop_tree: int | None = None
-    drop: tuple[str, ...] = ()
     forget: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
     parents: tuple[tuple[str, str], ...] = ()

@@ -14,7 +14,6 @@ from tree_builder import check_tree, tree_of
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.core.text import fence
-from hiermem.engine import check as checking
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
 from hiermem.engine.log.fork import fork
@@ -438,73 +437,6 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         await change.erase_session(fixture.handle, "t")
     assert await fixture.tenant.session("s") == before
     assert (await change.erase(fixture.handle, "s", [])).removed == {}
-
-
-@pytest.mark.parametrize("kind", ["erase", "quarantine"])
-async def test_a_group_of_which_little_is_left_joins_its_neighbour(kind):
-    """Broken, an erasure leaves groups that cost a call each and stand for next to nothing."""
-    fixture = SessionFixture(config=SHALLOW)
-    await made(fixture, 120, words=60)
-    before = {node.id: node for node in await fixture.nodes()}
-    second = before["L2.1"]
-    assert second.parent is not None
-    assert len(before[second.parent].children) == 3
-    left = before["L2.0"]
-    gone = list(range(second.span.start, second.span.stop - 4))
-    spared = await change.erase(fixture.handle, "s", gone[:6], kind=kind)
-    assert "L2.1" in {node.id for node in await fixture.nodes()}, "most of it is left"
-    receipt = await change.erase(fixture.handle, "s", gone, kind=kind)
-    after = {node.id: node for node in await fixture.nodes()}
-    assert before.keys() - after.keys() == {"L2.1"}
-    assert after["L2.0"].children == (*left.children, *second.children)
-    assert all(after[child].parent == "L2.0" for child in second.children)
-    assert after[second.parent].children == ("L2.0", "L2.2")
-    assert "L2.0" in receipt.to_remake["s"], "its text told of less than it covers now"
-    assert "L2.1" not in receipt.to_remake["s"]
-    summaries = spared.removed["summaries"] + receipt.removed["summaries"]
-    assert summaries >= 2, "those of both groups"
-    for id_, node in before.items():
-        if node.level == 1:
-            assert after[id_].span == node.span, "windows never merge"
-    await check_tree(fixture.tenant, "s", COUNTER)
-    await fork(fixture.handle, "s", "f")
-    for name in ("s", "f"):
-        whole = await replayed(fixture.handle, name)
-        assert whole.state.to_json() == (await fixture.tenant.session(name)).state
-        stored = await tree_of(fixture.tenant, name)
-        assert {id_: node.children for id_, node in whole.nodes.items()} == {
-            id_: node.children for id_, node in stored.items()
-        }
-    assert (await fixture.update(ScriptedLLM())).made
-    await fixture.say(messages(60, start=120, words=60))
-    await fixture.update(ScriptedLLM())
-    assert all(node.status == "active" for node in await fixture.nodes())
-    report = await checking.check(fixture.handle)
-    assert report.ok, report.findings
-
-
-async def test_what_is_left_joins_the_neighbour_on_the_right_where_it_is_the_first():
-    fixture = SessionFixture(config=SHALLOW)
-    await made(fixture, 120, words=60)
-    before = {node.id: node for node in await fixture.nodes()}
-    first = before["L2.0"]
-    await change.erase(fixture.handle, "s", range(first.span.stop - 4))
-    after = {node.id: node for node in await fixture.nodes()}
-    assert before.keys() - after.keys() == {"L2.1"}
-    assert after["L2.0"].children == (*first.children, *before["L2.1"].children)
-    report = await checking.check(fixture.handle)
-    assert report.ok, report.findings
-
-
-async def test_no_group_joins_where_its_parent_would_keep_one_child():
-    pairs = replace_levels(SHALLOW, fan_in=2)
-    fixture = SessionFixture(config=pairs)
-    await made(fixture, 120, words=60)
-    before = {node.id: node for node in await fixture.nodes()}
-    second = before["L2.1"]
-    assert len(before[second.parent].children) == 2
-    await change.erase(fixture.handle, "s", range(second.span.start, second.span.stop - 2))
-    assert {node.id for node in await fixture.nodes()} == before.keys()
 
 
 @pytest.mark.parametrize("how", ["delete", "erase"])

@@ -80,7 +80,7 @@ def edit(
         rewrites=(Rewrite(after, "edit"),),
         drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
     )
-    report = EditReport(session_id, index, 0, tuple(serving.dirty), tuple(serving.split))
+    report = EditReport(session_id, index, 0, tuple(serving.dirty))
     return Batch(report, tuple((session_id, each) for each in changes))
 
 

@@ -25,14 +25,12 @@ class EditReport:
 
     ``version`` is the number of earlier versions that are kept of the message. ``dirty`` are the
     summaries of the old text.
-    ``split`` are the parts of groups that the edit made too large.
     """
 
     session_id: str
     index: int
     version: int = 0
     dirty: tuple[str, ...] = ()
-    split: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

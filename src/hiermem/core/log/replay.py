@@ -285,8 +285,6 @@ class Replay(Refold):
         result = self._drive(propagate(tree_state, mark, event.when))
         self.state = result.state
         self.nodes.update((node.id, node) for node in result.nodes)
-        for id_ in result.drop:
-            self.nodes.pop(id_, None)
 
     def _drive(self, reading: Reading[T]) -> T:
         reply: Any = None

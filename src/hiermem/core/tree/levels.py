@@ -218,26 +218,6 @@ def reasons(
     return () if full is None else (full,)
 
 
-def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[list[Root]]:
-    """Split a group's children by the rule of arrival; a lone last child joins the part before.
-
-    There is one part where the rule would not have split them.
-    """
-    found: list[list[Root]] = [[]]
-    for child in children:
-        if _overfull(found[-1], child, rule, unit):
-            found.append([])
-        found[-1].append(child)
-        if _full(found[-1], rule, unit):
-            found.append([])
-    last = found.pop()
-    if len(last) == 1 and found:
-        found[-1] += last
-    elif last:
-        found.append(last)
-    return found
-
-
 class Growth:
     """The growth of a tree during one fold: the nodes it seals, and the open groups it leaves.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -188,34 +188,16 @@ class SessionState:
             self, threads={**self.threads, thread: (kept[0], Strand(turns, window).pack())}
         )
 
-    def with_roots(self, id_: str, roots: Sequence[Root]) -> tuple[SessionState, int | None]:
-        """Return the state with ``roots`` in the place of the root ``id_``, and a level.
-
-        The level is that of the open group that held the root. Where no group held it, the state
-        is unchanged and the level None.
-        """
+    def with_root(self, now: Root) -> SessionState | None:
+        """Return the state with ``now`` instead of the root of its id; None without such a root."""
         for place, packed in enumerate(self.groups):
             group = unpack(packed)
             for at, root in enumerate(group):
-                if root.id == id_:
-                    now = pack([*group[:at], *roots, *group[at + 1 :]])
-                    groups = (*self.groups[:place], now, *self.groups[place + 1 :])
-                    return replace(self, groups=groups), place + 2
-        return self, None
-
-    def beside(self, id_: str) -> tuple[Root, ...]:
-        """Return the open group that holds the root ``id_``, in order; () where none does."""
-        for packed in self.groups:
-            group = unpack(packed)
-            if any(root.id == id_ for root in group):
-                return tuple(group)
-        return ()
-
-    def with_ordinals(self, level: int, count: int) -> SessionState:
-        """Return the state after ``count`` more nodes of ``level`` were given an ordinal."""
-        ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
-        ordinals = (*ordinals[: level - 1], ordinals[level - 1] + count, *ordinals[level:])
-        return replace(self, ordinals=ordinals)
+                if root.id == now.id:
+                    text = pack([*group[:at], now, *group[at + 1 :]])
+                    groups = (*self.groups[:place], text, *self.groups[place + 1 :])
+                    return replace(self, groups=groups)
+        return None
 
     def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
         """Return the state with every offset inside a message set to ``real(index, offset)``."""

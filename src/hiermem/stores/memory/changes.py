@@ -121,7 +121,7 @@ def _check_references(
     tree = after.tree if changes.tree is None else changes.tree
     before = session.trees.get(tree)
     nodes = set(before.nodes) if before and changes.drop_tree != tree else set[str]()
-    nodes = (nodes - set(changes.drop)) | {node.id for node in changes.nodes}
+    nodes |= {node.id for node in changes.nodes}
     if any(child not in nodes for child, _ in changes.parents):
         raise refuse(after.id, "a parent is for a node that does not exist")
 
@@ -163,9 +163,7 @@ def _write_structure(kept: TenantData, session: SessionData, changes: tx.Changes
         kept.written = [entry for entry in kept.written if entry[:2] != (owner, changes.drop_tree)]
     number = session.record.tree if changes.tree is None else changes.tree
     tree = session.tree(number)
-    for id_ in changes.drop:
-        tree.nodes.pop(id_, None)
-    gone = {*changes.drop, *changes.forget}
+    gone = set(changes.forget)
     if gone:
         tree.revisions = {at: one for at, one in tree.revisions.items() if at[0] not in gone}
         kept.written = [

@@ -213,18 +213,15 @@ def _rewritten(session_id: str, rewrite: tx.Rewrite) -> Iterator[Statement]:
 
 
 def _structure(session_id: str, tree: int, changes: tx.Changes[Any]) -> Iterator[Statement]:
-    """Yield the statements for dropped, forgotten and new nodes and the parents of older nodes."""
+    """Yield the statements for forgotten and new nodes and the parents of older nodes."""
     if changes.drop_tree is not None:
         for table in ("nodes", "revisions"):
             yield _of_session(
                 f"DELETE FROM {table} m", session_id, " AND m.tree = $3", changes.drop_tree
             )
-    if changes.drop:
-        ids = " AND m.tree = $3 AND m.id = ANY($4::text[])"
-        yield _of_session("DELETE FROM nodes m", session_id, ids, tree, list(changes.drop))
-    if forgotten := [*changes.drop, *changes.forget]:
+    if changes.forget:
         ids = " AND m.tree = $3 AND m.node_id = ANY($4::text[])"
-        yield _of_session("DELETE FROM revisions m", session_id, ids, tree, forgotten)
+        yield _of_session("DELETE FROM revisions m", session_id, ids, tree, list(changes.forget))
     if changes.nodes:
         yield TABLES["node"].put(changes.nodes, session_id, tree)
     for child, parent in changes.parents:

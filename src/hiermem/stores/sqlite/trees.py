@@ -219,7 +219,7 @@ def reusable(part: Tenant, input_hash: str) -> Revision | None:
 def write_structure(
     part: Tenant, session_id: str, at: tuple[int, int], changes: Changes[Any]
 ) -> None:
-    """Write dropped, forgotten and new nodes and the parents of older nodes, in this order.
+    """Write forgotten and new nodes and the parents of older nodes, in this order.
 
     ``at`` is (the session's number, the tree of the nodes).
     """
@@ -227,11 +227,7 @@ def write_structure(
         for table in ("nodes", "revisions"):
             gone = f"DELETE FROM {table} WHERE session = ? AND tree = ?"
             part.connection.execute(gone, (at[0], changes.drop_tree))
-    for id_ in changes.drop:
-        part.connection.execute(
-            "DELETE FROM nodes WHERE session = ? AND tree = ? AND id = ?", (*at, id_)
-        )
-    for id_ in (*changes.drop, *changes.forget):
+    for id_ in changes.forget:
         part.connection.execute(
             "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
         )

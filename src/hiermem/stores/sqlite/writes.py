@@ -153,13 +153,7 @@ def _change(
     if copy is not None and source is not None:
         _copy(connection, after, (number, tree), copy, (source[0], source[1].tree))
     _write_log(connection, number, changes)
-    if (
-        changes.drop
-        or changes.forget
-        or changes.nodes
-        or changes.parents
-        or changes.drop_tree is not None
-    ):
+    if changes.forget or changes.nodes or changes.parents or changes.drop_tree is not None:
         trees.write_structure(Part(connection, tenant), session_id, (number, tree), changes)
     for name in changes.drop_views:
         gone = "DELETE FROM views WHERE tenant = ? AND session_id = ? AND name = ?"
