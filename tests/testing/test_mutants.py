@@ -1227,8 +1227,8 @@ class KeepsVersionOfChildren(MemoryTenant):
 
 
 @mutant
-class KeepsDroppedRevisions(MemoryTenant):
-    """Removes a dropped node and leaves what it said."""
+class KeepsForgottenRevisions(MemoryTenant):
+    """Forgets what a node said, and leaves it in the tree."""
 
     async def mutate(self, session_id, decide, *, keys=()):
         found = self._session(session_id)
