@@ -1,9 +1,13 @@
 """Decides what an erasure or a quarantine takes away: messages, a session, or a space.
 
 Forks hold the message too, so the family of sessions is followed both ways along its lineage. One
-transaction takes everything: the content, its earlier versions, every summary that was made from
-it, views and records. From then on the message has no weight in the trees. Everything that may have
-been made from the message goes; where that cannot be decided exactly, more goes rather than less.
+transaction takes everything of a message in a session: the content, its earlier versions, every
+summary that was made from it, views and records. From then on the message has no weight in the
+trees. Everything that may have been made from the message goes; where that cannot be decided
+exactly, more goes rather than less.
+
+A transaction takes at most STEP messages, because nobody else can write meanwhile. After each one
+the sessions are whole. The same call goes on where one was cut off.
 
 Memory that was put into a prompt may have come back inside a later message, which then quotes what
 the memory was made from. Such a message belongs to the caller and stays; the receipt names it.
@@ -54,6 +58,8 @@ _COUNTED: Final = {
 }
 #: Summaries counted, and messages read, at once.
 _PAGE: Final = 512
+#: The number of messages, over all sessions, that one transaction erases or quarantines.
+STEP: Final = 256
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -74,16 +80,12 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
 
 
 def erase(
-    session_id: str,
-    indices: Iterable[int],
-    kind: WithdrawalKind,
-    *,
-    forks: ForkHandling,
-    now: datetime,
-    run_id: str,
-    weigher: Weigher,
-) -> Deciding[Receipt]:
+    session_id: str, indices: Iterable[int], earlier: Withdrawal, *, forks: ForkHandling
+) -> Deciding[Withdrawal | Receipt]:
     """Erase or quarantine messages, in the whole family of the session or in this session alone.
+
+    Return the receipt if that was all, and otherwise what has to be given to the next transaction
+    as ``earlier``.
 
     Raises NotFoundError.
     """
@@ -92,35 +94,37 @@ def erase(
     for index in wanted:
         check_index(record, index)
     records, reach = yield from _family(record, wanted, upwards=True)
-    work = _Withdrawal(kind, now, weigher)
-    for one, shared in reach.items():
-        if one == session_id or forks == "all":
-            yield from work.withdraw(records[one], shared)
+    work = earlier.following()
+    taken = reach if forks == "all" else {session_id: reach[session_id]}
+    if (yield from work.withdraw_some(records, taken)):
+        return Batch(work, tuple(work.changes), runs=(work.run(session_id, "running"),))
     kin = tuple(one for one in reach if one != session_id)
-    looked_at = reach if forks == "all" else {session_id: reach[session_id]}
     noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
-        unproven=(*(yield from work.echoes(looked_at)), *noted),
+        unproven=(*(yield from work.echoes(taken)), *noted),
         session_id=session_id,
         indices=wanted,
-        already=tuple(index for index in wanted if index not in work.done.get(session_id, ())),
+        already=tuple(sorted({*wanted}.difference(work.done.get(session_id, ())))),
         forks_reached=tuple(one for one in kin if one in work.done),
         kept_in=kin if forks == "keep" else (),
     )
-    if not work.changes:
+    if not work.done:
         return Batch(receipt)
-    runs = (work.run(receipt, run_id),)
-    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=runs)
+    runs = (work.run(session_id, "ok"),)
+    return Batch(replace(receipt, run_id=work.run_id), tuple(work.changes), runs=runs)
 
 
 def erase_session(
-    session_id: str, *, forks: ForkHandling, now: datetime, run_id: str, weigher: Weigher
-) -> Deciding[Receipt]:
+    session_id: str, earlier: Withdrawal, *, forks: ForkHandling
+) -> Deciding[Withdrawal | Receipt]:
     """Erase a session: everything stored of it, and in its forks the messages that were its own.
 
     Messages inherited from the parent belong to the parent: they stay there and in its other forks,
     which ``kept_in`` lists. The session's own forks become forks of the remaining family.
+
+    Return the receipt if that was all, and otherwise what has to be given to the next transaction
+    as ``earlier``. The session itself goes in the last one.
 
     Raises NotFoundError.
     """
@@ -128,10 +132,10 @@ def erase_session(
     own = range(record.forked_at if record.forked_from else 0, record.messages)
     yield from _messages_at(record, own[-1:])  # a damaged number may name any amount of messages
     records, reach = yield from _family(record, own, upwards=False)
-    work = _Withdrawal("erase", now, weigher)
-    for one, shared in reach.items():
-        if one != session_id and forks == "all":
-            yield from work.withdraw(records[one], shared)
+    work = earlier.following()
+    shared = {one: held for one, held in reach.items() if one != session_id}
+    if forks == "all" and (yield from work.withdraw_some(records, shared)):
+        return Batch(work, tuple(work.changes), runs=(work.run(session_id, "running"),))
     children = [fork for fork in records.values() if fork.forked_from == session_id]
     # The fork that shares most becomes the parent of the others, so that all go on sharing what
     # they shared.
@@ -144,12 +148,11 @@ def erase_session(
             shared_at = min(child.forked_at, record.forked_at)
             after = replace(after, forked_from=record.forked_from, forked_at=shared_at)
         work.changes.append((child.id, Changes(None, session=after)))
-    kept = tuple(one for one in reach if one != session_id) if forks == "keep" else ()
+    kept = tuple(shared) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
     yield from work.count_all(record)
-    looked_at = {one: held for one, held in reach.items() if one != session_id}
-    echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
+    echoing = (yield from work.echoes(shared)) if forks == "all" else ()
     noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
@@ -158,9 +161,9 @@ def erase_session(
         session_id=session_id,
         forks_reached=tuple(work.done),
         kept_in=kept,
-        run_id=run_id,
+        run_id=work.run_id,
     )
-    runs = (work.run(receipt, run_id),)
+    runs = (work.run(session_id, "ok", kind="erase_session"),)
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
@@ -238,7 +241,8 @@ def _family(
         kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
         kin += [(source, here.forked_at) for source in sources if source is not None]
         for other, shared in kin:
-            new = {index for index in held if index < shared} - reach.get(other.id, set())
+            new = held.difference(range(shared, max(held, default=0) + 1))
+            new -= reach.get(other.id, set())
             records.setdefault(other.id, other)
             if new:
                 reach.setdefault(other.id, set()).update(new)
@@ -246,32 +250,68 @@ def _family(
     return records, reach
 
 
-class _Withdrawal:
-    """The state of one erasure or quarantine, over all the sessions that it reaches."""
+class Withdrawal:
+    """The state of one erasure or quarantine, over all the sessions that it reaches.
 
-    def __init__(self, kind: WithdrawalKind, now: datetime, weigher: Weigher) -> None:
+    ``done`` and what is counted are of all its transactions so far, ``changes`` and ``records`` of
+    the present one.
+    """
+
+    def __init__(self, kind: WithdrawalKind, now: datetime, weigher: Weigher, run_id: str) -> None:
         self.kind: WithdrawalKind = kind
-        self.now, self.weigher = now, weigher
+        self.now, self.weigher, self.run_id = now, weigher, run_id
         self.changes: list[tuple[str, Changes[None]]] = []
         self.records: dict[str, SessionRecord] = {}
         self.done: dict[str, tuple[int, ...]] = {}
         self.removed: Counter[str] = Counter()
         self.remake: dict[str, tuple[str, ...]] = {}
         self.links: list[SourceLink] = []
+        # The messages that were looked at. Another session may take the id of one that is erased.
+        self._seen: dict[tuple[str, datetime], set[int]] = {}
+
+    def following(self) -> Withdrawal:
+        """Return a copy for the next transaction, which a store may decide more than once."""
+        after = Withdrawal(self.kind, self.now, self.weigher, self.run_id)
+        after.done, after.removed = dict(self.done), Counter(self.removed)
+        after.remake, after.links = dict(self.remake), list(self.links)
+        after._seen = {one: set(seen) for one, seen in self._seen.items()}
+        return after
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""
         return Receipt(self.kind, None, removed=dict(+self.removed), to_remake=dict(self.remake))
 
-    def run(self, receipt: Receipt, run_id: str) -> transaction.RunRecord:
+    def run(
+        self, session_id: str, outcome: Literal["running", "ok"], kind: str = ""
+    ) -> transaction.RunRecord:
         """Return the journal's record: which messages of which sessions, and counts."""
         detail: dict[str, Any] = {
-            "kind": receipt.kind,
+            "kind": kind or self.kind,
             "sessions": {one: list(done) for one, done in self.done.items()},
             "removed": dict(+self.removed),
         }
-        subject = str(receipt.session_id)
-        return transaction.RunRecord(run_id, "erasure", subject, self.now, self.now, "ok", detail)
+        ended = self.now if outcome == "ok" else None
+        return transaction.RunRecord(
+            self.run_id, "erasure", session_id, self.now, ended, outcome, detail
+        )
+
+    def withdraw_some(
+        self, records: Mapping[str, SessionRecord], reach: Mapping[str, Collection[int]]
+    ) -> Asking[bool]:
+        """Take out the next STEP messages; return whether there are more."""
+        left = STEP
+        for one, indices in reach.items():
+            record = records[one]
+            seen = self._seen.setdefault((one, record.created_at), set())
+            waiting = sorted(set(indices) - seen)
+            taken = waiting[:left]
+            if taken:
+                yield from self.withdraw(record, taken)
+            seen.update(taken)
+            left -= len(taken)
+            if len(taken) < len(waiting):
+                return True
+        return False
 
     def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
@@ -318,10 +358,11 @@ class _Withdrawal:
         self.records[record.id] = after
         self.changes += [(record.id, each) for each in changes]
         done = tuple(stored.index for stored in live)
-        self.done[record.id] = done
+        self.done[record.id] = (*self.done.get(record.id, ()), *done)
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
-        if propagated[0].forget:
-            self.remake[record.id] = tuple(propagated[0].forget)
+        remake = dict.fromkeys((*self.remake.get(record.id, ()), *propagated[0].forget))
+        if remake:
+            self.remake[record.id] = tuple(remake)
         versions = sum(data.edits[index] for index in done)
         self.removed.update(
             messages=len(done),

@@ -43,6 +43,7 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     made = Propagated(tree_state, mark, now)
     for location, shift, points in tree_state.message_changes:
         made.apply(location, shift, points)
+    made.weigh()
     for node in tree_state.overlapping.values():
         made.touch(node)
     yield from made.propagate()
@@ -122,6 +123,7 @@ class Propagated:
         self._inputs: set[str] = set()
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
+        self._grown: dict[str, tuple[int, int]] = {}
         self._moved = False
 
     # -- the windows
@@ -134,12 +136,13 @@ class Propagated:
             node = self._nodes[window.id]
             before, after = shift.before[number], shift.after[number]
             if last:
-                node = replace(node, span=_sliced(node.span, points, number))
+                span = _sliced(node.span, points, number)
+                self._nodes[node.id] = replace(node, span=span)
                 self._moved = True
-            self._nodes[node.id] = self._weighed(
-                node,
-                size=after.size(node.unit) - before.size(node.unit),
-                tokens=after.tokens - before.tokens,
+            size, tokens = self._grown.get(node.id, (0, 0))
+            self._grown[node.id] = (
+                size + after.size(node.unit) - before.size(node.unit),
+                tokens + after.tokens - before.tokens,
             )
         if location.opened:
             before, after, unit = shift.before[last], shift.after[last], self.config.unit
@@ -150,6 +153,12 @@ class Propagated:
                 tokens=after.tokens - before.tokens,
                 char=points[-1] if last else None,
             )
+
+    def weigh(self) -> None:
+        """Give each window the sum of the changes that were applied to it."""
+        for id_, (size, tokens) in self._grown.items():
+            self._nodes[id_] = self._weighed(self._nodes[id_], size=size, tokens=tokens)
+        self._grown.clear()
 
     def touch(self, window: Node) -> None:
         """Note that a window's content changed."""

@@ -216,7 +216,13 @@ def swap(
             points: tuple[int, ...] = ()
             if stored.index in cut:
                 place = yield from inside(
-                    session_id, locate(stored.thread, stored.index, state, build.tree)
+                    session_id,
+                    locate(
+                        stored.thread,
+                        stored.index,
+                        state.strand(stored.thread).window,
+                        build.tree,
+                    ),
                 )
                 points = place.points
             after = replace(stored, size=sizes[stored.index], slices=points)

@@ -270,7 +270,8 @@ class Replay(Refold):
         """Change the weights of messages from here on, as the transaction did at the time."""
         tree_state = TreeState(0, self.config, self.state, self.state.next_index)
         for shift in shifts:
-            place = self._drive(locate(shift.thread, shift.index, self.state, tree_state.tree))
+            window = self.state.strand(shift.thread).window
+            place = self._drive(locate(shift.thread, shift.index, window, tree_state.tree))
             if place.slices != len(shift.before):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"

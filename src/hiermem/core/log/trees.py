@@ -24,6 +24,7 @@ from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.windows import Window
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import LogEvent, Need, NeedCovering
@@ -103,10 +104,9 @@ class Location:
         return len(self.points) + 1
 
 
-def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Location]:
-    """Find a message in the tree whose fold is at ``state``, which must include it."""
+def locate(thread: str, index: int, window: Window, tree: int | None) -> Reading[Location]:
+    """Find a message in a tree that includes it, whose thread has this open window."""
     windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
-    window = state.strand(thread).window
     opened = window.messages > 0 and window.content.begin <= index
     if not windows and not opened:
         raise StoreCorruptError(f"message {index} is in no window; the store is damaged")
@@ -195,6 +195,12 @@ class TreeState:
         default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
     )
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
+    _windows: dict[str, Window] = field(default_factory=dict[str, Window])
+
+    def _open_window(self, thread: str) -> Window:
+        if thread not in self._windows:
+            self._windows[thread] = self.state.strand(thread).window
+        return self._windows[thread]
 
     def locate_all(
         self, messages: Sequence[StoredMessage], *, ever: bool = False
@@ -220,7 +226,7 @@ class TreeState:
         change would have stopped it.
         """
         index, thread = stored.index, stored.thread
-        location = yield from locate(thread, index, self.state, self.tree)
+        location = yield from locate(thread, index, self._open_window(thread), self.tree)
         if location.opened:
             return location
         # The later windows of the thread that any overlap could show some of the message.
@@ -258,7 +264,7 @@ class TreeState:
         if overlap <= 0 or stop <= index + 1:
             return found
         between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
-        content, shown = self.state.strand(thread).window.content, 0
+        content, shown = self._open_window(thread).content, 0
         for stored in between:
             if shown >= overlap:
                 break

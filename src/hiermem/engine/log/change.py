@@ -7,16 +7,18 @@ and counts a new text before the store is called, and scrubs the store's bytes a
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.edit import check_index
-from hiermem.core.log.erase import ForkHandling, WithdrawalKind
+from hiermem.core.log.erase import ForkHandling, Withdrawal, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
@@ -29,11 +31,13 @@ from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.types import Content, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, Snapshot
+from hiermem.types.transaction import Changes, Deciding, Snapshot
 
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
+#: The time between two transactions of an erasure, as a share of the first one's.
+_PAUSE = 0.25
 #: The next step for a caller if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
@@ -125,16 +129,30 @@ async def erase(
         if len(wanted) == record.messages:
             raise UsageError(f"indices gives more than the {record.messages} messages there are")
         wanted.append(index)
-    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
-    run_id, now = uuid.uuid4().hex, handle.clock()
-    receipt = await handle.store.transact(
-        lambda: erasing.erase(
-            session_id, wanted, kind, forks=forks, now=now, run_id=run_id, weigher=weigher
-        )
+    receipt = await _withdraw(
+        handle, kind, lambda earlier: erasing.erase(session_id, wanted, earlier, forks=forks)
     )
     if kind == "quarantine":
         return replace(receipt, scrub_reason=_STAYS)
     return await _scrubbed(handle, receipt)
+
+
+async def _withdraw(
+    handle: Handle,
+    kind: WithdrawalKind,
+    decide: Callable[[Withdrawal], Deciding[Withdrawal | Receipt]],
+) -> Receipt:
+    """Run the transactions of an erasure one after another, and return its receipt."""
+    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
+    state: Withdrawal | Receipt
+    state = Withdrawal(kind, handle.clock(), weigher, uuid.uuid4().hex)
+    while isinstance(state, Withdrawal):
+        began = time.monotonic()
+        state = await handle.store.transact(partial(decide, state))
+        if isinstance(state, Withdrawal):
+            # Another process that waits for the lock of a file only looks for it now and then.
+            await asyncio.sleep(_PAUSE * (time.monotonic() - began))
+    return state
 
 
 async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
@@ -143,13 +161,9 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
-    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
-    run_id, now = uuid.uuid4().hex, handle.clock()
     try:
-        receipt = await handle.store.transact(
-            lambda: erasing.erase_session(
-                session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
-            )
+        receipt = await _withdraw(
+            handle, "erase", lambda earlier: erasing.erase_session(session_id, earlier, forks=forks)
         )
     except NotFoundError:
         if not any(one.unfinished for one in await handle.store.restores(session_id)):
