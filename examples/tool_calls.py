@@ -59,9 +59,12 @@ def main() -> None:
     with Memory.open(":memory:") as memory:
         session = memory.session("agent")
         for turn in range(40):
-            session.append(Message.user(f"How fast is pump {turn % 10}? Ticket {turn % 10}"))
+            question = f"How fast is pump {turn % 10}? Ticket {turn % 10}"
+            session.append(Message.user(question))
             while True:
-                context = session.context(max_tokens=1_200, tools=TOOLS)
+                # With the question of the turn until it is answered: what is recalled for it stands
+                # before it, unchanged, and the last message is always the newest one.
+                context = session.context(max_tokens=1_200, query=question, tools=TOOLS)
                 prompt = context.to_openai()
                 answer = Message.from_openai(call_provider(prompt, TOOLS))
                 session.append(answer)
@@ -70,7 +73,7 @@ def main() -> None:
                 session.append(
                     Message.tool(run_tool(call), tool_call_id=call.id) for call in answer.tool_calls
                 )
-                check(session.context(max_tokens=1_200, tools=TOOLS).to_openai())
+                check(session.context(max_tokens=1_200, query=question, tools=TOOLS).to_openai())
             session.update()
         print(context.explain())
         print("last answer:", session.messages()[-1].content)

@@ -358,9 +358,9 @@ class AsyncSession:
         """Return the best context within ``max_tokens`` that covers every message exactly once.
 
         Newer messages stand verbatim, older ones as summaries. With a ``query``, the messages that
-        answer it follow at the end, verbatim, in at most ``recall_tokens`` (by default 0.4 of the
-        budget); a message that already stands verbatim is not repeated, and the part before does
-        not depend on the query.
+        answer it stand before the newest turn, verbatim, in at most ``recall_tokens`` (by default
+        0.4 of the budget); a message that already stands verbatim is not repeated, and the part
+        before does not depend on the query. A history that fits is shown whole.
 
         ``system`` and ``tools`` (JSON schemas) are counted against the budget, and so are
         ``reserve_for_output`` tokens for the model's answer. ``profile`` states what an agent

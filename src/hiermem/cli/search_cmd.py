@@ -127,12 +127,13 @@ def shown_data(selection: ContextSelection) -> dict[str, Any]:
 def _print_marked(selection: ContextSelection, query: str) -> None:
     """Print a context as text, with the matched words of the recalled part highlighted."""
     text = clean(selection.to_text())
-    recalled = selection.blocks[-1] if selection.recall else None
-    tail = clean(recalled.text) if recalled else ""
-    head = text.removesuffix(tail)
+    recalled = next((block for block in selection.blocks if block.kind == "recall"), None)
+    marked = clean(recalled.text) if recalled else ""
+    before, after = text.split(marked, 1) if marked and marked in text else (text, "")
     console = out()
-    console.print(Text(head), soft_wrap=True, end="")
-    console.print(_styled(tail, query), soft_wrap=True)
+    console.print(Text(before), soft_wrap=True, end="")
+    console.print(_styled(marked, query), soft_wrap=True, end="")
+    console.print(Text(after), soft_wrap=True)
 
 
 def search(

@@ -70,6 +70,10 @@ class Handle:
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
     _key: bytes | None = None
+    #: What contexts recalled for the newest turns; ``engine.context.select`` fills it.
+    recalled: dict[Any, Any] = field(
+        default_factory=dict[Any, Any], init=False, repr=False, compare=False
+    )
     _warned: set[str] = field(default_factory=set)
 
     def for_tenant(self, store: TenantStore) -> Handle:

@@ -66,9 +66,10 @@ class Situation:
     ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
     ``pins`` that no raw message says take at most ``pin_room`` tokens of the budget. Of a profile,
     ``levels`` are those whose summaries may be shown, and ``recent`` is the number of messages that
-    stay verbatim. ``lead`` are the system messages that lead the session and every context of it,
-    beside the budget; ``too_long`` is their number of tokens where they would take more than half
-    of it and so do not lead.
+    stay verbatim. ``recall`` is the number of tokens that are kept for recall, which needs none
+    while the whole history fits. ``lead`` are the system messages that lead the session and every
+    context of it, beside the budget; ``too_long`` is their number of tokens where they would take
+    more than half of it and so do not lead.
     """
 
     state: SessionState
@@ -89,6 +90,7 @@ class Situation:
     lead: tuple[Shown, ...] = ()
     too_long: int = 0
     notice: int = 0
+    recall: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,10 @@ class Planner:
         self.tail = yield from newest_sealed(self.at.state)
         self.last = self.total - len(self.tail)
         policy, previous = self.at.policy, self.previous
+        if self.at.recall:
+            whole = yield from self._whole()
+            if whole is not None:
+                return whole
         if not self.at.sticky:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold:
@@ -209,6 +215,15 @@ class Planner:
             return (yield from self.replan(policy.replan_cold))
         kept = yield from self.keep(previous, windows)
         return kept or (yield from self.replan(policy.replan))
+
+    def _whole(self) -> Reading[Cut | None]:
+        """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
+        windows = yield from self._newest_windows(self.at.budget + self.at.recall + self.at.notice)
+        if windows and windows[0].ordinal:
+            return None
+        shown = yield from verbatim.read(self.at.state, windows)
+        cut = self._assemble(View(0, ()), shown)
+        return cut if self._fits(cut, self.at.recall) and not self._is_long(shown) else None
 
     # -- keeping the previous cut
 
@@ -224,10 +239,10 @@ class Planner:
             cut = yield from self._rewrite(view, windows, shown)
         return cut if self._fits(cut) else None
 
-    def _fits(self, cut: Cut) -> bool:
+    def _fits(self, cut: Cut, more: int = 0) -> bool:
         """Return whether a cut is within the budget; one without records needs no notice."""
         recorded = any(block.text for block in cut.blocks)
-        return cut.tokens <= self.at.budget + (0 if recorded else self.at.notice)
+        return cut.tokens <= self.at.budget + more + (0 if recorded else self.at.notice)
 
     def _is_long(self, shown: Sequence[Shown]) -> bool:
         """Return whether twice as many messages are raw as a profile asked for."""
@@ -618,6 +633,24 @@ def pins_beside(at: Situation, found: Cut) -> tuple[Piece, ...]:
     room = at.pin_room - sum(piece.tokens for piece in found.view.pins)
     room = min(room, at.budget - found.tokens)
     return pins.records(at.writer, missing, room, name=lambda: _BESIDE, at=1)
+
+
+def turn_of(found: Cut) -> int | None:
+    """Return the index of the newest message of a user's that stands verbatim, None for none."""
+    said = [item.message.index for item in found.shown if item.message.role == "user"]
+    return said[-1] if said else None
+
+
+def before_turn(found: Cut) -> int:
+    """Return how many verbatim blocks stand before the newest turn.
+
+    The turn begins with the newest message of a user's; no call is parted from its results.
+    """
+    raw = [block.message for block in found.blocks if block.message is not None]
+    place = max((at for at, stored in enumerate(raw) if stored.role == "user"), default=0)
+    while 0 < place < len(raw) and raw[place].role == "tool":
+        place -= 1
+    return place
 
 
 def flat(pieces: Iterable[Sequence[Shown]]) -> list[Shown]:

@@ -1,8 +1,8 @@
 """Evidence next to a cut: which spans the cut already shows raw, and the record of the evidence.
 
-Providers cache the beginning of a prompt, and another question would change the evidence.
-Therefore the evidence is one record after everything else. The record never repeats text that is
-raw before it. ``core.search.search`` decides what answers a question.
+Providers cache the beginning of a prompt, and another question would change the evidence. Therefore
+the evidence is one record behind all but the newest turn, in which the question stands. The record
+never repeats text that is raw beside it. ``core.search.search`` decides what answers a question.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ RENDERER = "r7"
 LEFT_OUT: Final = "…"
 
 #: The note in the frame of a record of standing wishes.
-_STANDING: Final = "what the user wants throughout"
+_STANDING: Final = "the user's own requests: follow them unless the newest message differs"
 
 Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall"]
 

@@ -71,10 +71,11 @@ class ContextWindowManager:
     ) -> ContextSelection:
         """Return the best context of the session that fits the budget.
 
-        With a ``query``, the messages that answer it are at the end, verbatim, in at most
-        ``recall_tokens`` (by default the policy's share of the budget, or less if the rest of the
-        context needs more). The rest of the selection does not depend on the query: room that
-        recall does not use stays unused, and ``recall_tokens`` without a query reserves that room.
+        With a ``query``, the messages that answer it stand before the newest turn, verbatim, in at
+        most ``recall_tokens`` (by default the policy's share of the budget, or less if the rest of
+        the context needs more), unless the whole history fits. The rest of the selection does not
+        depend on the query: room that recall does not use stays unused, and ``recall_tokens``
+        without a query reserves that room.
 
         ``profile`` states the preferences of the agent (with the ``cut`` strategy). Each ``view``
         name has a sticky cut of its own, and so has each profile; two agents with different needs

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import errors
 from hiermem.core import arguments
@@ -42,6 +42,8 @@ _log = logging.getLogger("hiermem.context")
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: The newest message, if it is a tool's result, takes at most this part of the budget: a third.
 _NEWEST_SHARE: Final = 3
+#: How many records that were recalled are kept, for turns that go on.
+_MOST_RECALLED: Final = 64
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view", "pins")
 
@@ -161,17 +163,22 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
             # Where the system prompt leaves no room, a minimum does not count the cut yet.
             room = max(0, room - max(1, error.minimum - error.budget))
     block, evidence = await _recalled(handle, request, decided, room)
-    return chosen(handle, request, decided, block, evidence)
+    shared = await _compared(handle, request, decided, block) if decided.name else 0
+    return chosen(handle, request, decided, block, evidence, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A cut with the record and the situation that it was decided for."""
+    """A cut with the record and the situation that it was decided for.
+
+    ``name`` is that of its sticky state, "" if it has none, and ``seen`` the last selection of it.
+    """
 
     record: SessionRecord
     situation: Situation
     cut: Cut
-    shared: int = 0
+    name: str = ""
+    seen: Seen | None = None
 
 
 async def situation_of(
@@ -222,6 +229,7 @@ async def situation_of(
         lead=lead,
         too_long=too_long,
         notice=notice,
+        recall=room,
     )
 
 
@@ -273,18 +281,30 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     deciding = excerpts(cut.Planner(situation, before).select())
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
     found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-    now_seen = _seen(found, None)
-    shared = _shared(found, seen)
-    if request.sticky and record.messages and not found.omitted:
+    if request.sticky and record.messages and not found.omitted and found.view != before:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
-        if found.view != before:
-            await _keep(handle, record, name, found.view)
-        if now_seen != seen:
-            counted = now_seen.after(
-                seen, rendered=found.tokens + sum(each.tokens for each in found.lead), shared=shared
-            )
-            await _keep(handle, record, name + SEEN, counted)
-    return Decided(record, situation, found, shared)
+        await _keep(handle, record, name, found.view)
+    return Decided(record, situation, found, name, seen)
+
+
+async def _compared(
+    handle: Handle, request: Request, decided: Decided, recall: Block | None
+) -> int:
+    """Return the tokens that a selection shares with the one before, and store how far it goes.
+
+    Behind the record that was recalled for a question nothing is a prefix of the next selection.
+    """
+    found, seen = decided.cut, decided.seen
+    count = None if recall is None else cut.before_turn(found)
+    now_seen, shared = _seen(found, count), _shared(found, seen)
+    if recall is not None:
+        shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
+    is_kept = request.sticky and decided.record.messages and not found.omitted
+    if is_kept and decided.name and now_seen != seen:
+        rendered = found.tokens + sum(each.tokens for each in found.lead)
+        counted = now_seen.after(seen, rendered=rendered, shared=shared)
+        await _keep(handle, decided.record, decided.name + SEEN, counted)
+    return shared
 
 
 async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | Seen) -> None:
@@ -314,12 +334,22 @@ async def _recalled(
 
     question = search.Question(decided.record.id, request.query)
     spans = recalled.shown_spans(decided.cut.shown)
+    # While the turn goes on, as in a loop of tool calls, the record stays as it is.
+    turn = cut.turn_of(decided.cut)
+    key = (decided.record.id, decided.name, request.query, turn, room, decided.record.epoch)
+    known: dict[Any, tuple[Block | None, Evidence | None]] = handle.recalled
+    if turn is not None and decided.name and key in known:
+        return known[key]
 
     async def find(tokens: int) -> Evidence:
         return await search.recall(handle, question, tokens, shown=spans)
 
     last = max((span.stop for span in spans), default=1)
-    return await in_record(handle, find, room, messages=last)
+    found = await in_record(handle, find, room, messages=last)
+    known[key] = found
+    for oldest in list(known)[:-_MOST_RECALLED]:
+        del known[oldest]
+    return found
 
 
 async def in_record(
@@ -415,6 +445,8 @@ def chosen(
     decided: Decided,
     block: Block | None = None,
     evidence: Evidence | None = None,
+    *,
+    shared: int = 0,
 ) -> ContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
     total = decided.record.messages
@@ -423,10 +455,14 @@ def chosen(
     left_out = _left_out(shown)
     beside = cut.pins_beside(decided.situation, shown) if request.strategy == "layered" else ()
     records = (*shown.view.pins, *beside)
-    blocks = (*shown.lead, *shown.blocks, *(record.block() for record in beside))
+    blocks = shown.blocks
     if block is not None:
-        blocks = (*blocks, block)
-    blocks = noticed(blocks, handle.counter.count)
+        # The question stands last, and with it what was called and answered since.
+        raw_from = next((at for at, b in enumerate(blocks) if b.message), len(blocks))
+        place = raw_from + cut.before_turn(shown)
+        blocks = (*blocks[:place], block, *blocks[place:])
+    blocks = (*blocks, *(record.block() for record in beside))
+    blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
     return ContextSelection(
@@ -443,7 +479,7 @@ def chosen(
         recall=evidence.sources if evidence else (),
         evidence=evidence,
         verbatim=(*raw, *(hit.span for hit in evidence or ())),
-        shared_prefix_tokens=decided.shared,
+        shared_prefix_tokens=shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
         pins=pins.indices_of(records),
