@@ -329,6 +329,26 @@ def test_a_long_session_is_extracted_in_chunks_as_published():
         assert ids == [f"session:a:chunk:{n}" for n in range(len(ids))]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"contextLimitTokens": 8_192},
+        {"contextLimitTokens": 16_384},
+        {"contextLimitTokens": 8_192, "safeProcessingLimitTokens": 6_144},
+        {"safeProcessingLimitTokens": 6_000},
+    ],
+)
+def test_a_small_limit_leaves_room_for_a_record(given):
+    """Broken if the tokens kept for an answer were those of a model with a large window."""
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        session.append(talk(60, said="Ada moved the ferry {n} of Porto to 14:20. " * 6))
+        report = session.extract(published.settings(given).extract_options)
+        assert report.outcome == "ok"
+        assert (len(report.chunks) > 1) == (report.estimate > report.threshold)
+        assert max(chunk.request_tokens for chunk in report.chunks) < report.threshold
+
+
 # -- templates
 
 
@@ -403,6 +423,72 @@ def test_a_published_template_is_filled_in_its_places():
 def test_a_published_template_that_cannot_work_is_refused(level, text, wanted):
     with pytest.raises(ConfigError, match=wanted):
         published.prompt(level, text)
+
+
+CONSOLIDATION = """=== RULES DE L'ESPACE "{space_id}" ===
+{contenu de _rules.md}
+
+=== SYNTHÈSE PRÉCÉDENTE (consolidation #{n-1}) ===
+{contenu de _synthesis.md, ou "Aucune"}
+
+=== NOTES LIVE À INTÉGRER ({count} notes) ===
+{pour chaque note :}
+
+--- Note {i}/{count} ---
+Agent: {agent}
+
+=== FICHIERS BANK ACTUELS ===
+{pour chaque fichier :}
+
+=== CONSIGNES ===
+Retourne un JSON :
+{
+  "bank_files": [{"filename": "nom.md", "content": "…", "action": "created" ou "updated"}],
+  "synthesis": "…"
+}
+"""
+
+
+def test_the_published_prompt_of_a_consolidation_is_filled_below_its_headings():
+    asked = []
+
+    def model(request):
+        asked.append(request.messages)
+        file = {"filename": "progress.md", "content": "# P\n\n- it runs\n", "action": "updated"}
+        return json.dumps({"bank_files": [file], "synthesis": "It runs."})
+
+    template = published.prompt("consolidation", CONSOLIDATION, system="Tu es le gardien.")
+    with Memory.open(":memory:", llm=model, prompts={template.name: template}) as memory:
+        space = memory.space("x", rules="- progress.md: what works")
+        for said in ("The pump runs.", "The valve runs."):
+            space.note(said, agent="dev", category="progress")
+            assert space.consolidate().status == "ok"
+    system, user = (message.content for message in asked[-1])
+    assert system == "Tu es le gardien."
+    headings = [line for line in user.splitlines() if line.startswith("===")]
+    assert headings == [
+        "=== RULES DE L'ESPACE ===", "=== SYNTHÈSE PRÉCÉDENTE ===",
+        "=== NOTES LIVE À INTÉGRER (1 note) ===", "=== FICHIERS BANK ACTUELS ===",
+        "=== CONSIGNES ===",
+    ]  # fmt: skip
+    places = ("what works", "It runs.", "The valve runs.", "- it runs", "Retourne un JSON")
+    at = [user.index(each) for each in places]
+    assert at == sorted(at)
+    assert "{" not in user[: at[-1]]
+    assert user.endswith(CONSOLIDATION[CONSOLIDATION.index("Retourne") :].strip())
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "wanted"),
+    [
+        (CONSOLIDATION, {}, "needs system"),
+        (CONSOLIDATION, {"system": "s", "style": "detailed"}, "has no style"),
+        ("=== RULES ===\n=== NOTES ===\n", {"system": "s"}, "=== SYNTHÈSE === and === FICHIERS"),
+    ],
+)
+def test_a_published_prompt_of_a_consolidation_that_cannot_work_is_refused(text, more, wanted):
+    with pytest.raises(ConfigError, match=wanted):
+        published.prompt("consolidation", text, **more)
 
 
 # -- figures

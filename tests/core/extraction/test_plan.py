@@ -59,23 +59,25 @@ def test_a_limit_over_the_window_is_refused():
         request_limits.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
 
 
-def test_the_answers_reserve_depends_on_the_model_and_never_on_the_limit():
-    """Else a request under the threshold would not be the one without chunking."""
-    for limit in (None, 5_000, 50_000):
-        options = ExtractionOptions(safe_processing_tokens=limit)
-        assert (
-            request_limits.answer_tokens(options, window=None, live=True)
-            == request_limits.REMOTE_ANSWER
-        )
-        assert (
-            request_limits.answer_tokens(options, window=None, live=False)
-            == request_limits.LOCAL_ANSWER
-        )
-        assert request_limits.answer_tokens(options, window=8_000, live=True) == 2_000
-    assert (
-        request_limits.answer_tokens(ExtractionOptions(output_tokens=900), window=500, live=True)
-        == 900
-    )
+@pytest.mark.parametrize(
+    ("limit", "window", "live", "wanted"),
+    [
+        (None, None, True, request_limits.REMOTE_ANSWER),
+        (None, None, False, request_limits.LOCAL_ANSWER),
+        (None, 8_000, True, 2_000),
+        (6_144, None, False, 2_048),
+        (6_144, 32_768, False, 2_048),
+        (6_144, 8_192, True, 2_048),
+        (100_000, None, False, request_limits.LOCAL_ANSWER),
+        (100, None, True, 256),
+    ],
+)
+def test_an_answer_has_a_quarter_of_the_window_in_force_at_most(limit, window, live, wanted):
+    """Broken if a small limit left no room for a record."""
+    options = ExtractionOptions(safe_processing_tokens=limit)
+    assert request_limits.answer_tokens(options, window=window, live=live) == wanted
+    given = ExtractionOptions(output_tokens=900, safe_processing_tokens=limit)
+    assert request_limits.answer_tokens(given, window=window, live=live) == 900
 
 
 def test_all_that_decides_an_answer_is_in_the_strategy():

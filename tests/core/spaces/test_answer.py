@@ -53,14 +53,23 @@ def test_an_answer_is_read_whatever_stands_around_it() -> None:
 
 
 def test_what_can_mean_one_thing_only_is_mended() -> None:
-    null = file(content=None, notes=None, action=" Edited")
-    (read,) = read_answer(null).files
-    assert (read.content, read.notes, read.action) == ("", (), "edit")
+    (read,) = read_answer(file(content=None, notes=None)).files
+    assert (read.content, read.notes) == ("", ())
     (read,) = read_answer(file(notes=7)).files
     assert read.notes == (7,)
     edit = {"operation": "Remove", "heading": "A", "reason": "old", "text": None}
     (read,) = read_answer(file(edits=[edit])).files
     assert read.edits[0].operation == "delete"
+
+
+@pytest.mark.parametrize("word", ["created", "updated", "kept", "", 1, None, [], {"a": "b"}])
+def test_an_action_is_a_wish_and_never_an_error(word: object) -> None:
+    """Broken if a model that mixes up two words lost an answer that was paid for."""
+    whole = {"name": "a.md", "content": "# A", "action": word}
+    same = [whole, {**whole, "action": "create"}, {"name": "a.md", "content": "# A"}]
+    texts = [json.dumps({"files": [each], "synthesis": "x"}) for each in same]
+    assert len({read_answer(text) for text in texts}) == 1
+    assert read_answer(file(action=word)) == read_answer(file(action="edit"))
 
 
 PUBLISHED = {
@@ -75,8 +84,8 @@ PUBLISHED = {
 def test_the_published_format_is_read_as_one_that_names_no_notes() -> None:
     read = read_answer(json.dumps(PUBLISHED))
     assert isinstance(read, PublishedAnswer)
-    assert [(each.name, each.action, each.content) for each in read.files] == [
-        ("progress.md", "update", "# P\n\n- x\n"), ("log.md", "create", "# Log\n"),
+    assert [(each.name, each.content) for each in read.files] == [
+        ("progress.md", "# P\n\n- x\n"), ("log.md", "# Log\n"),
     ]  # fmt: skip
     assert all(each.notes == () for each in read.files)
     assert not isinstance(read_answer(TEXT), PublishedAnswer)
@@ -100,8 +109,7 @@ def test_notes_are_dropped_by_number_with_a_reason() -> None:
     "text",
     [
         json.dumps(PUBLISHED | {"files": []}), json.dumps(PUBLISHED | {"synthesis": None}),
-        json.dumps(PUBLISHED | {"bank_files": [{"filename": "a.md", "content": "x"}]}),
-        json.dumps(PUBLISHED | {"bank_files": [{"filename": "a.md", "action": "kept"}]}),
+        json.dumps(PUBLISHED | {"bank_files": [{"content": "x", "action": "created"}]}),
         json.dumps(PUBLISHED | {"bank_files": {"a.md": "x"}}),
         json.dumps(GOOD | {"dropped": [3]}), json.dumps(GOOD | {"dropped": [{"note": 1}]}),
         json.dumps(GOOD | {"dropped": [{"note": 0, "reason": "x"}]}),
@@ -111,7 +119,7 @@ def test_notes_are_dropped_by_number_with_a_reason() -> None:
         '{"files": [], "synthesis": null}', '{"files": []}', '{"synthesis": ""}',
         '{"files": [], "synthesis": "", "more": 1}', '{"files": [], "synthesis": "", "files": []}',
         '{"files": [], "synthesis": "\\u0000"}', '{"files": [], "synthesis": "\\ud800"}',
-        file(action="merge"), file(action=1), file(name=5), file(name="x" * 600), file(edits="x"),
+        file(name=5), file(name="x" * 600), file(edits="x"),
         file(edits=[{"operation": "move", "heading": "A"}]), file(edits=[{"operation": "append"}]),
         file(notes=[0]), file(notes=[True]), file(notes=["1"]), file(notes=[1.5]), file(extra=1),
         file(notes=[float("nan")]), file(edits=[{"operation": "append", "heading": "A", "x": 1}]),
@@ -121,7 +129,7 @@ def test_notes_are_dropped_by_number_with_a_reason() -> None:
         '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "1," * 200_000 + "1]}]}",
         '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "9" * 5_000 + "]}]}",
     ],
-    ids=range(44),
+    ids=range(41),
 )  # fmt: skip
 def test_anything_else_is_one_typed_error(text: str) -> None:
     with pytest.raises(InvalidAnswerError):
@@ -130,7 +138,7 @@ def test_anything_else_is_one_typed_error(text: str) -> None:
 
 def test_no_error_holds_a_word_of_the_answer() -> None:
     bad = (
-        f'{{"{CANARY}": 1, "files": [], "synthesis": ""}}', file(action=CANARY), f"{CANARY} no",
+        f'{{"{CANARY}": 1, "files": [], "synthesis": ""}}', file(notes=[CANARY]), f"{CANARY} no",
         file(name=[CANARY]), file(**{CANARY: 1}), f'{{"files": [], "synthesis": "{CANARY}',
     )  # fmt: skip
     for text in bad:

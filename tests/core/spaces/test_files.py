@@ -93,7 +93,6 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
         (whole("../out.md", "# x"), "file 1: its name cannot be used"),
         (whole("other.md", "# x", action="create"), "rules name no such file"),
         (whole("Progress.md", "# x", action="create"), "rules name no such file"),
-        (whole("progress.md", PROGRESS, action="create"), "it is there"),
         (whole("progress.md", " \n\u200b"), "no file is ever emptied"),
         (whole("progress.md", f"---\ntitle: x\n---\n{PROGRESS}"), "front matter"),
         (whole("progress.md", f"{PROGRESS}\n```\nopen"), "does not close it"),
@@ -102,9 +101,15 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
         (whole("progress.md", PROGRESS, notes=(4,)), "number of a note"),
         (whole("progress.md", PROGRESS + "- more\n", notes=()), "it names no notes"),
         (edited("progress.md", appended("What works", "- x"), notes=()), "it names no notes"),
-        ({"name": "progress.md", "action": "edit"}, "no edits"),
-        (edited("progress.md", appended("What works", "- x")) | {"content": "# x"}, "no content"),
-        (whole("progress.md", PROGRESS) | {"edits": [appended("What works", "- x")]}, "no edits"),
+        ({"name": "progress.md", "action": "edit"}, "no file is ever emptied"),
+        (
+            edited("progress.md", appended("What works", "- x")) | {"content": "# x"},
+            "content and edits",
+        ),
+        (
+            whole("progress.md", PROGRESS) | {"edits": [appended("What works", "- x")]},
+            "content and",
+        ),
         (edited("progress.md", appended("Nowhere", "- x")), "edit 1 (append): there is no section"),
         (
             edited(
@@ -118,10 +123,6 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
 )
 def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why: str) -> None:
     assert why in wrong(file)
-
-
-def test_a_file_that_is_not_there_cannot_be_updated() -> None:
-    assert "create it" in wrong(whole("techContext.md", TECH), bank={"decisions.md": DECISIONS})
 
 
 def test_a_file_answered_twice_is_taken_neither_time() -> None:

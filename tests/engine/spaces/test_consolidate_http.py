@@ -183,7 +183,6 @@ GOOD = answer("- fine")
 MENDED = {
     "not json": ([f"Sure! {CANARY}", GOOD], 2),
     "fields missing": (['{"files": []}', GOOD], 2),
-    "an unknown action": ([answer("- x", action="destroy"), GOOD], 2),
     "a path for a name": ([answer("- x", name="../../etc/cron.md"), GOOD], 2),
     "a file of its own": ([answer("- x", name="secrets.md"), GOOD], 2),
     "cut off": ([(GOOD[:40], "length"), GOOD], 2),

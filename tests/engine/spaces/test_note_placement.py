@@ -149,7 +149,7 @@ async def test_a_note_that_a_refused_file_names_is_not_dropped_either():
     """A part of what it says was meant for the file."""
 
     def script(request):
-        bad = file(request, "b.md", notes=[2]) | {"action": "update"}
+        bad = file(request, "b.md", notes=[2]) | {"content": ""}
         drops = [{"note": 2, "reason": "b.md has it"}]
         return answer(file(request, notes=[1]), bad, dropped=drops)
 
@@ -212,17 +212,13 @@ async def test_the_published_answer_format_takes_in_the_whole_request():
 @pytest.mark.parametrize(
     "script",
     [
-        published,
         lambda request: published(request, "c.md"),
         lambda request: published(request, "../a.md"),
-        lambda request: published(request, "a.md", action="deleted"),
         lambda request: published(request, "a.md", synthesis=" "),
         lambda request: published(request, "a.md", more=1),
-        lambda request: published(request, "a.md", "c.md"),
         lambda request: json.dumps({"bank_files": json.loads(published(request))["bank_files"]}),
     ],
-    ids=["no file", "a file of its own", "a path", "no such action", "no synthesis", "a field",
-         "one of two refused", "synthesis missing"],
+    ids=["a file of its own", "a path", "no synthesis", "a field", "synthesis missing"],
 )  # fmt: skip
 async def test_a_published_answer_without_a_taken_file_takes_in_no_note(script):
     memory, space, llm = await space_of(script, 4)
@@ -233,23 +229,35 @@ async def test_a_published_answer_without_a_taken_file_takes_in_no_note(script):
     assert (await memory.check()).findings == ()
 
 
-async def test_a_published_answer_that_changes_nothing_takes_in_no_note():
-    """All its files are as they were, and it names no note that they would say already."""
+async def test_a_published_answer_with_one_taken_file_takes_in_the_whole_request():
+    """It names no note, so nothing says which went into the file that is refused."""
+    memory, space, llm = await space_of(lambda request: published(request, "a.md", "c.md"), 4)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, llm.calls) == ("partial", 4, 2)
+    assert [each.partition(":")[0] for each in done.failed] == ["c.md"]
+    assert {note.files for note in await space.notes("consumed")} == {("a.md",)}
+    assert (await memory.check()).findings == ()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["no file", "files as they are"])
+async def test_a_published_answer_that_changes_no_file_takes_the_notes_into_the_synthesis(again):
+    """Broken if notes that say nothing new were paid for at every run."""
 
     def script(request):
-        same = [
-            {"filename": name, "content": text, "action": "updated"}
-            for name, text in request.bank.files
-        ]
-        return json.dumps({"bank_files": same, "synthesis": "x"}) if same else published(
-            request, "a.md"
-        )  # fmt: skip
+        if not request.bank.files:
+            return published(request, "a.md")
+        same = [{"filename": name, "content": text} for name, text in request.bank.files if again]
+        return json.dumps({"bank_files": same, "synthesis": "x"})
 
-    _, space, _ = await space_of(script, 2)
+    memory, space, llm = await space_of(script, 2)
     assert (await space.consolidate()).status == "ok"
+    before = await space.read("a.md")
     await space.note("news")
     done = await space.consolidate()
-    assert (done.status, done.notes_remaining) == ("error", 1)
+    assert (done.status, done.notes_remaining, llm.calls) == ("ok", 0, 2)
+    assert [each.reason for each in done.dropped] == ["in the synthesis"]
+    assert (await space.read("a.md"), await space.synthesis()) == (before, "x")
+    assert (await memory.check()).findings == ()
 
 
 # ---------------------------------------------------------------------------------------------

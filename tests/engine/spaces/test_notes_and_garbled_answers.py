@@ -97,10 +97,6 @@ def dropping(request, reason="a file says it") -> dict:
     return answer | {"dropped": [{"note": last, "reason": reason}]}
 
 
-def published_of_nothing(request) -> dict:
-    return as_published(request) | {"bank_files": []}
-
-
 def cut(request) -> str:
     text = json.dumps(careful(request))
     return text[: 2 * len(text) // 3]
@@ -116,7 +112,6 @@ GARBLED = {
     "unnamed": unnamed,
     "a wrong file": with_a_wrong_file,
     "dropped without a reason": lambda request: dropping(request, " "),
-    "published of nothing": published_of_nothing,
 }
 FIT = {"careful": careful, "published": as_published, "dropping": dropping}
 ANSWERS = GARBLED | FIT
@@ -240,7 +235,8 @@ async def test_a_model_that_garbles_three_answers_in_ten_takes_in_all_notes_in_t
         assert counts == Counter(live=0, consumed=total)
         assert await space.notes("blocked") == []
         assert set(garbled) == set(kinds) or total < 1_000
-        assert {"ok", "partial", "error"} <= runs.keys()
+        assert {"ok", "partial"} <= runs.keys()
+        assert "error" in runs or total < 1_000
 
 
 def test_the_answers_that_are_called_garbled_are() -> None:

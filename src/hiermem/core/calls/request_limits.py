@@ -53,15 +53,17 @@ def answer_tokens(
 ) -> int:
     """Return the tokens reserved for one answer: from the options, or by the model.
 
-    A ``live`` model gets ``remote`` tokens by default.
-
-    The number depends on the model alone, never on the limit: a request is the same with and
-    without one.
+    A ``live`` model gets ``remote`` tokens by default, another one LOCAL_ANSWER; neither gets more
+    than a quarter of the window in force. That is the model's window, or a smaller one of which the
+    options' limit is the share that a request may take.
     """
     if options.output_tokens is not None:
         return options.output_tokens
+    windows = [] if window is None else [window]
+    if options.safe_processing_tokens is not None:
+        windows.append(math.ceil(options.safe_processing_tokens / SAFE_SHARE))
     most = remote if live else LOCAL_ANSWER
-    return most if window is None else max(256, min(most, window // 4))
+    return max(256, min(most, min(windows) // 4)) if windows else most
 
 
 def request_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int]) -> int:

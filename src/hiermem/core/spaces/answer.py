@@ -4,10 +4,11 @@ A file is answered whole or as section edits. Each file names the notes that it 
 numbers under which they were shown, and a note that goes into no file may be dropped by name with
 a reason. A note that is named nowhere stays as it is. The schema is closed, and every list and text
 has a bound. Unambiguous mistakes are mended: ``null`` for a field that is left out, another form of
-an action's name, a single number in place of a list.
+an operation's name, a single number in place of a list. ``action`` is a wish: whatever it says,
+what the file brings and whether it is there decide.
 
 The published format of an answer is read too: ``bank_files``, each with ``filename``, ``content``
-and an ``action`` of "created" or "updated". It names no notes.
+and ``action``. It names no notes.
 
 Nothing here looks at the bank; ``files`` decides whether an answer fits it.
 """
@@ -33,9 +34,6 @@ _LONGEST_REASON: Final = 4_096
 
 Action: TypeAlias = Literal["create", "update", "edit"]
 Operation: TypeAlias = Literal["replace", "append", "insert", "delete"]
-_ACTIONS: Final = {
-    "created": "create", "new": "create", "updated": "update", "edited": "edit", "rewrite": "update"
-}  # fmt: skip
 _OPERATIONS: Final = {
     "replaced": "replace", "appended": "append", "add": "append", "inserted": "insert",
     "deleted": "delete", "remove": "delete",
@@ -69,7 +67,7 @@ class FileAnswer(_AnswerPart):
     """The change of one file: ``content`` is the whole new text, ``edits`` change sections."""
 
     name: Annotated[str, Field(max_length=_LONGEST_NAME)]
-    action: Action
+    action: Action = "update"
     content: _Text = ""
     edits: Annotated[tuple[SectionEdit, ...], Field(max_length=MOST_EDITS)] = ()
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
@@ -137,7 +135,7 @@ def _mend(answer: dict[str, Any]) -> None:
     _left_out(answer, "dropped")
     for file in _objects(answer, "files"):
         _left_out(file, "content", "edits", "notes")
-        _word(file, "action", _ACTIONS)
+        file["action"] = "edit" if file.get("edits") else "update"
         for edit in _objects(file, "edits"):
             _left_out(edit, "text", "after", "reason")
             _word(edit, "operation", _OPERATIONS)

@@ -1,14 +1,16 @@
 """Decides what an answer makes of the bank's files, and which parts of it are refused.
 
-An answer is not trusted. Problems are: a file that the rules do not name, an action that does not
-fit the files, an edit of an ambiguous section, a file emptied, lines that are lost. Each is an
-``AnswerError`` and is reported to the model once; what is still wrong after that is refused.
+An answer is not trusted. Problems are: a file that the rules do not name, an edit of an ambiguous
+section, a file emptied, lines that are lost. Each is an ``AnswerError`` and is reported to the
+model once; what is still wrong after that is refused.
 
 A note is consumed only if a file that is taken names it, or if the answer drops it with a reason;
 every other note is left unplaced and stays live. It is consumed whole or not at all: if the change
 of one file is refused, so are the changes of the other files that took in the same notes, and those
 notes stay live. A change that names no notes is refused, since nobody could say what it took in.
-The published format names no notes: there each changed file took in all of them.
+The published format names no notes: there a file that is taken takes in all of them, and if no file
+was meant to change, the synthesis does. If all that was meant to change is refused, no note is
+consumed.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ _CONTEXT: Final = 3
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
+#: Why a note goes into no file if a published answer changes none.
+IN_SYNTHESIS: Final = "in the synthesis"
 #: What stands for a file's name where a problem is not of one file, and for its place.
 _ANSWER: Final = "the answer"
 _NO_PLACE: Final = -1
@@ -95,21 +99,13 @@ def settle(
     lines and more than ``policy.loss_lines`` of them. An answer that places no note changes
     nothing.
     """
-    drafts: dict[int, _EditedFile] = {}
-    problems: list[AnswerError] = []
     published = isinstance(answer, PublishedAnswer)
     if published and not visible(answer.synthesis).strip():
         # In the published format the synthesis is what says that the answer is whole.
-        problems.append(AnswerError("form", "its synthesis is empty"))
-        return None, tuple(problems)
-    for at, file in enumerate(answer.files):
-        try:
-            earlier = [each.name for each in answer.files[:at]]
-            drafts[at] = _draft(file, shown, earlier, published=published)
-        except AnswerError as problem:
-            label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
-            problems.append(AnswerError(problem.fault, problem.detail, label, at))
-    takes = _takes(answer, shown, drafts)
+        return None, (AnswerError("form", "its synthesis is empty"),)
+    drafts, problems = _drafts(answer, shown, published=published)
+    every = set(range(1, len(shown.notes) + 1))
+    takes = [every & set(file.notes) for file in answer.files]
     named: set[int] = set().union(*takes)
     drops, wrong_drops = _drops(answer, shown, named)
     problems += wrong_drops
@@ -131,6 +127,10 @@ def settle(
         if not moved:
             break
         bad |= moved
+    if published:
+        takes = _takes_of_all(answer, shown, left, every - drops.keys())
+        if not (any(takes) or bad):
+            drops |= dict.fromkeys(every - drops.keys(), IN_SYNTHESIS)
     placed: set[int] = set().union(*(takes[at] for at in left), drops)
     if not placed:
         if problems:
@@ -174,21 +174,33 @@ def settle(
     ), tuple(problems)
 
 
-def _takes(
-    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile]
-) -> list[set[int]]:
-    """Return the numbers of the notes that each file of the answer takes in.
+def _drafts(
+    answer: BankAnswer, shown: NoteBatch, *, published: bool
+) -> tuple[dict[int, _EditedFile], list[AnswerError]]:
+    """Work out by its place what each file would become, and what is wrong with the others."""
+    drafts: dict[int, _EditedFile] = {}
+    problems: list[AnswerError] = []
+    for at, file in enumerate(answer.files):
+        try:
+            earlier = [each.name for each in answer.files[:at]]
+            drafts[at] = _draft(file, shown, earlier, published=published)
+        except AnswerError as problem:
+            label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
+            problems.append(AnswerError(problem.fault, problem.detail, label, at))
+    return drafts, problems
 
-    In the published format a file that comes back as it was took in none.
-    """
-    every = set(range(1, len(shown.notes) + 1))
-    if not isinstance(answer, PublishedAnswer):
-        return [every & set(file.notes) for file in answer.files]
-    every.difference_update(each.note for each in answer.dropped)
-    return [
-        set() if at in drafts and drafts[at][0] == shown.texts.get(file.name) else every
-        for at, file in enumerate(answer.files)
-    ]
+
+def _takes_of_all(
+    answer: BankAnswer,
+    shown: NoteBatch,
+    left: Mapping[int, _EditedFile],
+    notes: set[int],
+) -> list[set[int]]:
+    """Return for each file of a published answer the notes that it takes in: all, if it changes."""
+    changed = {
+        at for at, (text, _) in left.items() if text != shown.texts.get(answer.files[at].name)
+    }
+    return [notes if at in changed else set() for at in range(len(answer.files))]
 
 
 def _drops(
@@ -250,18 +262,12 @@ def _draft(
     held = shown.texts.get(file.name)
     if any(number > len(shown.notes) for number in file.notes):
         raise AnswerError("form", "it names the number of a note that was not shown")
-    if file.action == "edit":
+    if file.edits:
         if file.content.strip():
-            raise AnswerError("form", "its action is edit, so it has edits and no content")
+            raise AnswerError("form", "it has content and edits; give the whole file or its edits")
         # An edit of a missing file applies to the skeleton that the file begins with.
         skeletons = {each.name: each.skeleton for each in shown.rules.files}
         edited = _edited(file, shown, skeletons[file.name] if held is None else held)
-    elif file.edits:
-        raise AnswerError("form", f"its action is {file.action}, so it has content and no edits")
-    elif file.action == "create" and held is not None:
-        raise AnswerError("form", "its action is create, but it is there; edit or update it")
-    elif file.action == "update" and held is None:
-        raise AnswerError("form", "its action is update, but it is not there; create it")
     elif file.name in shown.outlined:
         raise AnswerError("edits", "its outline alone was shown; it can only be edited")
     else:
@@ -299,8 +305,6 @@ def _check_content(text: str, held: str) -> None:
 
 def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
     """Apply the edits of one file, in order."""
-    if not file.edits:
-        raise AnswerError("form", "its action is edit, but it has no edits")
     hidden = file.name in shown.outlined
     touched: set[str] = set()
     deleted: set[str] = set()
