@@ -19,6 +19,7 @@ LISTS = (
     "query_words",
     "stop_words",
     "transcript_words",
+    "whatsapp_words",
 )
 
 

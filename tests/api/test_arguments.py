@@ -99,7 +99,8 @@ SESSION_CALLS = {
         "index": (*NOT_A_COUNT, None, 10**30),
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
     },
-    "drop_instruction": {"instruction_id": (5, None, b"m0", "m0-000000", "")},
+    "pin": {"index": (*NOT_A_COUNT, None, 10**30)},
+    "unpin": {"index": (*NOT_A_COUNT, None, 10**30)},
     "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
     "erase": {
         "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
@@ -284,9 +285,12 @@ MEMORY_CALLS = {
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
     "update_all": {
-        name: values
-        for name, values in SESSION_CALLS["update"].items()
-        if name not in ("level", "wait", "concurrency", "batch_delay", "config")
+        **{
+            name: values
+            for name, values in SESSION_CALLS["update"].items()
+            if name not in ("level", "wait", "concurrency", "batch_delay", "config")
+        },
+        "search_index": NOT_A_SWITCH,
     },
     "worker": {
         "max_calls": NOT_A_COUNT,

@@ -336,7 +336,10 @@ def test_check_says_what_is_kept_and_what_it_cannot_see(db):
     assert told.count("\nkept    ") == kept
     assert "BROKEN" not in told
     told = " ".join(told.split())
-    assert "prove them: batch invariance, bounded work, bounded spend, nothing is paid" in told
+    assert (
+        "prove them: batch invariance, seal once, bounded work, bounded spend, nothing is paid"
+        in told
+    )
 
 
 def test_check_names_each_promise(db):

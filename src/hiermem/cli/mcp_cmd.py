@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import Annotated, Final
 
 from typer import Option
@@ -15,7 +16,6 @@ from hiermem import AsyncMemory, ConfigError, UpdatePolicy
 from hiermem.cli.options import Model, Place
 from hiermem.cli.output import hint
 from hiermem.cli.screen import clean
-from hiermem.process import new_event_loop
 
 #: The variable with the token that clients must bear over HTTP.
 VARIABLE: Final = "HIERMEM_MCP_TOKEN"
@@ -67,5 +67,7 @@ def mcp(
         work = serve_http(opening, served, read_only=read_only)
     else:
         work = serve_stdio(opening, read_only=read_only)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    # psycopg does not work in the default loop of Windows.
+    loop = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(work)

@@ -78,7 +78,7 @@ class _Turns:
         self.form: str | None = None
         self.own = False
         self.by_role = False
-        self.roles = dict(_ROLES)
+        self.roles = _ROLES
         self.day: datetime | None = None
         self.calls: list[str] = []
         self._options, self._lower = options, True

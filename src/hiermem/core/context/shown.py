@@ -43,9 +43,7 @@ class ShownMessages:
     """
 
     messages: tuple[int, ...] = ()
-    by_quarter: tuple[ShownQuarter, ShownQuarter, ShownQuarter, ShownQuarter] = (
-        ShownQuarter(),
-    ) * 4
+    by_quarter: tuple[ShownQuarter, ...] = (ShownQuarter(),) * 4
 
     def explain(self) -> str:
         """Return a description of their number and of the share of each quarter."""

@@ -205,8 +205,8 @@ class RateLimiter:
         limits = (self._requests, self._tokens)
         lane = lanes.get((self._concurrency, limits))
         if lane is None:
-            most = [each and AsyncLimiter(each, 60) for each in limits]
-            lane = _Lane(asyncio.Semaphore(self._concurrency), (most[0] or None, most[1] or None))
+            most = [AsyncLimiter(each, 60) if each else None for each in limits]
+            lane = _Lane(asyncio.Semaphore(self._concurrency), (most[0], most[1]))
             lanes[self._concurrency, limits] = lane
         return lane
 
