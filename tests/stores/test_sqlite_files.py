@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import sqlite3
+import threading
 
 import pytest
 
@@ -23,7 +24,7 @@ from hiermem.stores.sqlite.schema import DEVELOPMENT_ID, VERSION
 from hiermem.stores.sqlite.trees import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
-from hiermem.types.transaction import Block, Rewrite
+from hiermem.types.transaction import Block, Rewrite, ViewRecord
 
 
 async def _make(path, count=3):
@@ -290,6 +291,39 @@ async def test_every_connection_has_the_safe_settings(tmp_path):
         await store.write(lambda transaction: settings(transaction.connection)),
     ):
         assert found == ["wal", 2, 1, 0]
+    await store.close()
+
+
+async def test_a_write_that_may_be_lost_waits_for_no_sync_and_no_other_does_without(tmp_path):
+    """Broken, a turn waits for the sync of a cache, or a message is lost in a power loss."""
+    store = await SQLiteStore.open(tmp_path / "x.db")
+    tenant = store.tenant("t")
+    found = []
+
+    def note(transaction):
+        found.append(transaction.connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    async def together(*durable):
+        gate = threading.Event()  # what waits behind a write shares a commit
+        tasks = [asyncio.create_task(store.write(lambda _: gate.wait()))]
+        await asyncio.sleep(0.05)
+        tasks += [asyncio.create_task(store.write(note, durable=one)) for one in durable]
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*tasks)
+        taken, found[:] = found[:], []
+        return taken
+
+    full, normal = 2, 1
+    assert await together(False, False) == [normal] * 2
+    assert await together(True) == [full]
+    assert await together(False, True) == [full] * 2
+    await tenant.put_view(ViewRecord("s", "v", "state"))
+    assert store._writer._transaction.connection.execute("PRAGMA synchronous").fetchone() == (
+        normal,
+    )
+    store.write_here(lambda transaction: note(transaction) or True)
+    assert found == [full]
     await store.close()
 
 

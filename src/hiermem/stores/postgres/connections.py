@@ -30,6 +30,8 @@ BEGIN: Final[Sent] = ("BEGIN ISOLATION LEVEL READ COMMITTED", ())
 #: Every statement of the transaction sees the state from before its first one.
 ONE_STATE: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
 COMMIT: Final[Sent] = ("COMMIT", ())
+#: The commit of this transaction waits for no sync: a crash of the server may undo it.
+UNSYNCED: Final[Sent] = ("SET LOCAL synchronous_commit = off", ())
 
 #: Seconds in which a connection must be made, where the connection string does not say.
 _CONNECT = 10

@@ -205,15 +205,15 @@ class Scope:
         statements: Sequence[Statement],
         *,
         whole: bool = False,
-        index: Sequence[Sent] = (),
+        first: Sequence[Sent] = (),
     ) -> list[list[tuple[Any, ...]]]:
         """Run the statements under the locks of ``names`` and commit; return the rows of each.
 
-        ``index`` is the lock of the index over all sessions, if they write to it.
+        ``first`` is sent before them: the lock of the index over all sessions, or a setting.
         """
         if self.read_only:
             raise ReadOnlyError
-        begun = [self.prologue(names, whole=whole, writing=True), *index]
+        begun = [self.prologue(names, whole=whole, writing=True), *first]
         sent = [*begun, *map(self.sent, statements)]
         return (await self.run(sent, committing=True))[len(begun) :]
 

@@ -18,7 +18,7 @@ from hiermem.stores.dump import RowReader, missing
 from hiermem.stores.postgres import decisions, due, reads, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
-from hiermem.stores.postgres.connections import Sent
+from hiermem.stores.postgres.connections import UNSYNCED, Sent
 from hiermem.stores.postgres.reads import TreeOf
 from hiermem.stores.postgres.scope import Scope
 from hiermem.stores.postgres.statements import Query, Statement
@@ -175,13 +175,13 @@ class PostgresTenant:
         """Insert the view, or replace it, unless ``epoch`` is outdated; return whether."""
         epochs = {} if epoch is None else {view.session_id: epoch}
         put = [changing.only_if(epochs), changing.put_view(view)]
-        return await self._applied({view.session_id}, put)
+        return await self._applied({view.session_id}, put, first=[UNSYNCED])
 
     async def _applied(
-        self, names: set[str], statements: Sequence[Statement], *, index: Sequence[Sent] = ()
+        self, names: set[str], statements: Sequence[Statement], *, first: Sequence[Sent] = ()
     ) -> bool:
         """Write under the condition of the first statement; return whether it held."""
-        found = await self._scope.write(names, statements, index=index)
+        found = await self._scope.write(names, statements, first=first)
         return bool(found[0][0][0] == "1")
 
     # -- records
@@ -215,13 +215,13 @@ class PostgresTenant:
         put = [changing.only_if({session_id: epoch}), *changing.put_blocks(session_id, blocks)]
         terms = any(block.kind == tx.TERMS for block in blocks)
         together = [self._scope.index_lock(together=True)] if terms else []
-        return await self._applied({session_id}, put, index=together)
+        return await self._applied({session_id}, put, first=together)
 
     async def drop_blocks(self, session_id: str, kind: str) -> None:
         """Remove all blocks of ``kind``."""
         dropped = list(changing.drop_blocks(session_id, kind))
         alone = [self._scope.index_lock()] if kind == tx.TERMS else []
-        await self._scope.write({session_id}, dropped, index=alone)
+        await self._scope.write({session_id}, dropped, first=alone)
 
     # -- the index over all sessions
 
@@ -242,7 +242,7 @@ class PostgresTenant:
         """Dissolve the segments ``replaces`` and put one made of ``blocks``; return whether."""
         names = {one.session.id for one in blocks}
         put = list(segments.put(blocks, pages, replaces))
-        return await self._applied(names, put, index=[self._scope.index_lock()])
+        return await self._applied(names, put, first=[self._scope.index_lock()])
 
     segment_blocks = _reading(segments.segment_blocks)
 

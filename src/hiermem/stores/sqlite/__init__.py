@@ -222,14 +222,15 @@ class SQLiteStore:
 
         await asyncio.to_thread(work)
 
-    async def write(self, work: Callable[[Transaction], T]) -> T:
+    async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
         """Run ``work`` on the writer and wait for its commit; the tenants' handles call this.
 
+        A write that need not be ``durable`` waits for no sync, and may be lost in a power loss.
         Where the store is only read, work that changes nothing runs on a reader.
         """
         if self._writer is None:
             return await self.read(_decided, work)
-        return await self._writer.run(work)
+        return await self._writer.run(work, durable=durable)
 
     async def time(self) -> datetime:
         """Return the store's time; the tenants' handles call this."""

@@ -52,13 +52,15 @@ def _reading(
 
 
 def _writing(
-    work: Callable[Concatenate[Transaction, Of, P], T],
+    work: Callable[Concatenate[Transaction, Of, P], T], *, durable: bool = True
 ) -> Callable[Concatenate[_Handle[Of], P], CoroutineType[Any, Any, T]]:
     """Return the method that runs ``work`` on the writer and waits for its commit."""
 
     async def method(self: _Handle[Of], /, *args: P.args, **kwargs: P.kwargs) -> T:
         later = _later(work, args, kwargs)
-        return await self._store.write(lambda transaction: later(transaction, self._of))
+        return await self._store.write(
+            lambda transaction: later(transaction, self._of), durable=durable
+        )
 
     return named_after(work, method, given=2)
 
@@ -204,7 +206,8 @@ class SQLiteTenant(_Handle[str]):
     attempts = _reading(reads.attempts)
     spent = _reading(reads.spent)
     view = _reading(reads.view)
-    put_view = _writing(puts.put_view)
+    # A view is a cache, so nobody waits for its sync.
+    put_view = _writing(puts.put_view, durable=False)
     records = _reading(reads.records)
     put_records = _writing(puts.put_records)
     blocks = _reading(reads.blocks)

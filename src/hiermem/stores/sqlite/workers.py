@@ -58,12 +58,14 @@ class Transaction:
         self._grouped = False
         self._marked = False
         self._seen: int | None = None
+        self._durable = True
 
     def use(self, connection: sqlite3.Connection) -> None:
         """Continue on another connection to the same file."""
         self.connection = connection
         self.heads.clear()
         self._seen = None
+        self._durable = True
 
     def writing(self) -> None:
         """Mark the point to return to if this write fails; call this before the first change.
@@ -78,8 +80,15 @@ class Transaction:
 
     # -- for the writer
 
-    def begin(self, *, grouped: bool) -> None:
-        """Take the write lock; forget the heads if another connection has committed meanwhile."""
+    def begin(self, *, grouped: bool, durable: bool) -> None:
+        """Take the write lock; forget the heads if another connection has committed meanwhile.
+
+        A commit that is not ``durable`` waits for no sync. The next one that is syncs both. A power
+        loss before that undoes it, and leaves the file sound.
+        """
+        if durable is not self._durable:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._durable = durable
         self.connection.execute("BEGIN IMMEDIATE")
         self._grouped = grouped
         (seen,) = self.connection.execute("PRAGMA data_version").fetchone()
@@ -121,11 +130,18 @@ class Transaction:
 class _Job(Generic[T]):
     """A piece of work and its outcome, and the future that waits for it, if a task does."""
 
-    __slots__ = ("error", "future", "result", "work")
+    __slots__ = ("durable", "error", "future", "result", "work")
 
-    def __init__(self, work: Callable[[Any], T], future: asyncio.Future[T] | None = None) -> None:
+    def __init__(
+        self,
+        work: Callable[[Any], T],
+        future: asyncio.Future[T] | None = None,
+        *,
+        durable: bool = True,
+    ) -> None:
         self.work = work
         self.future = future
+        self.durable = durable
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -174,8 +190,10 @@ class _Worker:
         self._guard = threading.Lock()
         self._closed = False
 
-    async def run(self, work: Callable[[Any], T]) -> T:
+    async def run(self, work: Callable[[Any], T], *, durable: bool = True) -> T:
         """Do ``work`` on a thread of this worker and return its result, or raise its error.
+
+        A write that need not be ``durable`` may be lost in a power loss.
 
         If the waiting task is cancelled, work that has not begun is skipped and work that has begun
         is finished. In both cases the work takes effect as a whole or not at all.
@@ -184,7 +202,7 @@ class _Worker:
         """
         self._home.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = _Job(work, future)
+        job = _Job(work, future, durable=durable)
         with self._guard:
             if self._closed:
                 raise MemoryClosedError("the store is closed; open it again")
@@ -330,7 +348,7 @@ class Writer(_Worker):
             if self._disconnected and self._reconnect is not None:
                 transaction.use(self._reconnect())
                 self._disconnected = False
-            transaction.begin(grouped=len(jobs) > 1)
+            transaction.begin(grouped=len(jobs) > 1, durable=any(job.durable for job in jobs))
         except FAILURES as error:
             return self._fail(jobs, error, committing=False)
         for place, job in enumerate(jobs):
