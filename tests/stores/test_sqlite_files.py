@@ -20,7 +20,7 @@ from hiermem.errors import (
 )
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.reads import ECHOING, FLAGGED
-from hiermem.stores.sqlite.schema import DEVELOPMENT_ID, VERSION
+from hiermem.stores.sqlite.schema import APPLICATION_ID, DEVELOPMENT_ID, VERSION
 from hiermem.stores.sqlite.trees import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
@@ -110,9 +110,14 @@ async def test_a_newer_store_is_refused_and_left_untouched(tmp_path):
     assert "upgrade" in await _refused(path, StoreNewerError)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("number", "application"),
+    [(1, APPLICATION_ID), *((number, DEVELOPMENT_ID) for number in (1, 2, 3, 4))],
+)
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-async def test_a_store_of_a_development_version_is_refused_as_such(tmp_path, number, killed):
+async def test_a_store_of_a_development_version_is_refused_as_such(
+    tmp_path, number, application, killed
+):
     """Its numbers are ours, its tables may be: taken for ours, it would be migrated or misread."""
     store = await SQLiteStore.open(tmp_path / "source.db")
     await write(store.tenant("t"), "s", [Message.user("x")])
@@ -124,12 +129,13 @@ async def test_a_store_of_a_development_version_is_refused_as_such(tmp_path, num
         await store.close()
     content = bytearray((tmp_path / "source.db").read_bytes())
     content[60:64] = number.to_bytes(4, "big")
-    content[68:72] = DEVELOPMENT_ID.to_bytes(4, "big")
+    content[68:72] = application.to_bytes(4, "big")
     path = folder / "x.db"
     path.write_bytes(content)
     for create in (True, False):
         told = await _refused(path, StoreCorruptError, create=create)
-        assert "development version" in told
+        assert "written by another development version" in told
+        assert "damaged" not in told
         assert f"development format {number}" in told
         assert "untouched" in told
         assert "append its messages" in told

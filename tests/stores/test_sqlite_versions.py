@@ -1,6 +1,6 @@
 """Migrations: a file of an older format becomes the current one, or stays what it was.
 
-No format before the first was released, so the formats here are made up: 2 and 3 come after ours.
+No format was released yet, so the formats here are made up: the two that come after ours.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from hiermem.types import Message
 
 #: The text of one message: two of them are more than the pages that SQLite holds back in memory.
 LARGE = "text " * 300_000
+LAST = VERSION + 2
 
 ADDS_A_COLUMN = "ALTER TABLE events ADD COLUMN note TEXT; -- first\n"
 ADDS_A_TABLE = """\
@@ -61,7 +62,7 @@ def _replaced(script, old, new):
 
 @pytest.fixture(scope="module")
 def room(tmp_path_factory):
-    """Return a folder with the schema of the made-up format 3 and the steps to it."""
+    """Return a folder with the schema of the last made-up format and the steps to it."""
     folder = tmp_path_factory.mktemp("schema")
     script = _replaced(
         current().script,
@@ -76,14 +77,14 @@ CREATE TABLE more (a INTEGER PRIMARY KEY, b TEXT);
 CREATE INDEX more_b ON more (b) WHERE b IS NOT NULL;
 """
     (folder / "current.sql").write_text(script, "utf-8")
-    (folder / "0002.sql").write_text(ADDS_A_COLUMN, "utf-8")
-    (folder / "0003.sql").write_text(ADDS_A_TABLE + MAKES_A_TABLE_ANEW, "utf-8")
+    (folder / f"{VERSION + 1:04}.sql").write_text(ADDS_A_COLUMN, "utf-8")
+    (folder / f"{LAST:04}.sql").write_text(ADDS_A_TABLE + MAKES_A_TABLE_ANEW, "utf-8")
     return folder
 
 
 @pytest.fixture
 def newer(room):
-    return read(room, 3)
+    return read(room, LAST)
 
 
 async def _make(path):
@@ -139,11 +140,11 @@ def _rows(path):
 def test_the_schema_is_the_one_of_its_format():
     """Broken, files of one format differ, and those made before the change are refused.
 
-    Until the first release is tagged, write the new digest here. After that, raise VERSION and add
-    a step.
+    Raise VERSION and write the new pair here. Until the first release is tagged, raise FIRST too;
+    after that, add a step.
     """
     text = "\n".join(f"{k}{v}" for k, v in sorted(current().expected().items()))
-    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (1, "ab1bee50b60b41b0")
+    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (2, "ab1bee50b60b41b0")
 
 
 async def test_a_migrated_schema_equals_a_fresh_one(tmp_path, newer):
@@ -151,15 +152,19 @@ async def test_a_migrated_schema_equals_a_fresh_one(tmp_path, newer):
     kept = await _make(old)
     rows = _rows(old)
     # Of an earlier try that was killed while it copied.
-    (tmp_path / "old.db.v1.bak.part").write_bytes(b"half a copy")
+    (tmp_path / f"old.db.v{VERSION}.bak.part").write_bytes(b"half a copy")
     _migrate(old, newer)
     files.prepare(fresh, create=True, busy_timeout=1, schema=newer)
     assert _shape_at(old) == _shape_at(fresh)
-    assert _shape_at(old)[::2] == (3, [])
+    assert _shape_at(old)[::2] == (LAST, [])
     assert _rows(old) == rows
     # The copy is the store as it was, and is one file.
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh.db", "old.db", "old.db.v1.bak"]
-    assert await _kept(tmp_path / "old.db.v1.bak") == kept
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "fresh.db",
+        "old.db",
+        f"old.db.v{VERSION}.bak",
+    ]
+    assert await _kept(tmp_path / f"old.db.v{VERSION}.bak") == kept
     # Opening it again changes nothing.
     before = _state(tmp_path)
     _migrate(old, newer)
@@ -172,7 +177,7 @@ async def test_a_step_that_fails_leaves_the_older_store(tmp_path, newer):
     kept = await _make(path)
     for last in ("CREATE TABLE nonsense (", ADDS_A_TABLE):
         with pytest.raises((StoreError, StoreCorruptError)):
-            _migrate(path, replace(newer, steps={**newer.steps, 3: last}))
+            _migrate(path, replace(newer, steps={**newer.steps, LAST: last}))
         assert _shape_at(path)[0] == VERSION
         assert await _kept(path) == kept
 
@@ -181,10 +186,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hiermem.stores.sqlite import files
-from hiermem.stores.sqlite.schema import Schema, read
+from hiermem.stores.sqlite.schema import VERSION, Schema, read
 
 path, room, last = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-newer = read(room, 3)
+newer = read(room, VERSION + 2)
 
 class Steps(dict):
     def __getitem__(self, step):
@@ -192,13 +197,13 @@ class Steps(dict):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(step)
 
-schema = Schema(4, newer.script, Steps(newer.steps))
+schema = Schema(VERSION + 3, newer.script, Steps(newer.steps))
 files.prepare(path, create=False, busy_timeout=5, schema=schema)
 """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-@pytest.mark.parametrize("step", params([3, 2, 4], 1))
+@pytest.mark.parametrize("step", params([LAST, VERSION + 1, LAST + 1], 1))
 async def test_a_killed_migration_leaves_the_older_store(tmp_path, room, newer, step):
     """Killed before ``step``: the file is what it was, the copy is whole, and it is tried again."""
     path = tmp_path / "x.db"
@@ -207,13 +212,13 @@ async def test_a_killed_migration_leaves_the_older_store(tmp_path, room, newer, 
     arguments = [sys.executable, "-c", KILLED, str(path), str(room), str(step)]
     died = await asyncio.to_thread(subprocess.run, arguments, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
-    if step == 4:
+    if step == LAST + 1:
         # The steps had written part of their pages by then, and not only to memory.
         assert path.with_name("x.db-wal").stat().st_size > 1_000_000
-    assert await _kept(tmp_path / "x.db.v1.bak") == kept
+    assert await _kept(tmp_path / f"x.db.v{VERSION}.bak") == kept
     assert await _kept(path) == kept
     _migrate(path, newer)
-    assert _shape_at(path)[::2] == (3, [])
+    assert _shape_at(path)[::2] == (LAST, [])
     assert _rows(path) == rows
 
 
@@ -231,10 +236,10 @@ async def test_two_that_migrate_one_file_at_once_do_it_once(tmp_path, newer):
 
     schema = replace(newer, steps=Slow(newer.steps))
     await asyncio.gather(*(asyncio.to_thread(_migrate, path, schema) for _ in range(2)))
-    assert taken == [2, 3]
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["x.db", "x.db.v1.bak"]
-    assert _shape_at(path)[::2] == (3, [])
-    assert await _kept(tmp_path / "x.db.v1.bak") == kept
+    assert taken == [VERSION + 1, LAST]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["x.db", f"x.db.v{VERSION}.bak"]
+    assert _shape_at(path)[::2] == (LAST, [])
+    assert await _kept(tmp_path / f"x.db.v{VERSION}.bak") == kept
 
 
 async def test_an_erasure_finds_the_copy_of_a_migration(tmp_path, newer):
@@ -242,8 +247,8 @@ async def test_an_erasure_finds_the_copy_of_a_migration(tmp_path, newer):
     path = tmp_path / "x.db"
     await _make(path)
     _migrate(path, newer)
-    assert LARGE[:1000].encode() in (tmp_path / "x.db.v1.bak").read_bytes()
+    assert LARGE[:1000].encode() in (tmp_path / f"x.db.v{VERSION}.bak").read_bytes()
     found = scrub(path, busy_timeout=1)
     assert found.done
-    assert found.removed == ("x.db.v1.bak",)
+    assert found.removed == (f"x.db.v{VERSION}.bak",)
     assert [p.name for p in tmp_path.iterdir()] == ["x.db"]

@@ -25,7 +25,14 @@ from hiermem.errors import (
 )
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
-from hiermem.stores.sqlite.schema import APPLICATION_ID, DEVELOPMENT_ID, Schema, shape, statements
+from hiermem.stores.sqlite.schema import (
+    APPLICATION_ID,
+    DEVELOPMENT_ID,
+    FIRST,
+    Schema,
+    shape,
+    statements,
+)
 
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
@@ -213,10 +220,10 @@ def _identify(path: Path) -> str:
             return "empty"
         raise StoreCorruptError(f"{path} is not an SQLite file; it was left untouched")
     application = int.from_bytes(head[68:72], "big")
-    if application == DEVELOPMENT_ID:
-        number = int.from_bytes(head[60:64], "big")
+    number = int.from_bytes(head[60:64], "big")
+    if application == DEVELOPMENT_ID or (application == APPLICATION_ID and 0 < number < FIRST):
         raise StoreCorruptError(
-            f"{path} was written by a development version of hiermem, in development format "
+            f"{path} was written by another development version of hiermem, in development format "
             f"{number}; it was left untouched; read it with the version that wrote it, and append "
             "its messages to a new file"
         )

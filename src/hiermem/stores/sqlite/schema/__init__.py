@@ -1,9 +1,9 @@
 """The schema of the store file, its format number, and the steps from older formats.
 
-A new file gets the schema in ``current.sql``. Until the first release is tagged, a schema change
-edits ``current.sql`` alone. After that, it also raises VERSION and adds a step ``NNNN.sql`` (from
-format NNNN - 1 to NNNN). The steps must lead an older file to the same schema; the migration
-compares the two.
+A new file gets the schema in ``current.sql``. A change of it raises VERSION. Until the first
+release is tagged, it raises FIRST too. After that, it adds a step ``NNNN.sql`` (from format
+NNNN - 1 to NNNN). The steps must lead an older file to the same schema; the migration compares the
+two.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ APPLICATION_ID = 0x68696572
 #: from 1, so the format number alone does not distinguish their files from current ones.
 DEVELOPMENT_ID = 0x686D656D
 #: The format number, which the file holds as its ``user_version``.
-VERSION = 1
+VERSION = 2
+#: The oldest format that is migrated; files of older ones were written by development versions.
+FIRST = 2
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A format of the file: its whole schema, and the step that leads to each format since 2."""
+    """A format of the file: its whole schema, and the step to each format since FIRST."""
 
     version: int
     script: str
@@ -46,13 +48,13 @@ def current() -> Schema:
 
 
 def read(folder: Traversable, version: int) -> Schema:
-    """Read a schema from ``current.sql`` and the steps to ``version`` in ``folder``."""
+    """Read a schema from ``current.sql`` and the steps from FIRST to ``version`` in ``folder``."""
     return Schema(
         version,
         folder.joinpath("current.sql").read_text("utf-8"),
         {
             step: folder.joinpath(f"{step:04}.sql").read_text("utf-8")
-            for step in range(2, version + 1)
+            for step in range(FIRST + 1, version + 1)
         },
     )
 
