@@ -45,7 +45,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.context.selection import ContextBudget as ContextBudget
     from hiermem.core.context.selection import ContextSelection as ContextSelection
     from hiermem.core.context.selection import ShownSummary as ShownSummary
-    from hiermem.core.extraction.diagram import to_graphml as to_graphml
     from hiermem.core.extraction.diagram import to_mermaid as to_mermaid
     from hiermem.core.extraction.graph import GraphEntity as GraphEntity
     from hiermem.core.extraction.graph import Mention as Mention
@@ -202,7 +201,7 @@ else:  # at run time, the same names by module
         "hiermem.core.check": "CheckReport Finding",
         "hiermem.core.context.profile": "ContextProfile",
         "hiermem.core.context.selection": ("ContextBudget ContextSelection ShownSummary"),
-        "hiermem.core.extraction.diagram": "to_graphml to_mermaid",
+        "hiermem.core.extraction.diagram": "to_mermaid",
         "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
         "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
         "hiermem.core.log.alignment": "SyncReport",

@@ -51,7 +51,7 @@ def extract(
     one: OneSession,
     *,
     graph: Annotated[
-        Literal["mermaid", "graphml"] | None,
+        Literal["mermaid"] | None,
         Option(help="Write the graph instead, in this notation."),
     ] = None,
     most: Annotated[
@@ -96,12 +96,7 @@ def extract(
         if graph is None or wants_json():
             result(report_data(report), lambda: print_table(report, most=most))
         elif (vector := report.tri_vector) is not None:
-            draws = (
-                hiermem.to_mermaid(vector, most=most)
-                if graph == "mermaid"
-                else hiermem.to_graphml(vector)
-            )
-            echo(clean(draws))
+            echo(clean(hiermem.to_mermaid(vector, most=most)))
         if report.stopped:
             raise typer.Exit(Code.INCOMPLETE)
         if report.outcome == "error":

@@ -17,8 +17,6 @@ from hiermem.core.extraction.stored_answer import (
     StoredAnswer,
     made_from,
     read_answer,
-    settled,
-    way_of,
     write_answer,
 )
 from hiermem.errors import (
@@ -104,7 +102,7 @@ def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
     assert read_answer(write_answer(spread)) == spread
     claim = Claim("run", NOW)
     assert read_answer(write_claim(claim)) == claim
-    used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
+    used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, 4)
     assert read_answer(write_answer(used)) == used
     for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,
                  '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
@@ -125,25 +123,6 @@ def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_othe
         "{}",
     ):
         assert made_from(unknown, {7})
-
-
-def test_an_answer_stays_while_one_way_of_parting_has_use_for_it():
-    """Two limits used in turn must not delete each other's answers."""
-    kept = StoredAnswer("{}", "s", "m", ways=("a",))
-    assert settled(kept, way="a", used=True) is kept
-    assert settled(kept, way="b", used=False) is kept, "none of its business"
-    both = settled(kept, way="b", used=True)
-    assert both.ways == ("a", "b")
-    assert settled(both, way="a", used=False).ways == ("b",)
-    assert settled(kept, way="a", used=False) is None
-
-
-def test_a_way_of_parting_is_its_room_and_what_becomes_of_oversized_turns():
-    ways = {way_of(None, oversized="fail"), way_of(9, oversized="fail"),
-            way_of(9, oversized="slice"), way_of(8, oversized="fail"),
-            way_of(9, oversized="fail", summary=60)}  # fmt: skip
-    assert len(ways) == 5
-    assert way_of(None, oversized="slice") == way_of(None, oversized="fail"), "nothing is over it"
 
 
 def test_what_is_kept_is_reused_and_the_rest_made_in_order():

@@ -1,4 +1,4 @@
-"""Writes a result's graph in the notations that other tools draw: Mermaid and GraphML.
+"""Draws a result's graph as a Mermaid flowchart.
 
 Every character from a conversation is escaped, so no name can end a label, add a node or insert
 markup. The text says what was left out.
@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Entity, EntityType, TriVector
 
 #: Characters that are literal in a Mermaid label; all others are written as codes.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
-#: Characters that XML 1.0 cannot contain.
-_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LABEL: Final = 48
 #: A shape and a colour for each family of types; all other types are concepts.
 _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
@@ -97,70 +94,3 @@ def _label(text: str) -> str:
     flat = " ".join(text.split())
     short = flat if len(flat) <= _LABEL else flat[: _LABEL - 1] + "…"
     return _PLAIN.sub(lambda match: f"#{ord(match[0])};", short)
-
-
-_KEYS: Final = (
-    ("node", "name", "string"),
-    ("node", "type", "string"),
-    ("node", "description", "string"),
-    ("node", "aliases", "string"),
-    ("node", "tags", "string"),
-    ("node", "confidence", "double"),
-    ("node", "mentions", "int"),
-    ("node", "provenance", "string"),
-    ("edge", "relation", "string"),
-    ("edge", "weight", "double"),
-    ("edge", "justification", "string"),
-    ("edge", "source_messages", "string"),
-)
-
-
-def to_graphml(vector: TriVector) -> str:
-    """Write the whole graph as GraphML 1.0, for Gephi, yEd, NetworkX and similar tools."""
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
-        *(
-            f'  <key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>'
-            for of, name, kind in _KEYS
-        ),
-        '  <graph id="session" edgedefault="directed">',
-    ]
-    places = {entity.key: place for place, entity in enumerate(vector.entities)}
-    for place, entity in enumerate(vector.entities):
-        lines.append(f'    <node id="n{place}">')
-        lines += _data(
-            name=entity.name,
-            type=entity.type,
-            description=entity.description,
-            aliases="; ".join(entity.aliases),
-            tags="; ".join(entity.tags),
-            confidence=entity.confidence,
-            mentions=len(entity.provenance),
-            provenance="; ".join(f"{p.chunk}[{p.start}:{p.stop}]" for p in entity.provenance),
-        )
-        lines.append("    </node>")
-    for number, relation in enumerate(vector.relations):
-        source, target = places[relation.source], places[relation.target]
-        lines.append(
-            f'    <edge id={quoteattr(f"e{number}")} source="n{source}" target="n{target}">'
-        )
-        lines += _data(
-            relation=relation.relation,
-            weight=relation.weight,
-            justification=relation.justification,
-            source_messages="; ".join(
-                f"{p.chunk}[{p.start}:{p.stop}]" for p in relation.provenance
-            ),
-        )
-        lines.append("    </edge>")
-    lines += ["  </graph>", "</graphml>"]
-    return "\n".join(lines) + "\n"
-
-
-def _data(**values: object) -> list[str]:
-    return [
-        f'      <data key="{name}">{escape(_NOT_XML.sub(" ", str(value)))}</data>'
-        for name, value in values.items()
-        if value != ""
-    ]

@@ -1,9 +1,8 @@
 """Decides what an extraction stores of an answer, how it is read, and when it is deleted.
 
-An answer is stored under the hash of its input. That hash does not include how the session was
-split, so a chunk that two splits share is paid for once. Each answer lists the splits ("ways") that
-use it, and is deleted when the last one no longer needs it. It also lists the messages that it was
-made from, so an erasure of one of them deletes this answer and leaves the others.
+An answer is stored under the hash of its input, until the session's next whole result does not use
+it. It lists the messages that it was made from, so an erasure of one of them deletes this answer
+and leaves the others.
 
 A record that does not read back as it was written is treated as absent: the answer is requested
 again. The engine reads and writes the store.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from pydantic import ValidationError
 
@@ -25,8 +24,8 @@ from hiermem.types.trivector import Answer
 class StoredAnswer:
     """A model's answer, checked, with its cost.
 
-    ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the
-    splits that use it; ``dropped`` counts items of the model's text that could not be used.
+    ``answer`` is an Answer's JSON, or the text of a summary made of several; ``dropped`` counts
+    items of the model's text that could not be used.
     ``spans`` are the half-open ranges of messages that a chunk's answer was made from, () if that
     is not known, as for a summary made of several.
     """
@@ -37,7 +36,6 @@ class StoredAnswer:
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    ways: tuple[str, ...] = ()
     dropped: int = 0
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -47,31 +45,6 @@ class StoredAnswer:
             return Answer.model_validate_json(self.answer)
         except ValidationError:
             return None
-
-
-def way_of(room: int | None, *, oversized: str, summary: int | None = None) -> str:
-    """Name a split: the room for a record, and what happens to a turn that exceeds it.
-
-    For summaries made of several, the name includes their length ``summary``.
-
-    >>> way_of(17_912, oversized="fail")
-    '17912/fail'
-    """
-    parts = ["whole" if room is None else f"{room}/{oversized}"]
-    return "/".join(parts if summary is None else [*parts, str(summary)])
-
-
-def settled(kept: StoredAnswer, *, way: str, used: bool) -> StoredAnswer | None:
-    """Return what remains of an answer that this ``way`` uses, or no longer uses.
-
-    None if the answer is to be deleted.
-    """
-    if used:
-        return kept if way in kept.ways else replace(kept, ways=(*kept.ways, way))
-    if way not in kept.ways:
-        return kept
-    others = tuple(each for each in kept.ways if each != way)
-    return replace(kept, ways=others) if others else None
 
 
 def made_from(body: str, indices: Collection[int]) -> bool:
@@ -103,7 +76,6 @@ def read_answer(body: str) -> StoredAnswer | Claim | None:
             int(found["calls"]),
             int(found["tokens_in"]),
             int(found["tokens_out"]),
-            tuple(map(str, found["ways"])),
             int(found["dropped"]),
             tuple((int(start), int(stop)) for start, stop in found["spans"]),
         )

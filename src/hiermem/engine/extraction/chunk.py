@@ -25,7 +25,7 @@ from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, Measured
 from hiermem.core.extraction.judge import judge_chunk
 from hiermem.core.extraction.plan import ChunkStatus, Failure
-from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
+from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.run import CallState, Run
@@ -89,11 +89,6 @@ class ExtractionRun(Run[WorkItem]):
         begun = record.created_at
         self.facts = Facts(title, participants, begun, begun, record.messages)
         self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
-
-    @property
-    def way(self) -> str:
-        """The way in which this run splits the session."""
-        return way_of(self.room, oversized=self.policy.oversized)
 
     def report_progress(self) -> None:
         """Report that chunks wait for other runs, or no longer do."""
@@ -262,7 +257,6 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         result.calls,
         result.tokens_in,
         result.tokens_out,
-        (run.way,),
         dropped,
         tuple((span.start, span.stop) for span in chunk.spans),
     )

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.calls.lease import Claim, is_believed, write_claim
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
+from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, write_answer
 from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.calls.store_retry import TRIES, retry_store
 from hiermem.errors import SessionChangedError
@@ -138,25 +138,19 @@ class ExtractionRecords:
                 if not await self._lease(item, version):
                     del self._claims[item.id]
 
-    async def adopt(self, hashes: Collection[str], way: str) -> None:
-        """Note that those answers serve this ``way`` too, so that no other run deletes them."""
-        await self._settle(
-            CHUNK,
-            lambda key, stored: settled(stored, way=way, used=True) if key in hashes else stored,
-        )
+    async def keep_only(self, kind: str, used: Collection[str]) -> None:
+        """Delete the answers of a ``kind`` whose keys are not ``used`` by the session's result.
 
-    async def prune(self, kind: str, used: Collection[str], *, way: str, strategy: str) -> None:
-        """Delete answers of a ``kind``, made in the same way, that this way does not use any more.
-
-        ``used`` are the keys of the answers that it still uses.
+        Where other runs keep writing the same ones, this is left to a later run.
         """
-
-        def change(key: str, stored: StoredAnswer) -> StoredAnswer | None:
-            if stored.strategy != strategy:
-                return stored
-            return settled(stored, way=way, used=key in used)
-
-        await self._settle(kind, change)
+        for _ in range(TRIES):
+            writes = [
+                RecordWrite(kind, record.scope, record.key, None, record.version)
+                for record in await self.all_of(kind)
+                if record.key not in used and isinstance(read_answer(record.body), StoredAnswer)
+            ]
+            if not writes or await self.write(writes):
+                return
 
     async def release(self) -> None:
         """Release every claim, and journal the calls that have no end yet."""
@@ -165,24 +159,6 @@ class ExtractionRecords:
         await self._journal.write(self._journal.unwritten())
 
     # -- the store
-
-    async def _settle(
-        self, kind: str, change: Callable[[str, StoredAnswer], StoredAnswer | None]
-    ) -> None:
-        """Rewrite the answers of a kind as ``change`` says; None deletes one.
-
-        Where other runs keep writing the same ones, this is left to a later run.
-        """
-        for _ in range(TRIES):
-            writes: list[RecordWrite] = []
-            for record in await self.all_of(kind):
-                body = read_answer(record.body)
-                after = change(record.key, body) if isinstance(body, StoredAnswer) else body
-                if after != body:
-                    text = write_answer(after) if isinstance(after, StoredAnswer) else None
-                    writes.append(RecordWrite(kind, record.scope, record.key, text, record.version))
-            if not writes or await self.write(writes):
-                return
 
     async def all_of(self, kind: str) -> list[Record]:
         """Return the session's records of a ``kind``."""

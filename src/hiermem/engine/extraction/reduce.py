@@ -21,7 +21,7 @@ from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
 from hiermem.core.extraction.judge import judge_joined
 from hiermem.core.extraction.plan import Failure, join_key
-from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
+from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.inputs import Count
 from hiermem.engine.calls.run import CallState
@@ -71,12 +71,6 @@ class SummaryReduction:
         """Whether the model is not asked any more."""
         return self.capped or self.failure is not None
 
-    @property
-    def way(self) -> str:
-        """The way in which the session is split and its summary made."""
-        policy = self.run.policy
-        return way_of(self.run.room, oversized=policy.oversized, summary=policy.summary_tokens)
-
     async def summarise(self, texts: Sequence[str], *, whole: bool) -> None:
         """Make one summary of the chunks' summaries, in rounds of neighbours.
 
@@ -117,7 +111,7 @@ class SummaryReduction:
                 left = [await asyncio.to_thread(_selected, left, target, count)]
         if whole and not self.broken:
             # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-            await run.records.prune(JOIN, self.keys, way=self.way, strategy=run.strategy)
+            await run.records.keep_only(JOIN, self.keys)
         self.text = left[0] if left else ""
 
     async def _round(self, texts: Sequence[str], groups: Sequence[tuple[int, int]]) -> list[str]:
@@ -219,7 +213,7 @@ class SummaryReduction:
             return failure
         stored = StoredAnswer(
             verdict.value, run.strategy, verdict.model or run.llm.name,
-            state.calls, state.tokens_in, state.tokens_out, (self.way,),
+            state.calls, state.tokens_in, state.tokens_out,
         )  # fmt: skip
         # Shielded: what is paid for is not lost to a cancellation.
         return (await shielded(run.records.commit(state.node, stored, tuple(state.ended)))).answer

@@ -183,15 +183,11 @@ class _Extraction(chunk_steps.ExtractionRun):
             answer=self.answer,
         )
         failed = {failure.id: failure for failure in fail}
-        others: set[str] = set()
         for chunk in self.chunks:
             if (stored := reuse.get(chunk.id)) is not None:
                 self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
-                others |= set() if self.way in stored.ways else {chunk.input_hash}
             elif chunk.id in failed:
                 self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
-        if others:
-            await self.records.adopt(others, self.way)
         if fail:
             self.failed_chunks += fail
             self.failures += fail
@@ -293,7 +289,7 @@ class _Extraction(chunk_steps.ExtractionRun):
         self.kept = await store_result(self, vector, basis)
         if whole:
             hashes = {chunk.input_hash for chunk in self.chunks}
-            await self.records.prune(CHUNK, hashes, way=self.way, strategy=self.strategy)
+            await self.records.keep_only(CHUNK, hashes)
         self.report_progress(done=True)
         self.reduced = time.monotonic() - begun
         self.vector, self.reduce_state = vector, "partial" if summary.broken else "ok"
