@@ -14,7 +14,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
 from typing import Any, Final, TypeVar, cast
 
 from hiermem.config import HierarchyConfig
@@ -135,6 +134,7 @@ class _Stretch:
     def __init__(self, tree: int, thread: str) -> None:
         self._tree, self._thread = tree, thread
         self._windows: list[Node] = []
+        self._starts: list[int] = []
         self._stops: list[int] = []
         self._reached = -1
         self._revisions: dict[tuple[str, int], Revision] = {}
@@ -144,6 +144,7 @@ class _Stretch:
         """Read the windows over these messages, and their texts."""
         found: Sequence[Node] = yield NeedCovering(self._thread, index, self._tree, last)
         self._windows, self._reached = list(found), last
+        self._starts = [node.span.start for node in found]
         self._stops = [node.span.stop for node in found]
         made = tuple((node.id, node.revision) for node in found if node.revision)
         if made:
@@ -172,9 +173,9 @@ class _Stretch:
                 answer = yield need
 
     def _covering(self, index: int, last: int | None) -> list[Node]:
-        place = bisect_right(self._stops, index)
         until = index if last is None else last
-        return list(takewhile(lambda node: node.span.start <= until, self._windows[place:]))
+        first = bisect_right(self._stops, index)
+        return self._windows[first : bisect_right(self._starts, until, first)]
 
 
 @dataclass(slots=True)

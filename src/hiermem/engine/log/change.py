@@ -36,8 +36,6 @@ from hiermem.types.transaction import Changes, Deciding, Snapshot
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
-#: The time between two transactions of an erasure, as a share of the first one's.
-_PAUSE = 0.25
 #: The next step for a caller if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
@@ -150,8 +148,9 @@ async def _withdraw(
         began = time.monotonic()
         state = await handle.store.transact(partial(decide, state))
         if isinstance(state, Withdrawal):
-            # Another process that waits for the lock of a file only looks for it now and then.
-            await asyncio.sleep(_PAUSE * (time.monotonic() - began))
+            # Another process that waits for the lock of a file only looks for it now and then, so
+            # the lock is left free for as long as it was held.
+            await asyncio.sleep(time.monotonic() - began)
     return state
 
 
