@@ -36,10 +36,10 @@ def test_a_document_stands_under_each_name_in_its_normal_form():
     assert [e.type for e in found["sqlite"].entities] == ["technology", "file"]
 
 
-def test_an_alias_leads_to_its_entity():
+def test_an_alias_is_told_and_has_no_document():
     found = kept("s", [entity("PostgreSQL", aliases=("Postgres", "PG"))])
-    assert found["postgres"] == NameRecord("s", see=("postgresql",))
-    assert found["pg"].see == ("postgresql",)
+    assert set(found) == {"postgresql"}
+    assert found["postgresql"].entities[0].aliases == ("Postgres", "PG")
 
 
 def test_sessions_join_into_one_entity_with_all_places():

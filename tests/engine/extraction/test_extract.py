@@ -1276,18 +1276,6 @@ async def test_a_name_of_two_types_is_two_entities(store):
     assert await graph.entity("mercury", type="file") is None
 
 
-async def test_an_entity_is_found_by_its_alias(store):
-    def script(request):
-        found = json.loads(answer(request))
-        found["entities"][0]["aliases"] = ["Postgres"]
-        return json.dumps(found)
-
-    llm = scripted(script=script)
-    session = await said(store, llm, [Message.user("@technology/PostgreSQL")])
-    await session.extract(options())
-    assert (await memory(store, llm).graph.entity("POSTGRES")).name == "PostgreSQL"
-
-
 async def test_what_a_new_result_lacks_leaves_the_graph(store):
     llm = scripted()
     session = await said(store, llm, [Message.user("@person/Ada @person/Bob")])

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, TypeVar
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
-from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
+from hiermem.types.trivector import Delta, Entity, Relation, Stats, Strategy, TriVector
 
 _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Relation, Delta, Strategy)
@@ -117,20 +117,8 @@ def _first_place(item: Delta | Strategy) -> tuple[int, int, int, str]:
 
 
 def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:
-    """Resolve relations to entity names; return how many dangle, and how many are loops.
-
-    An alias stands for its entity if no entity of that type has the name itself, and only one has
-    the alias.
-    """
-    ends: dict[_Key, EntityKey] = {}
-    also: dict[_Key, set[EntityKey]] = {}
-    for entity in graph.entities:
-        ends[entity_key(entity)] = entity.key
-        for alias in entity.aliases:
-            also.setdefault((entity.type, normalise(alias)), set()).add(entity.key)
-    for key, meant in also.items():
-        if len(meant) == 1:
-            ends.setdefault(key, next(iter(meant)))
+    """Resolve relations to entity names; return how many dangle, and how many are loops."""
+    ends = {entity_key(entity): entity.key for entity in graph.entities}
     pointed: list[tuple[_Key, Relation]] = []
     dangling = loops = 0
     for relation in graph.relations:

@@ -5,7 +5,7 @@ compare after NFKC and case folding). A query about a name reads that name's doc
 session, and joins them here by the laws of ``reduce``. The tenant's graph therefore needs no second
 copy that could fall behind, and erasing a session's documents removes the session from the graph.
 
-A name also finds entities that have it as an alias, and entities of different types stay apart.
+Entities of different types stay apart; an alias is told and finds nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ T = TypeVar("T")
 class NameRecord:
     """What one session says under one name.
 
-    ``entities`` have the name, ``relations`` have one of them at an end, ``see`` are the names of
-    entities that have this name as an alias.
+    ``entities`` have the name, ``relations`` have one of them at an end.
     """
 
     session_id: str
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
-    see: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +159,17 @@ def replaces(basis: ResultBasis, standing: str) -> bool:
 def graph_records(vector: TriVector) -> dict[str, str]:
     """Return one document for each name of the result, by the name's normal form."""
     entities: dict[str, list[Entity]] = {}
-    see: dict[str, set[str]] = {}
     for entity in vector.entities:
-        name = normalise(entity.name)
-        entities.setdefault(name, []).append(entity)
-        for alias in entity.aliases:
-            if (other := normalise(alias)) and other != name:
-                see.setdefault(other, set()).add(name)
+        entities.setdefault(normalise(entity.name), []).append(entity)
     relations: dict[str, list[Relation]] = {}
     for relation in vector.relations:
         for end in {normalise(relation.source.name), normalise(relation.target.name)}:
             relations.setdefault(end, []).append(relation)
     documents: dict[str, str] = {}
-    for name in sorted(entities.keys() | see.keys()):
+    for name in sorted(entities):
         value = {
-            "entities": [each.model_dump(mode="json") for each in entities.get(name, ())],
+            "entities": [each.model_dump(mode="json") for each in entities[name]],
             "relations": [each.model_dump(mode="json") for each in relations.get(name, ())],
-            "see": sorted(see.get(name, ())),
         }
         documents[name] = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return documents
@@ -191,7 +183,6 @@ def read_name_record(session_id: str, body: str) -> NameRecord:
             session_id,
             tuple(Entity.model_validate(each) for each in found["entities"]),
             tuple(Relation.model_validate(each) for each in found["relations"]),
-            tuple(map(str, found["see"])),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return NameRecord(session_id)

@@ -18,9 +18,8 @@ from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
 
-#: The most sessions that one question reads, and the most aliases that it follows.
+#: The most sessions that one question reads.
 _SESSIONS: Final = 100_000
-_FOLLOWED: Final = 64
 
 
 class AsyncGraph:
@@ -30,7 +29,7 @@ class AsyncGraph:
         self._handle = handle
 
     async def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
-        """Return the entity of that name or alias, in any spelling; None where there is none.
+        """Return the entity of that name, in any spelling; None where there is none.
 
         Where entities of several types share the name, it is the one mentioned most; ``type`` asks
         for one type, ``entities`` for all of them.
@@ -44,7 +43,7 @@ class AsyncGraph:
         *,
         type: EntityType | None = None,  # noqa: A002
     ) -> tuple[GraphEntity, ...]:
-        """Return all entities of that name or alias, one per type, most mentioned first."""
+        """Return all entities of that name, one per type, most mentioned first."""
         return graph.entities_named(await self._named(name, type), type)
 
     async def neighbours(
@@ -69,16 +68,7 @@ class AsyncGraph:
         if type_ is not None and type_ not in ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(ENTITY_TYPES)}")
         wanted = normalise(check_name(name, what="name of an entity"))
-        found = await self._documents(wanted)
-        also = dict.fromkeys(other for each in found for other in each.see if other != wanted)
-        for other in list(also)[:_FOLLOWED]:
-            # An alias holds in the sessions that use it; elsewhere it may mean something else.
-            sessions = {each.session_id for each in found if other in each.see}
-            found += [each for each in await self._documents(other) if each.session_id in sessions]
-        return found
-
-    async def _documents(self, key: str) -> list[NameRecord]:
-        records = await self._handle().store.records(ENTITY, key=key, limit=_SESSIONS)
+        records = await self._handle().store.records(ENTITY, key=wanted, limit=_SESSIONS)
         return [graph.read_name_record(record.scope, record.body) for record in records]
 
 
