@@ -24,14 +24,15 @@ async def check_tree(store, session_id, counter):
     For sessions that were never reconfigured: all sizes are in one unit.
     """
     record = await store.session(session_id)
-    config, state, weigher = config_from(record.config), state_from(record.state), Weigher(counter)
+    config, state = config_from(record.config), state_from(record.state)
+    weigher = Weigher(counter)
     messages = await store.messages(session_id, 0, record.messages)
     nodes = await tree_of(store, session_id)
     sizes = dict.fromkeys(nodes, 0)
     tokens = dict.fromkeys(nodes, 0)
     open_sizes = {}
     for stored in messages:
-        weights = weigher.weigh(stored, stored.slices)
+        weights = weigher.weigh(stored, config, stored.slices)
         windows = await store.tree(session_id).covering(stored.thread, stored.index)
         assert len(weights) - len(windows) in (0, 1), f"slices of message {stored.index}"
         for window, weight in zip(windows, weights, strict=False):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.config import HierarchyConfig
 from hiermem.core.context.view import Piece, View, outdated
 from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
 from hiermem.core.text import measure
@@ -67,12 +68,14 @@ def test_an_edited_text_is_cut_into_as_many_slices_as_before(count, words, unit,
     assert len(points) == count - 1
     assert list(points) == sorted(points)
     assert all(0 <= point <= len(measure.body(message)) for point in points)
-    assert len(Weigher(COUNTER).weigh(stored, points)) == count
+    assert len(Weigher(COUNTER).weigh(stored, HierarchyConfig.by_tokens(), points)) == count
 
 
 def test_what_is_not_live_weighs_nothing():
     stored = StoredMessage(0, Message.user("x", created_at=T0), 5, 5, "h", state="quarantined")
-    assert Weigher(COUNTER).weigh(stored, (0, 0)) == (Weight(0, 0),) * 3
+    assert (
+        Weigher(COUNTER).weigh(stored, HierarchyConfig.by_tokens(), (0, 0)) == (Weight(0, 0),) * 3
+    )
 
 
 def test_calls_are_known_by_marks_that_do_not_say_them():

@@ -59,7 +59,10 @@ def edit(
         location = yield from inside(session_id, tree_state.locate(before))
         config = tree_state.config
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
-        weights = weigher.weigh(before, location.points), weigher.weigh(after, points)
+        weights = (
+            weigher.weigh(before, config, location.points),
+            weigher.weigh(after, config, points),
+        )
         shift = SizeChange(index, before.thread, *weights)
         tree_state.message_changes.append((location, shift, points))
         if tree_state.build is None:

@@ -424,7 +424,7 @@ class Withdrawal:
             shift = SizeChange(
                 stored.index,
                 stored.thread,
-                weigh(stored, place.points),
+                weigh(stored, tree_state.config, place.points),
                 (NOTHING,) * place.slices,
                 calls,
                 result_of,

@@ -72,13 +72,14 @@ class Backlog(repack.Refold):
         if stored.index == self.begins[stored.thread]:
             opening = self.state.strand(stored.thread).window
             if slices or opening.char or opening.linked:
-                weight = weigher.weigh(stored, slices)[-1]
+                weight = weigher.weigh(stored, self.config, slices)[-1]
                 return replace(
                     Arrival.of(stored), size=weight.size(self.config.unit), tokens=weight.tokens
                 )
         arrived, points = repack.arrival(stored, self.config, weigher)
         if points:
-            whole, parts = weigher.weigh(stored), weigher.weigh(stored, points)
+            whole = weigher.weigh(stored, self.config)
+            parts = weigher.weigh(stored, self.config, points)
             self.cuts.append(SizeChange(stored.index, stored.thread, whole, parts))
             self.rewrites.append(Rewrite(replace(stored, size=arrived.size, slices=points), "mark"))
         return arrived

@@ -51,7 +51,7 @@ def arrival(
     An append measured the message under the configuration of that time. One that is not live has no
     weight and no slices; all others are measured and cut by the rules of an append.
     """
-    (whole,) = weigher.weigh(stored)
+    (whole,) = weigher.weigh(stored, config)
     size = whole.size(config.unit)
     points, slices = cut(
         stored.message, size, config, counter=weigher.counter, echoes=stored.echoes
@@ -252,7 +252,7 @@ def sizes_of(
     messages: Iterable[StoredMessage], config: HierarchyConfig, weigher: Weigher
 ) -> dict[int, int]:
     """Return what messages weigh as a whole in the unit of ``config``, by index."""
-    return {stored.index: weigher.weigh(stored)[0].size(config.unit) for stored in messages}
+    return {stored.index: weigher.weigh(stored, config)[0].size(config.unit) for stored in messages}
 
 
 def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) -> Changes[Any]:

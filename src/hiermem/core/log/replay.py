@@ -218,7 +218,7 @@ class Replay(Refold):
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Return what the fold looked at when the message arrived."""
         index, message = stored.index, stored.message
-        weights = self._weights.get(index) or self.weigher.weigh(stored, stored.slices)
+        weights = self._weights.get(index) or self.weigher.weigh(stored, self.config, stored.slices)
         if len(weights) != (1 if index in self._uncut else len(stored.slices) + 1):
             raise StoreCorruptError(
                 f"message {index} is not cut as the log says; the store is damaged"

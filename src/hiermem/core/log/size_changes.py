@@ -137,21 +137,25 @@ class Weigher:
     nothing twice. The cache key includes the message's hash, never its index alone.
     """
 
-    def __init__(self, counter: TokenCounter, tool_tokens: int | None = None) -> None:
-        self.counter, self._tool_tokens = counter, tool_tokens
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
         self._weights: dict[tuple[Any, ...], tuple[Weight, ...]] = {}
         self._points: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
-    def weigh(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+    def weigh(
+        self, stored: StoredMessage, config: HierarchyConfig, points: Sequence[int] = ()
+    ) -> tuple[Weight, ...]:
         """Return the weight of each slice that ``points`` make, or of the whole message."""
         if stored.state != "live":
             return (NOTHING,) * (len(points) + 1)
         known = (stored.index, stored.hash, stored.echoes, tuple(points))
         if known not in self._weights:
             self._weights[known] = self._weigh(stored, points)
-        return self._weights[known]
+        return _at_most(self._weights[known], stored, config)
 
-    def estimate(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+    def estimate(
+        self, stored: StoredMessage, config: HierarchyConfig, points: Sequence[int] = ()
+    ) -> tuple[Weight, ...]:
         """Return approximate weights for a message that another counter counted.
 
         They follow from its stored tokens.
@@ -160,10 +164,11 @@ class Weigher:
             return (NOTHING,) * (len(points) + 1)
         whole = len(measure.body(stored.message))
         bounds = (0, *points, whole)
-        return tuple(
+        found = tuple(
             Weight(end - begin, stored.tokens * (end - begin) // whole if whole else stored.tokens)
             for begin, end in pairwise(bounds)
         )
+        return _at_most(found, stored, config)
 
     def _weigh(self, stored: StoredMessage, points: Sequence[int]) -> tuple[Weight, ...]:
         message, counter, echoes = stored.message, self.counter, stored.echoes
@@ -176,9 +181,6 @@ class Weigher:
         tokens = stored.tokens
         if echoes:
             tokens = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
-        most = self._tool_tokens
-        if message.role == "tool" and most is not None and tokens > most:
-            chars, tokens = min(chars, CHARS_A_TOKEN * most), most
         return (Weight(chars, tokens),)
 
     def points(
@@ -205,6 +207,16 @@ class Weigher:
             end = len(measure.body(message))
             self._points[known] = (*found, *(end for _ in range(count - 1 - len(found))))
         return self._points[known]
+
+
+def _at_most(
+    weights: tuple[Weight, ...], stored: StoredMessage, config: HierarchyConfig
+) -> tuple[Weight, ...]:
+    """Return the weights; a tool's result that is not sliced has that of an excerpt at most."""
+    most = config.tool_result_tokens
+    if stored.role != "tool" or most is None or len(weights) > 1 or weights[0].tokens <= most:
+        return weights
+    return (Weight(min(weights[0].chars, CHARS_A_TOKEN * most), most),)
 
 
 def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:

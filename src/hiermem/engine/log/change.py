@@ -57,7 +57,7 @@ async def edit(
     regenerate = handle.update_policy.regenerate_on_edit
     record = await handle.record(session_id)
     config, key = config_from(record.config), await handle.key()
-    weigher = Weigher(handle.counter, config.tool_result_tokens)
+    weigher = Weigher(handle.counter)
     known: dict[tuple[int, str], StoredMessage] = {}
 
     def amended(stored: StoredMessage) -> StoredMessage:
@@ -83,8 +83,8 @@ async def edit(
         """Count in advance what the transaction will most likely need."""
         after, slices = amended(stored), len(stored.slices) + 1
         points = weigher.points(after, slices, unit=config.unit, target=config.target)
-        weigher.weigh(stored, stored.slices)
-        weigher.weigh(after, points)
+        weigher.weigh(stored, config, stored.slices)
+        weigher.weigh(after, config, points)
 
     if index < record.messages:
         (stored,) = await handle.messages(session_id, index, index + 1)
@@ -141,7 +141,7 @@ async def _withdraw(
     decide: Callable[[Withdrawal], Deciding[Withdrawal | Receipt]],
 ) -> Receipt:
     """Run the transactions of an erasure one after another, and return its receipt."""
-    weigher = Weigher(handle.counter, handle.config.tool_result_tokens)
+    weigher = Weigher(handle.counter)
     state: Withdrawal | Receipt
     state = Withdrawal(kind, handle.clock(), weigher, uuid.uuid4().hex)
     while isinstance(state, Withdrawal):

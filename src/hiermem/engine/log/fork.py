@@ -97,7 +97,7 @@ async def replay_of(
 
     ``config`` is the configuration of the session at the end of the events.
     """
-    replay = Replay(events, config, Weigher(handle.counter, config.tool_result_tokens))
+    replay = Replay(events, config, Weigher(handle.counter))
     for start in range(0, stop, _PAGE):
         page = await read(start, min(stop, start + _PAGE))
         await in_thread_if_long(partial(replay.feed, page), page)

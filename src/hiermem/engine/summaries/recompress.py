@@ -49,7 +49,7 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
     Raises NotFoundError and SessionClosedError.
     """
     now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
-    weigher = Weigher(handle.counter, config.tool_result_tokens)
+    weigher = Weigher(handle.counter)
     changed: bool | None = None
     for left in range(_TRIES, -1, -1):
         backlog = None

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hiermem.config import HierarchyConfig
 from hiermem.core.log import repack as repack_steps
 from hiermem.core.log.size_changes import Weigher
 from hiermem.core.log.trees import Build
@@ -103,7 +102,7 @@ async def _catch_up(run: UpdateRun, build: Build) -> tuple[SessionRecord, Build]
             return record, now
         messages = await store.messages(id_, now.at, stop)
         page = await asyncio.to_thread(
-            repack_steps.measured, messages, run.config, _weigher(run.config, run.counter)
+            repack_steps.measured, messages, run.config, Weigher(run.counter)
         )
         await store.transact(partial(repack_steps.advance, id_, now, page, due, epoch=record.epoch))
     return None
@@ -126,7 +125,7 @@ async def _swap(run: UpdateRun, build: Build, record: SessionRecord) -> bool:
         for first in range(start, stop, PAGE):
             page = await store.messages(record.id, first, min(stop, first + PAGE))
             sizes |= await asyncio.to_thread(
-                repack_steps.sizes_of, page, run.config, _weigher(run.config, run.counter)
+                repack_steps.sizes_of, page, run.config, Weigher(run.counter)
             )
     now = run.now()
     return await store.transact(
@@ -156,17 +155,13 @@ async def plan_repack(
             break
         messages = await store.messages(record.id, at, stop)
         arrivals, _ = await asyncio.to_thread(
-            repack_steps.measured, messages, settings, _weigher(settings, counter)
+            repack_steps.measured, messages, settings, Weigher(counter)
         )
         refold.fold_in(arrivals, due)
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     run = open_run(store.tree(record.id, build.tree))
     counts = _counts(replace(build, state=refold.state.to_json()))
     return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
-
-
-def _weigher(config: HierarchyConfig, counter: TokenCounter) -> Weigher:
-    return Weigher(counter, config.tool_result_tokens)
 
 
 def _counts(build: Build) -> dict[int, int]:
