@@ -118,7 +118,6 @@ TELLS = {
     "unknown field": lambda r: given(**{CANARY: 1}),
     "unknown types": lambda r: given(entities=[entity("x", type=CANARY)]),
     "wrong value": lambda r: given(entities=[entity("x", confidence=CANARY)]),
-    "two objects": lambda r: given() + given(summary=CANARY),
     "broken": lambda r: '{"summary": "' + CANARY,
     "error": lambda r: PermanentModelError(f"key sk-{CANARY}"),
     "crash": lambda r: RuntimeError(f"key sk-{CANARY}"),
