@@ -38,6 +38,9 @@ from hiermem.types.transaction import NeedLevel
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
 #: rewritten instead of extended: a long turn has compressed it too much.
 _PRESSED = 0.75
+#: How many tokens may be sent again to make the zone one token smaller, when the new piece is
+#: pooled together with the pieces before it.
+_ROOM = 0.8
 #: Above this many characters a slice is not counted to see whether it stays verbatim.
 _LONG = 50_000
 #: A previous cut is not extended if the messages behind its zone take more than this many times the
@@ -279,15 +282,18 @@ class Planner:
         if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
             return None
         size = max(size, missing)
-        records = self._records(part.raw, view.pins, len(view.pieces) + 1)
+        number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
+        others, joined = view.pieces[:number], view.pieces[number:]
+        records = self._records(part.raw, view.pins, number + 1)
         # What the records take, the new piece gives: else the zone would reach its limit earlier.
         added = sum(record.tokens for record in records) - sum(r.tokens for r in view.pins)
         size = max(size - max(0, added), VIEW_TOKENS // 2)
-        grown = sum(piece.tokens for piece in (*records, *view.pieces)) + size
+        grown = sum(piece.tokens for piece in (*records, *others)) + size
         most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
         if grown > most:
             return None
-        covers = yield from cover.inside(self.roots, view.boundary, part.boundary)
+        begin = joined[0].windows[0] if joined else view.boundary
+        covers = yield from cover.inside(self.roots, begin, part.boundary)
         piece = yield from self.zone.appended(
             [window for window in windows if window.ordinal < part.boundary],
             past,
@@ -295,14 +301,38 @@ class Planner:
             covers=covers,
             at=part.boundary,
             beside=older,
-            others=view.pieces,
+            others=others,
+            joined=joined,
         )
         stays = {item.message.index for item in part.after}
         piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
-        wider = replace(view, boundary=part.boundary, pieces=(*view.pieces, piece), pins=records)
+        wider = replace(view, boundary=part.boundary, pieces=(*others, piece), pins=records)
         cut = self._assemble(wider, part.after)
         # The new messages may have fewer lines than the piece has room for; the tree has more.
         return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
+
+    def _joined(
+        self, pieces: Sequence[Piece], size: int, messages: int, *, fair: float, missing: int
+    ) -> tuple[int, int]:
+        """Return how many pieces stay before a new one, and the size of the new one.
+
+        The new piece, of ``size`` tokens for so many messages, takes in the last pieces, into the
+        ``fair`` share of all their messages, if at most ``_ROOM`` tokens are sent again for each
+        token by which the zone gets smaller; the zone keeps its ``missing`` tokens. The first piece
+        never joins: a rewrite pools it again.
+        """
+        best, number, joined, before = 0.0, len(pieces), size, 0
+        for place in range(len(pieces) - 1, 0, -1):
+            if not self.zone.joins(pieces[place]):
+                break
+            before += pieces[place].tokens
+            messages += pieces[place].messages
+            together = max(int(fair * messages), VIEW_TOKENS // 2, before + missing)
+            together = min(together, before + size)
+            gain = _ROOM * (before + size - together) - (together - size)
+            if gain > best:
+                best, number, joined = gain, place, together
+        return number, joined
 
     def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
         """Make the zone one pooled view again, from the tree and from its present lines."""

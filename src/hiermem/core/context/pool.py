@@ -297,17 +297,22 @@ def fresh(
     *,
     covers: Sequence[Covered],
     count: Callable[[str], int],
+    kept: Sequence[Unit] = (),
 ) -> Reading[Pool]:
     """Pool windows whose messages, or the relevant ones of them, are in ``raw``.
 
     If a model summarised them, the largest nodes over them, ``covers``, represent them; otherwise
-    their messages do.
+    their messages do. ``kept`` are lines that represent what ``covers`` hold before the windows.
     """
     own = [(w.id, w.revision) for w in windows if w.revision and not w.verbatim]
     read = yield from needs.revisions(own)
     if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
-        return (yield from gather(covers, share, count=count, raw=raw))
-    pool = Pool()
+        return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
+    pool = Pool(units=list(kept), days=[unit.date for unit in kept])
+    for node in covers if kept else ():
+        own_lines = [at for at, unit in enumerate(kept) if unit.index in _messages_of(node)]
+        pool.groups += [own_lines] if own_lines else []
+        pool.days += node.days
     messages = [item.message for item in raw]
     for window in windows:
         begin = len(pool.units)
@@ -324,6 +329,10 @@ def fresh(
             pool.groups.append(part)
     pool.groups = _at_most(pool.groups, share // (2 * PIECE))
     return pool
+
+
+def _messages_of(node: Covered) -> range:
+    return range(node.span.start, node.span.stop)
 
 
 def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer
-from hiermem.core.context.view import Piece, runs_of
+from hiermem.core.context.view import Piece, each_of, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
@@ -94,22 +94,36 @@ class ZoneMaker:
         at: int,
         beside: Sequence[Shown],
         others: Sequence[Piece],
+        joined: Sequence[Piece],
     ) -> Reading[Piece]:
         """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
         An earlier piece represents the messages that are not in ``raw``. The zone ends before
-        ``at``. The view covers all of ``covers``. ``others`` are the pieces before it.
+        ``at``. The view covers all of ``covers``, and replaces the pieces ``joined``. ``others``
+        are the pieces that stay before it.
         """
+        kept = [unit for piece in joined for unit in self.lines_of(piece)]
         gathered = yield from pool.fresh(
-            windows, raw, share, covers=covers, count=self.writer.count
+            windows, raw, share, covers=covers, count=self.writer.count, kept=kept
         )
         gathered.beside(beside)
         gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
-        if raw or beside:
-            span = _hull([], [*raw, *beside])
-        else:
-            span = _hull([window.span for window in windows], ())
-        return self._view(gathered, tuple(covers), beside, span, share, at=at)
+        gathered.trusts.extend(piece.trust for piece in joined)
+        spans = [piece.span for piece in joined]
+        if not (raw or beside):
+            spans += [window.span for window in windows]
+        span = _hull(spans, [*raw, *beside])
+        piece = self._view(gathered, tuple(covers), beside, span, share, at=at)
+        if not joined:
+            return piece
+        held = (index for each in (*joined, piece) for index in each_of(each.runs))
+        trimmed = tuple(item.id for item in covers)
+        return replace(piece, runs=runs_of(held), trimmed=trimmed)
+
+    def joins(self, piece: Piece) -> bool:
+        """Return whether all lines of a piece can be pooled again: those of messages can."""
+        held = self.lines_of(piece)
+        return bool(held) and all(unit.index is not None for unit in held)
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""
