@@ -188,6 +188,21 @@ def test_importing_loads_neither_tiktoken_nor_the_vocabulary():
     assert out.stdout.split() == ["[]", "False"], "a first message takes tiktoken's 80 MB"
 
 
+def test_a_first_turn_in_plain_english_loads_no_tiktoken(tmp_path):
+    """Broken if a text of ours that every context counts is not ASCII: it takes 80 MB."""
+    code = (
+        "import sys; from hiermem import Memory, Message\n"
+        "with Memory.open(sys.argv[1]) as memory:\n"
+        "    session = memory.session('s')\n"
+        "    session.append(Message.user('Hello, how is pump P-7 today?'))\n"
+        "    assert 'pump' in session.context(max_tokens=8_000).to_text()\n"
+        "    print('tiktoken' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "memory.db")]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert out.stdout == "False\n"
+
+
 def test_loading_happens_once_for_all_threads():
     module._build_shipped.cache_clear()
     found: list[int] = []
