@@ -17,7 +17,6 @@ from hiermem import (
     ModelError,
     OpenAIChat,
     OpenAIEmbedder,
-    PermanentModelError,
     SearchPolicy,
     UpdatePolicy,
 )
@@ -156,7 +155,7 @@ async def test_a_key_that_no_header_can_hold_never_comes_to_one(bad, heard, monk
     for adapter, name in ((OpenAIChat, "OPENAI"), (AnthropicChat, "ANTHROPIC")):
         monkeypatch.setenv(f"{name}_API_KEY", KEY + bad)
         monkeypatch.setenv(f"{name}_BASE_URL", "http://127.0.0.1:9")
-        with pytest.raises(PermanentModelError, match=f"{name}_API_KEY") as said:
+        with pytest.raises(ConfigError, match=f"{name}_API_KEY") as said:
             await adapter("tiny").complete(asked)
         assert KEY not in str(said.value)
         assert said.value.__context__ is None
