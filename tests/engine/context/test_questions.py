@@ -219,7 +219,7 @@ async def test_search_answers_while_the_worker_is_half_way():
         assert found.recall
     gate.set()
     await working
-    assert {hit.level for hit in await session.search("violin", 40)} > {0, 1}
+    assert {hit.level for hit in await session.search("SQLite", 40)} > {0, 1}
     await memory.close()
 
 

@@ -155,7 +155,7 @@ async def test_what_hiermem_rendered_itself_is_not_found_as_if_it_had_been_said(
     _, session = await filled(MemoryStore(), 120)
     await session.update()
     shown = next(
-        block.text for block in (await session.context(450)).blocks if block.kind != "message"
+        block.text for block in (await session.context(500)).blocks if block.kind != "message"
     )
     await session.append(Message.user(f"You told me:\n{shown}\nIs the zeppelin in it?"))
     hits = await session.search("violin lemon garden", 50, levels=[0])

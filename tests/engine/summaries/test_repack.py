@@ -412,7 +412,7 @@ async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stan
     await fixture.say(messages(60))
     await fixture.update(ScriptedLLM())
     report = await full(fixture, SIXES, ScriptedLLM(script=_transient))
-    assert (report.swapped, report.failed > 0) == (False, True)
+    assert (report.swapped, report.stopped) == (False, "model_down")
     assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
 
     def refuse(request):
