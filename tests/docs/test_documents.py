@@ -99,11 +99,11 @@ def test_every_published_command_exists_with_its_options(page):
                 assert option in known, f"{page.name}: {line!r} has an unknown option {option}"
 
 
-def test_the_readme_names_every_command():
+def test_the_page_of_commands_names_every_command():
     typer = pytest.importorskip("typer")
     from hiermem.cli.app import app
 
-    shown = {line.split()[1] for line in commands_of(ROOT / "README.md")}
+    shown = {line.split()[1] for line in commands_of(ROOT / "docs" / "cli.md")}
     assert set(typer.main.get_command(app).commands) <= shown
 
 
