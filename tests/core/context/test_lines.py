@@ -87,6 +87,18 @@ def test_a_line_that_begins_inside_its_message_says_so_after_the_speaker():
     assert list(lines.unpack(pack(said), text)) == said
 
 
+def test_a_piece_that_ends_in_an_ellipsis_gets_no_second_mark():
+    """Broken: "port 5000… …", which reads as two gaps."""
+    cut = Unit(3, 0, "user", "Ada", "", "We open port 5000…")
+    for after in (
+        Unit(3, 2, "user", "Ada", "", "It works."),
+        Unit(5, 0, "user", "Bob", "", "It works."),
+    ):
+        text = lines.render([cut, after])
+        assert text.count("…") == 1
+        assert list(lines.unpack(pack([cut, after]), text)) == [cut, after]
+
+
 def test_a_gap_between_two_slices_of_a_message_is_marked_and_the_speaker_named_once():
     """Each slice numbers its pieces from 0, so a later piece may have the lower number."""
     said = [

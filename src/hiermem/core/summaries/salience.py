@@ -12,9 +12,11 @@ and a third almost nothing; each step takes the unit that adds most per token:
     gain(u)  = prior(u) * sum of w(t) * r ** c(t) / (cost(u) + 3) ** s
     w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units, f of which hold t
     prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
+               and by the place in an answer (``_priors``)
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
 
-A unit that leans on others (``_company``) is weighed, paid for and taken together with them.
+A unit that leans on others (``_company``) is weighed, paid for and taken together with them. The
+user and the assistant each have half of their fair share of the budget (``_floors``).
 
 The parameters are flat near their defaults. They were chosen on LoCoMo and BEAM development chats;
 ``benchmarks/survival.py`` measures what they keep.
@@ -42,7 +44,7 @@ from hiermem.core.text.lexicon import (
     terms_of,
 )
 from hiermem.core.text.units import continues, render
-from hiermem.types import Unit
+from hiermem.types import Role, Unit
 
 
 class UnitNote(NamedTuple):
@@ -73,6 +75,12 @@ _PART = 0.5
 _NO_KIND = 0
 #: How often the tokens that rendering saved are spent again.
 _REFILLS = 2
+#: The factor for an item of a list in an answer.
+_ITEM = 0.75
+#: The part of a role's fair share of the budget that no other role may take.
+_FLOOR = 0.5
+#: The roles that have such a floor: what tools return is bulk.
+_SPEAKERS: tuple[Role, ...] = ("user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Weights:
     lead: float = 0.2
     code: float = 0.7
     repeat: float = 0.3
-    cost_power: float = 0.8
+    cost_power: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,8 @@ class _Pool:
         self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
-        self._prior = [_prior(unit, weights) for unit in units]
+        self._prior = _priors(units, self._message, weights)
+        self._floors = _floors(units, self._message, budget)
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
         for place in {place for places in self._company.values() for place in places}:
@@ -284,6 +293,8 @@ class _Pool:
         for place in [at] if cut else [*self._missing(at), at]:
             unit = cut or self._units[place]
             self._taken.setdefault(place, unit)
+            if unit.role in self._floors:
+                self._floors[unit.role] -= self._tokens[place]
             if unit.speaker:
                 self._seen_messages.add(self._message[place])
             self._seen_days.add(unit.date)
@@ -339,7 +350,7 @@ class _Pool:
         version = 0
         while queue and self._left > _CRUMB:
             bound, at, seen = heapq.heappop(queue)
-            if at in self._taken or (cost := self._cost(at)) > self._left:
+            if at in self._taken or (cost := self._cost(at)) > self._left - self._owed(at):
                 continue
             # A bound of this version is the gain itself.
             gain = self._gain(at, cost) if seen != version else -bound
@@ -350,6 +361,11 @@ class _Pool:
                 continue
             self._take(at, cost)
             version += 1
+
+    def _owed(self, at: int) -> int:
+        """Return the tokens that a unit must leave for roles that are below their floors."""
+        own = self._units[at].role
+        return sum(max(0, floor) for role, floor in self._floors.items() if role != own)
 
     def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
         """Return the entries of units in the queue: the gain that each has now, its position, 0.
@@ -387,6 +403,7 @@ class _Pool:
         best = self.measured()
         for _ in range(_REFILLS):
             taken = len(self._taken)
+            self._floors.clear()
             self._left = self._budget - best.tokens
             self.fill()
             if len(self._taken) == taken:
@@ -420,12 +437,36 @@ class _Pool:
         return Selection((replace(unit, text=text, speaker="", date=""),), text, self._count(text))
 
 
-def _prior(unit: Unit, weights: Weights) -> float:
-    """Return a unit's worth by its speaker, its position and its form."""
-    prior = 1.0 if unit.role == "user" else weights.other_role
-    if unit.ordinal == 0:
-        prior *= 1 + weights.lead
-    return prior * weights.code if unit.code else prior
+def _priors(units: Sequence[Unit], message: Sequence[int], weights: Weights) -> list[float]:
+    """Return each unit's worth by its speaker, its position and its form.
+
+    An answer is represented by how it begins and ends rather than by the lists in its middle: a
+    heading there comes only with what it announces.
+    """
+    priors: list[float] = []
+    for at, unit in enumerate(units):
+        answer = unit.role == "assistant"
+        prior = 1.0 if unit.role == "user" else weights.other_role
+        if unit.ordinal == 0:
+            prior *= 1 + weights.lead
+        elif answer and is_heading(unit.text):
+            prior = 0.0
+        elif answer and is_item(unit.text):
+            prior *= _ITEM
+        elif answer and (at + 1 == len(units) or message[at + 1] != message[at]):
+            prior *= 1 + weights.lead
+        priors.append(prior * weights.code if unit.code else prior)
+    return priors
+
+
+def _floors(units: Sequence[Unit], message: Sequence[int], budget: int) -> dict[str, int]:
+    """Return, by role, the tokens that the other roles leave free for it, if it has the units.
+
+    A fair share is one by messages, because one answer is as long as many questions.
+    """
+    said = Counter(role for _, role in {(message[at], unit.role) for at, unit in enumerate(units)})
+    total = sum(said.values())
+    return {role: int(_FLOOR * budget * said[role] / total) for role in _SPEAKERS if said[role]}
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:

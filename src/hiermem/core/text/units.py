@@ -247,18 +247,19 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     It is a line end, the date where ``shown`` is another date, and the speaker; or a space, where
     the unit continues the message of ``before``. ``gap`` stands where something was left out: at
     the end of the line before, or, where the beginning of the unit's own message is left out, after
-    the speaker.
+    the speaker. A piece that ends in an ellipsis already says that text follows.
     """
     parted = before is not None and gap != "" and _parted(before, unit)
     new_date = bool(unit.date) and unit.date != shown
+    after = gap if parted and before and not before.text.endswith("…") else ""
     if (
         before
         and not new_date
         and (continues(before, unit) or (gap and _in_later_slice(before, unit)))
     ):
-        return f"{gap if parted else ''} "
+        return f"{after} "
     begun = gap != "" and unit.index is not None and unit.ordinal > 0
-    lead = "" if before is None else f"{gap}\n" if parted and not begun else "\n"
+    lead = "" if before is None else "\n" if begun else f"{after}\n"
     if new_date:
         lead += f"[{unit.date}]\n"
     if unit.speaker:
