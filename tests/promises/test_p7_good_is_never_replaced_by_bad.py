@@ -24,8 +24,8 @@ from logbook import CONFIGS, START, happen, logs, opened, place
 OUTAGE = ("timeout", "rate_limit", "rate_limit_bare")
 #: What nobody can tell from a good answer where there are a handful of words only.
 NEEDS_LENGTH = {"echo", "wrong_language"}
-#: One call a node and run, so that a run is quick; no pauses.
-POLICY = UpdatePolicy(batch_delay=0.0, retries=0, max_attempts=3)
+#: One call a node and run, so that a run is quick; no pauses, also where all calls fail.
+POLICY = UpdatePolicy(batch_delay=0.0, retries=0, max_attempts=3, down_after=None)
 
 
 class Overheard:

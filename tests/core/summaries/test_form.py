@@ -9,7 +9,7 @@ from linear import is_linear, repeated
 from sampling import params
 
 from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Answer
-from hiermem.core.summaries.form import continues, folded
+from hiermem.core.summaries.form import continues, folded, repeats
 from hiermem.core.summaries.repair import repair, unwrapped
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import FunctionCounter
@@ -115,3 +115,11 @@ def test_a_transcript_of_the_record_is_no_summary(first):
 def test_a_summary_that_names_or_quotes_its_speakers_is_fit(answer):
     record = folded(" ".join(SAID))
     assert not continues(answer, record, request=of_two(*SAID))
+
+
+def test_figures_with_one_whole_part_are_no_repetition():
+    """Broken, a list of prices is refused as the same again and again."""
+    prices = "".join(f"- bolt M{n}: 37.{n} EUR\n" for n in range(10, 20))
+    assert not repeats(prices, prices)
+    assert not repeats("".join(f"- noted: 37.{n}\n" for n in range(10, 20)), "")
+    assert repeats("- Ann rents a flat.\n" * 4, "")

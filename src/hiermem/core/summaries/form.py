@@ -167,9 +167,10 @@ def is_code(answer: str) -> bool:
 # ---------------------------------------------------------------------------------------------
 # Repetition
 
-#: The mark after which a statement ends, and what closes it; or line ends.
+#: The mark after which a statement ends, and what closes it; or line ends. The point of a decimal
+#: number is no such mark.
 _STATEMENT: Final = re.compile(
-    r"([.!?…。！？；\n])(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
+    r"([.!?…。！？；\n])(?!(?<=\d\.)\d)(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
 )
 _TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
 _ASCII_TERM: Final = re.compile(r"\w+(?:[-./:]\w+)*", re.ASCII)
