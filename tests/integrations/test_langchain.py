@@ -231,6 +231,28 @@ def test_a_call_that_is_no_json_is_sent_with_the_result_that_says_so(memory):
     assert (said.invalid_tool_calls[0]["args"], result.tool_call_id) == ("{", "w1")
 
 
+@pytest.mark.parametrize("name", ["look", ""])
+@pytest.mark.parametrize("call_id", ["", None])
+def test_a_call_that_a_server_did_not_name_does_not_end_a_run(memory, call_id, name):
+    """Broken if an answer that has been paid for were refused: some servers name no call."""
+    provider, saver = Provider(sent=[]), InMemorySaver()
+    agent = agent_of(memory, provider, saver)
+    calls = [{"name": name, "args": {"n": n}, "id": call_id} for n in range(2)]
+    for _ in range(2):
+        results = [ToolMessage(f"seen {n}", tool_call_id="") for n in range(2)]
+        turn = [HumanMessage("Hi"), AIMessage("So.", tool_calls=calls), *results]
+        agent.update_state(THREAD, {"messages": turn})
+    for text in ("one", "two"):
+        state = ask(agent, text)
+        assert provider.sent[-1][1:] == state[:-1], "LangChain's own messages are sent"
+    assert [each.id for each in memory.sessions()] == ["t"]
+    sent = memory.session("t").context().to_anthropic()["messages"]
+    uses = [b["id"] for m in sent for b in m["content"] if b["type"] == "tool_use"]
+    answers = [b["tool_use_id"] for m in sent for b in m["content"] if b["type"] == "tool_result"]
+    assert uses == answers
+    assert len(set(uses)) == 4
+
+
 @pytest.mark.parametrize(
     "block",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("agents")
 
-from agents import Session, SQLiteSession
+from agents import Session, SessionSettings, SQLiteSession
 from agents.models.chatcmpl_converter import Converter
 
 from hiermem import AsyncMemory, Memory, UsageError, to_responses
@@ -40,7 +42,14 @@ TURN = [QUESTION, *CALLS, *RESULTS, ANSWER]
 def bare(items):
     """Return items as a context shows them."""
     found = [{k: v for k, v in item.items() if k not in ("id", "status")} for item in items]
+    found = [{"type": "message", **item} if "role" in item else item for item in found]
     return [{**i, "content": "Fast."} if i.get("role") == "assistant" else i for i in found]
+
+
+def undated(items):
+    """Return the items of a context without the dates in front of messages."""
+    seam = re.compile(r"^\[\d{4}-\d\d-\d\d\]\n")
+    return [{**i, "content": seam.sub("", i["content"])} if "role" in i else i for i in items]
 
 
 operations = st.lists(
@@ -78,7 +87,8 @@ async def test_it_answers_as_the_sdk_s_own_session_does(tmp_path_factory, steps)
             memory = Memory.open(path)
             ours = HiermemSession(memory, "s")
         elif (items := await own.get_items()) == TURN * (len(items) // len(TURN)):
-            assert await ours.get_items() == bare(items)  # a call without a result has no such form
+            # A call without a result has no such form.
+            assert undated(await ours.get_items()) == bare(items)
         for limit in (0, 1, 3, 100):
             assert await ours.get_items(limit) == await own.get_items(limit)
     kept = []
@@ -184,7 +194,7 @@ async def test_any_session_id_has_room_for_its_forks(name):
         for text in "abc":
             await session.add_items([{"role": "user", "content": text}, QUESTION])
             await session.pop_item()
-        assert [item["content"] for item in await session.get_items()] == ["a", "b", "c"]
+        assert [item["content"] for item in undated(await session.get_items())] == ["a", "b", "c"]
 
 
 async def test_a_result_without_text_stays_with_its_call():
@@ -193,7 +203,60 @@ async def test_a_result_without_text_stays_with_its_call():
     with Memory.open(":memory:") as memory:
         session = HiermemSession(memory, "s")
         await session.add_items([QUESTION, CALLS[1], silent])
-        assert await session.get_items() == bare([QUESTION, CALLS[1], silent])
+        assert undated(await session.get_items()) == bare([QUESTION, CALLS[1], silent])
+
+
+@pytest.mark.parametrize("given", [SessionSettings(limit=2), {"limit": 2}])
+async def test_the_limit_of_its_settings_holds_as_in_the_sdk_s_own_sessions(given):
+    """Broken if an application that bounds its sessions by settings were given a context."""
+    items = [{"role": "user", "content": f"m{number}"} for number in range(5)]
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s", session_settings=given)
+        await session.add_items(items)
+        assert await session.get_items() == items[-2:]
+        assert await session.get_items(limit=3) == items[-3:]
+        session.session_settings = SessionSettings()
+        assert len(undated(await session.get_items())) == 5
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_cancelled_call_ends_once_its_outcome_is_certain(monkeypatch, fails):
+    """Broken if a caller that repeats a cancelled call stored a turn twice."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slowly(session, items):
+        started.set()
+        go_on.wait()
+        if fails:
+            raise OSError
+        add(session, items)
+
+    add = HiermemSession._add
+    monkeypatch.setattr(HiermemSession, "_add", slowly)
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s")
+        task = asyncio.create_task(session.add_items([QUESTION]))
+        await asyncio.to_thread(started.wait)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert memory.session("s").count() == (0 if fails else 1)
+
+
+async def test_a_call_that_a_server_did_not_name_does_not_end_a_run():
+    """Broken if an answer that has been paid for were refused for its empty ids."""
+    call = {"type": "function_call", "call_id": "", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "", "output": "1"}
+    with Memory.open(":memory:") as memory:
+        session = HiermemSession(memory, "s")
+        await session.add_items([QUESTION, call, result, QUESTION, call, result])
+        made = [item["call_id"] for item in await session.get_items() if "call_id" in item]
+        assert made[::2] == made[1::2]
+        assert len(set(made)) == 2, "each call is sent with an id of its own"
 
 
 async def test_a_memory_of_the_wrong_kind_is_named():

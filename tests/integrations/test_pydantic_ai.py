@@ -236,10 +236,58 @@ async def test_images_retries_and_native_calls_are_kept(memory):
     assert first.parts[0].content[:2] == ["What?", image]
     assert first.parts[0].content[2].data == b"\x89PNG"
     assert call.parts[0].tool_call_id == retry.parts[0].tool_call_id == "c1"
-    assert "not like this" in retry.parts[0].content
+    assert (retry.parts[0].content, retry.parts[0].outcome) == ("not like this", "retried")
     assert [type(part) for part in answer.parts[:2]] == [type(part) for part in native]
     assert (answer.parts[1].content, answer.parts[2].content) == ("it", "Two pictures.")
     assert prompts([last]) == ["Sure?"]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("retry", ["not like this", '{"error": 1}', ""])
+async def test_a_later_run_is_sent_the_very_bytes_of_an_earlier_one(memory, edited, retry):
+    """Broken if a retry came back as a success, or arguments in another spelling: the provider
+    would read its cached prompt again from there on. What was edited is sent as edited.
+    """
+    sent = []
+
+    def model(messages, info):
+        sent.append(messages)
+        if len(sent) == 1:
+            spelt = ['{"n":  1}', {"n": 2}, '{"n": "x"}', "{", ""]
+            return ModelResponse([ToolCallPart("check", a, f"c{n}") for n, a in enumerate(spelt)])
+        return ModelResponse([TextPart("good" if len(sent) > 2 else "bad")])
+
+    agent = Agent(FunctionModel(model), capabilities=[HiermemCapability(memory)])
+
+    @agent.tool_plain(retries=3)
+    def check(n: int) -> str:
+        """Check."""
+        if n == 1:
+            raise ModelRetry(retry)
+        return f"seen {n}"
+
+    @agent.output_validator
+    def judge(text: str) -> str:
+        if text == "bad":
+            raise ModelRetry("a better one")
+        return text
+
+    await ask(agent, "What?")
+    if edited:
+        memory.session("t").edit(2, "[removed]")
+    await ask(agent, "Sure?")
+    before, after = (
+        [part for message in messages for part in message.parts] for messages in sent[-2:]
+    )
+    assert "a better one" in str(before[-1].content), "feedback that answers no call"
+    after = after[: len(before)]
+    if edited:
+        place = next(n for n, part in enumerate(before) if part.part_kind == "tool-return")
+        assert (after[place].content, after[place].tool_call_id) == ("[removed]", "c0")
+        del before[place], after[place]
+    for one, other in zip(before, after, strict=True):
+        same_time = {"timestamp": one.timestamp} if hasattr(one, "timestamp") else {}
+        assert replace(other, **same_time) == one
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,9 @@ class AsyncMemory:
 
         ``title`` and ``participants`` are passed to the model that summarises. ``metadata`` is a
         flat mapping of short texts, the application's own labels, that a new session begins with;
-        ``set_metadata`` replaces those of a session that exists. With
-        ``on_bad_text="replace"``, lone surrogates and NUL characters are replaced instead of
-        refused.
+        ``set_metadata`` replaces those of a session that exists. With ``on_bad_text="replace"``,
+        lone surrogates, NUL characters, and empty ids and names of tool calls are replaced instead
+        of refused.
         """
         arguments.one_of(on_bad_text, "on_bad_text", ("refuse", "replace"))
         if title is not None:

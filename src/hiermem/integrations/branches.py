@@ -7,15 +7,21 @@ then on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from threading import Lock
+from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from hiermem import Memory, Message, Session, SessionExistsError, UsageError
 
 __all__ = [
-    "CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "lock_of", "session_of",
+    "CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "lock_of", "outcome_of",
+    "session_of",
 ]  # fmt: skip
+
+_T = TypeVar("_T")
 
 #: In the metadata of a session whose conversation goes on elsewhere: the id of the fork.
 FORK = "continues_in"
@@ -39,6 +45,27 @@ def checked(memory: Memory) -> Memory:
             "asynchronous runs alike"
         )
     return memory
+
+
+async def outcome_of(work: Callable[..., _T], *arguments: object) -> _T:
+    """Return what ``work`` returns in a thread; a cancelled caller waits for its end.
+
+    A thread cannot be stopped. A caller that was told of the cancellation at once would repeat what
+    is then stored a moment later.
+    """
+    # No task: the end of ``asyncio.run`` cancels every task, and with it the waiting.
+    copied = copy_context()
+    running = asyncio.get_running_loop().run_in_executor(None, lambda: copied.run(work, *arguments))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        running.exception()  # which the caller no longer waits for
+        raise cancelled
+    return running.result()
 
 
 def lock_of(memory: Memory, session_id: str) -> Lock:

@@ -9,7 +9,6 @@ Needs the extra ``langchain``.
 from __future__ import annotations
 
 import json
-from asyncio import to_thread
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from threading import Lock
@@ -27,7 +26,7 @@ from langchain_core.messages import (
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from hiermem import Memory, Message, Session, UsageError
-from hiermem.integrations.branches import checked, keep
+from hiermem.integrations.branches import checked, keep, outcome_of
 
 __all__ = ["HiermemMiddleware"]
 
@@ -67,7 +66,7 @@ class HiermemMiddleware(AgentMiddleware):
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Store what is new, and call the model with a context."""
-        messages = await to_thread(self._context, request)
+        messages = await outcome_of(self._context, request)
         return await handler(request.override(messages=messages))
 
     def after_model(self, state: Any, runtime: Any) -> None:
@@ -76,7 +75,7 @@ class HiermemMiddleware(AgentMiddleware):
 
     async def aafter_model(self, state: Any, runtime: Any) -> None:
         """Store the model's answer."""
-        await to_thread(self._keep, state["messages"], runtime)
+        await outcome_of(self._keep, state["messages"], runtime)
 
     def _context(self, request: Any) -> list[Any]:
         """Return the messages to send: leading system messages, records, the newest messages."""
@@ -196,6 +195,9 @@ def _message(message: Any) -> Message:
                 for each in broken
             ),
         ]
+    for call in shape.get("tool_calls", ()):
+        # Some servers name no call; the session then has a name for it.
+        call["id"] = call["id"] or ""
     key = message.id if message.id and len(message.id) <= _MOST_KEY else None
     return Message.from_openai(shape, key=key)
 

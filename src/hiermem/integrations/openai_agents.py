@@ -5,11 +5,17 @@
 
 Needs the extra ``openai-agents``.
 """
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from typing import Any
+
+from agents.memory.session_settings import (
+    SessionSettings,
+    coerce_session_settings,
+    resolve_session_limit,
+)
 
 from hiermem import Memory, Session, from_responses, to_responses
 from hiermem.integrations.branches import (
@@ -19,6 +25,7 @@ from hiermem.integrations.branches import (
     fork,
     go_on_in,
     lock_of,
+    outcome_of,
     session_of,
 )
 
@@ -31,8 +38,9 @@ class HiermemSession:
     """A session of the Agents SDK over the session ``session_id`` of a memory.
 
     ``get_items`` without a limit gives a context of at most ``max_tokens`` that covers the whole
-    conversation; with a limit it gives the newest items as they were added. The items that a run
-    adds are not counted in it, nor are the agent's instructions and tools.
+    conversation; with a limit, its own or that of ``session_settings``, it gives the newest items
+    as they were added. The items that a run adds are not counted in it, nor are the agent's
+    instructions and tools. A call that is cancelled ends once its outcome is certain.
 
     Nothing that was added is lost. ``pop_item`` and ``clear_session`` leave the messages where they
     are, and what is added next goes on in a fork. The metadata of the session ``session_id`` name
@@ -41,10 +49,18 @@ class HiermemSession:
     Raises UsageError where ``memory`` is not a Memory.
     """
 
-    session_settings: Any = None
+    session_settings: SessionSettings | None
 
-    def __init__(self, memory: Memory, session_id: str, *, max_tokens: int = 8_000) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        session_id: str,
+        *,
+        max_tokens: int = 8_000,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
         self.session_id = session_of(checked(memory), session_id).id
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self.max_tokens = max_tokens
         self._memory = memory
         self._lock = lock_of(memory, self.session_id)
@@ -56,21 +72,22 @@ class HiermemSession:
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return a context of the conversation, or its newest ``limit`` items as they were."""
-        if limit is None:
-            return await to_thread(self._context)
-        return await to_thread(self._newest, limit)
+        most = resolve_session_limit(limit, self.session_settings)
+        if most is None:
+            return await outcome_of(self._context)
+        return await outcome_of(self._newest, most)
 
     async def add_items(self, items: list[Any]) -> None:
         """Append items; they are durable when the call returns."""
-        await to_thread(self._add, items)
+        await outcome_of(self._add, items)
 
     async def pop_item(self) -> Any | None:
         """Take back the newest item and return it; None where there is none."""
-        return await to_thread(self._pop)
+        return await outcome_of(self._pop)
 
     async def clear_session(self) -> None:
         """Take back all items."""
-        await to_thread(self._clear)
+        await outcome_of(self._clear)
 
     def _context(self) -> list[Any]:
         with self._lock:

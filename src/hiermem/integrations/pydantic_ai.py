@@ -9,7 +9,7 @@ Needs the extra ``pydantic-ai``.
 
 from __future__ import annotations
 
-from asyncio import to_thread
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -21,12 +21,22 @@ from pydantic_ai import messages as pai
 from pydantic_ai.capabilities import AbstractCapability
 
 from hiermem import FilePart, ImagePart, JsonPart, Memory, Message, Session, TextPart, ToolCall
-from hiermem.integrations.branches import checked, current, fork, go_on_in, keep
+from hiermem.integrations.branches import (
+    checked,
+    current,
+    fork,
+    go_on_in,
+    keep,
+    outcome_of,
+)
+from hiermem.types.reading import kept_of
 
 __all__ = ["HiermemCapability"]
 
 #: How the media types of files begin that have a kind of their own; others are documents.
 _KINDS: dict[Any, str] = {pai.AudioUrl: "audio/", pai.VideoUrl: "video/"}
+#: In the metadata of a message: what of its origin a Message has no field for.
+_KEPT = "pydantic_ai"
 
 
 class Piece(NamedTuple):
@@ -76,12 +86,12 @@ class HiermemCapability(AbstractCapability[Any]):
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Store what is new, and put a context in the place of the messages."""
-        shown = await to_thread(self._context, ctx, request_context)
+        shown = await outcome_of(self._context, ctx, request_context)
         return replace(request_context, messages=shown)
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Store the answer."""
-        await to_thread(self._keep, ctx, result.all_messages())
+        await outcome_of(self._keep, ctx, result.all_messages())
         return result
 
     def _context(self, ctx: Any, request: Any) -> list[Any]:
@@ -179,11 +189,18 @@ def _answer(response: Any) -> Message:
             else JsonPart({"type": each.part_kind, **data})
             for each, data in zip(others, dumped, strict=True)
         )
+    objects = [number for number, each in enumerate(calls) if not isinstance(each.args, str)]
     return Message.assistant(
         content,
         tool_calls=[
-            ToolCall(each.tool_call_id, each.tool_name, each.args_as_json_str()) for each in calls
+            ToolCall(
+                each.tool_call_id,
+                each.tool_name,
+                each.args if isinstance(each.args, str) else each.args_as_json_str(),
+            )
+            for each in calls
         ],
+        metadata={_KEPT: {"objects": objects}} if objects else {},
     )
 
 
@@ -194,17 +211,30 @@ def _asked(part: Any) -> Message | None:
     if isinstance(part, pai.UserPromptPart):
         return Message.user(_contents(part.content))
     text: Any
+    metadata: dict[str, Any] = {}
     if isinstance(part, pai.ToolReturnPart):
+        if part.outcome != "success":
+            metadata = _kept(replace(part, content="", metadata=None))
         text = part.model_response_str()
         if part.files:
             text = _contents([text, *part.files] if text else part.files)
     elif isinstance(part, pai.RetryPromptPart | pai.RetryFeedbackPart):
         text = part.model_response()
+        if isinstance(part, pai.RetryFeedbackPart):
+            metadata = _kept(replace(part, content=""))
     else:
         return None
     if getattr(part, "tool_name", None) is None:
-        return Message.user(text)
-    return Message.tool(text, tool_call_id=part.tool_call_id, name=part.tool_name)
+        return Message.user(text, metadata=metadata)
+    return Message.tool(
+        text, tool_call_id=part.tool_call_id, name=part.tool_name, metadata=metadata
+    )
+
+
+def _kept(bare: Any) -> dict[str, Any]:
+    """Return the metadata that tell a part from others of its role, its content left out."""
+    [data] = _dumped(pai.ModelRequest([bare]))
+    return {_KEPT: {"part": data}}
 
 
 def _says(part: Any) -> bool:
@@ -311,8 +341,48 @@ def _same(one: Message, other: Message) -> bool:
     )
 
 
+def _origin(message: Message) -> Any | None:
+    """Return the part that a message was read from, where a Message has no fields for all of it.
+
+    Its content is that of the message, which may have been edited, without what pydantic-ai puts
+    around it for the model: an object around an error, a fence around feedback.
+    """
+    text = message.content
+    with suppress(ValueError):
+        made: Any = {"kind": "request", "parts": [kept_of(message.metadata, _KEPT).get("part")]}
+        [made] = pai.ModelMessagesTypeAdapter.validate_python([made])
+        [bare] = made.parts
+        kind = pai.ToolReturnPart if message.role == "tool" else pai.RetryFeedbackPart
+        if not isinstance(bare, kind) or message.role not in ("tool", "user"):
+            return None
+        inside: list[Any] = [text]
+        if isinstance(bare, pai.RetryFeedbackPart):
+            before, _, after = replace(bare, content="\0").model_response().partition("\0")
+            inside = [str(text)[len(before) : len(text) - len(after)]]
+        with suppress(ValueError, TypeError):
+            read = json.loads(inside[0])
+            inside.append(read.get("error") if isinstance(read, dict) else read)
+        for content in inside:
+            part = replace(bare, content=content)
+            with suppress(ValueError, TypeError):
+                if (found := _asked(part)) is not None and found.content == text:
+                    return part
+        return replace(bare, content=text) if isinstance(bare, pai.ToolReturnPart) else None
+    return None
+
+
+def _object(call: ToolCall) -> Any:
+    """Return the arguments of a call that were an object; others came as text and stay so."""
+    with suppress(ValueError):
+        read = json.loads(call.arguments)
+        return read if isinstance(read, dict) else call.arguments
+    return call.arguments
+
+
 def _written(message: Message, names: Mapping[str, str]) -> Any:
     """Write a message that the run does not hold."""
+    if isinstance(message.content, str) and (part := _origin(message)) is not None:
+        return pai.ModelRequest([part])
     contents: Sequence[Any] = message.content
     if isinstance(contents, str):
         contents = [TextPart(contents)] if contents else []
@@ -329,8 +399,11 @@ def _written(message: Message, names: Mapping[str, str]) -> Any:
         [said] = pai.ModelMessagesTypeAdapter.validate_python(
             [{"kind": "response", "parts": parts}]
         )
+        objects = kept_of(message.metadata, _KEPT).get("objects")
         calls = [
-            pai.ToolCallPart(each.name, each.arguments, each.id) for each in message.tool_calls
+            pai.ToolCallPart(each.name, _object(each) if were else each.arguments, each.id)
+            for number, each in enumerate(message.tool_calls)
+            for were in (isinstance(objects, Sequence) and number in list(objects),)
         ]
         return pai.ModelResponse([*said.parts, *calls])
     if message.role == "system":

@@ -165,6 +165,20 @@ def test_every_text_in_a_message_is_checked_and_can_be_replaced(make, bad):
     assert "\\x00" not in repr(clean_message(message, on_bad="replace"))
 
 
+def test_an_empty_id_of_a_call_is_replaced_but_never_a_key():
+    """Broken if an unnamed call ended a paid run, or two messages became one by an empty key."""
+    call = Message.assistant("", tool_calls=(ToolCall("", ""),))
+    result = Message.tool("x", tool_call_id="")
+    for message in (call, result):
+        with pytest.raises(InvalidTextError, match="is empty"):
+            clean_message(message)
+    [made] = clean_message(call, on_bad="replace").tool_calls
+    assert made.id == clean_message(result, on_bad="replace").tool_call_id != ""
+    assert made.name
+    with pytest.raises(InvalidTextError, match="key is empty"):
+        clean_message(Message.user("x", key=""), on_bad="replace")
+
+
 @given(json_values)
 def test_json_is_copied_equal_and_shares_nothing(value):
     copy, weight = check_json({"v": value}, what="metadata")

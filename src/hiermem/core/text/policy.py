@@ -2,8 +2,9 @@
 
 Every text that reaches a store or a prompt has passed this policy, so that every store accepts the
 same set of texts and returns them code point for code point. A lone surrogate or a NUL is refused,
-or replaced by U+FFFD where the session was opened with that option. A text over its cap is always
-refused, because cutting would lose content. Nothing else is changed: no normalisation, no
+or replaced by U+FFFD where the session was opened with that option, as is an empty id or name of a
+tool call: a model server may name no call, and the answer has been paid for. A text over its cap is
+always refused, because cutting would lose content. Nothing else is changed: no normalisation, no
 stripping. Sizes are in code points. What a text means or costs is decided elsewhere.
 """
 
@@ -102,6 +103,13 @@ def check_name(text: str, *, what: str, on_bad: OnBad = "refuse") -> str:
     if not name:
         raise InvalidTextError(f"{what} is empty; it must have 1 to {MAX_NAME} characters")
     return name
+
+
+def _check_call_name(text: str, *, what: str, on_bad: OnBad) -> str:
+    """Return an id or a name of a tool call; all empty ones are replaced by the same text."""
+    if on_bad == "replace" and text == "":
+        return _REPLACEMENT
+    return check_name(text, what=what, on_bad=on_bad)
 
 
 def check_json(
@@ -209,7 +217,8 @@ def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) ->
     optional = [each for each in ("key", "tool_call_id") if getattr(message, each) is not None]
     for what in ("thread", *optional):
         given: str = getattr(message, what)
-        kept = check_name(given, what=what, on_bad=on_bad)
+        check_field = _check_call_name if what == "tool_call_id" else check_name
+        kept = check_field(given, what=what, on_bad=on_bad)
         if kept is not given:
             changes[what] = kept
     if message.name is not None:
@@ -290,8 +299,8 @@ def _clean_calls(calls: tuple[ToolCall, ...], *, on_bad: OnBad) -> tuple[ToolCal
         left -= len(arguments)
         cleaned.append(
             ToolCall(
-                id=check_name(call.id, what=f"{what} id", on_bad=on_bad),
-                name=check_name(call.name, what=f"{what} name", on_bad=on_bad),
+                id=_check_call_name(call.id, what=f"{what} id", on_bad=on_bad),
+                name=_check_call_name(call.name, what=f"{what} name", on_bad=on_bad),
                 arguments=arguments,
                 type=check_name(call.type, what=f"{what} type", on_bad=on_bad),
             )
