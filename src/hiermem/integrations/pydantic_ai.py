@@ -29,7 +29,6 @@ from hiermem.integrations.branches import (
     keep,
     outcome_of,
 )
-from hiermem.types.reading import kept_of
 
 __all__ = ["HiermemCapability"]
 
@@ -237,6 +236,11 @@ def _kept(bare: Any) -> dict[str, Any]:
     return {_KEPT: {"part": data}}
 
 
+def _kept_of(message: Message) -> Mapping[str, Any]:
+    kept = message.metadata.get(_KEPT)
+    return kept if isinstance(kept, Mapping) else {}
+
+
 def _says(part: Any) -> bool:
     """Return whether a part of a request is shown: of an empty prompt a context shows nothing."""
     return not isinstance(part, pai.UserPromptPart) or bool(_contents(part.content))
@@ -349,7 +353,7 @@ def _origin(message: Message) -> Any | None:
     """
     text = message.content
     with suppress(ValueError):
-        made: Any = {"kind": "request", "parts": [kept_of(message.metadata, _KEPT).get("part")]}
+        made: Any = {"kind": "request", "parts": [_kept_of(message).get("part")]}
         [made] = pai.ModelMessagesTypeAdapter.validate_python([made])
         [bare] = made.parts
         kind = pai.ToolReturnPart if message.role == "tool" else pai.RetryFeedbackPart
@@ -399,7 +403,7 @@ def _written(message: Message, names: Mapping[str, str]) -> Any:
         [said] = pai.ModelMessagesTypeAdapter.validate_python(
             [{"kind": "response", "parts": parts}]
         )
-        objects = kept_of(message.metadata, _KEPT).get("objects")
+        objects = _kept_of(message).get("objects")
         calls = [
             pai.ToolCallPart(each.name, _object(each) if were else each.arguments, each.id)
             for number, each in enumerate(message.tool_calls)
