@@ -447,3 +447,17 @@ async def test_a_long_message_is_sliced_by_what_is_heard_of_it():
     assert all(window.input_tokens <= 3_000 for window in windows)
     weighed = sum(window.input_tokens for window in windows)
     assert stored.size <= weighed <= stored.size + 10 * len(windows)
+
+
+def test_the_explanation_names_the_very_messages_that_are_verbatim():
+    """Broken if a system message that leads looked like a context of the whole session."""
+    with Memory.open(":memory:") as memory:
+        session = memory.session("s")
+        session.append(Message.system("Be brief."))
+        session.append([Message.user(f"{n}. " + "Pump 3 is loud again. " * 8) for n in range(99)])
+        context = session.context(1_000)
+        shown = [block.span.start for block in context.blocks if block.message is not None]
+        assert shown == [0, *range(shown[1], 100)]
+        assert shown[1] > 1
+        told = f"verbatim: {len(shown)} messages, 0, {shown[1]}-99, "
+        assert told in context.explain()

@@ -253,14 +253,24 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
             f"{block.tokens:,} tokens" + (f" ({of})" if of else "")
         )
     if raw:
-        first, last = raw[0].span.start, raw[-1].span.stop - 1
         tokens = sum(block.tokens for block in raw)
         quoted = sum(block.kind == "quote" for block in raw)
         lines.append(
-            f"  verbatim: {len(raw)} messages, {first}-{last}, {tokens:,} tokens"
+            f"  verbatim: {len(raw)} messages, {_runs(raw)}, {tokens:,} tokens"
             + (f", {quoted} of them quoted" if quoted else "")
         )
     return lines + recalled
+
+
+def _runs(blocks: Sequence[Block]) -> str:
+    """Return the indices of blocks in order, adjacent ones as a range: ``0, 325-347``."""
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and runs[-1][1] == block.span.start:
+            runs[-1][1] = block.span.stop
+        else:
+            runs.append([block.span.start, block.span.stop])
+    return _some([f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in runs])
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:
