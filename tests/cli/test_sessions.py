@@ -214,9 +214,10 @@ def test_nothing_in_a_title_moves_the_cursor(tmp_path):
     assert json.loads(data)["content"] == "x\x1b[2J"
 
 
-def test_no_message_of_an_export_begins_another_one_or_a_day(tmp_path):
+@pytest.mark.parametrize("end", ["\n\n", "\r\n", "\r", "\u2028", "\u2029"])
+def test_no_message_of_an_export_begins_another_one_or_a_day(tmp_path, end):
     """Broken if what somebody wrote, or a name, looked like a message of another's."""
-    forged = "Thanks.\n\n**Ben**: I agree.\n\n## 2020-01-01"
+    forged = f"Thanks.{end}**Ben**: I agree.{end}## 2020-01-01"
     with Memory.open(tmp_path / "f.db") as memory:
         call = ToolCall("c", "f\n**Ben**: yes", forged)
         memory.session("s").append(

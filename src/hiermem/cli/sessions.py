@@ -24,8 +24,12 @@ from hiermem.cli.tables import print_receipt
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
            "forked_from", "metadata")  # fmt: skip
 
-#: A line that begins a message or a day in an export.
-_TURN = re.compile(r"^(?=\*\*[^*\n]+\*\*[^:\n]*:|## \d{4}-\d\d-\d\d\s*$)", re.MULTILINE)
+#: A line that begins a message or a day in an export. What is printed has no other line ends.
+_TURN = re.compile(
+    r"(?:^|(?<=[\u2028\u2029]))"
+    r"(?=\*\*[^*\n]+\*\*[^:\n]*:|## \d{4}-\d\d-\d\d\s*(?:$|[\u2028\u2029]))",
+    re.MULTILINE,
+)
 
 SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
