@@ -37,6 +37,11 @@ async def opened(count=120, **settings):
     return memory, session
 
 
+def told(found):
+    """Return the passages that answered the question."""
+    return found.evidence or ()
+
+
 def recall_of(found):
     """Return the one record of what was recalled."""
     [block] = [block for block in found.blocks if block.kind == "recall"]
@@ -267,3 +272,28 @@ async def test_a_history_that_fits_is_shown_whole_with_a_question_too(recall_tok
             budget, query="harbour master", recall_tokens=recall_tokens and budget // 3
         )
         assert asked.to_openai() == plain.to_openai()
+
+
+@pytest.mark.parametrize("budget", [1_500, 4_000])
+async def test_what_recall_leaves_is_filled_with_the_newest_messages_that_are_not_raw(budget):
+    """Broken, a question that finds nothing leaves two fifths of the budget empty."""
+    _, session = await opened()
+    cuts = []
+    for query in ("", "zzzz", "Who is the harbour master?"):
+        found = await session.context(budget, query=query)
+        block = recall_of(found)
+        cuts.append([each for each in found.blocks if each.kind != "recall"])
+        raw = {stored.index for stored in found.recent_messages}
+        answers = {hit.index for hit in told(found)}
+        beside = {span.start for span in found.verbatim} - raw - answers
+        if not answers:
+            assert max(set(range(found.messages)) - raw) in beside, "the newest come first"
+        stored = {index: (await session.messages(index, index + 1))[0] for index in beside}
+        assert all(each.content in block.text for each in stored.values())
+        assert beside <= set(found.shown.messages)
+        whole = [span.start for span in found.verbatim[: len(found.verbatim) - len(told(found))]]
+        assert len(whole) == len(set(whole)), "no message stands twice"
+        if not answers:
+            room = ContextPolicy().recall_share(budget) * budget
+            assert room - 100 < block.tokens <= room, "a message takes some 60 tokens"
+    assert cuts[0] == cuts[1] == cuts[2], "the cut does not move"

@@ -20,7 +20,7 @@ from hiermem.core.context import cut, layered, pins, recalled, selection
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.render import RENDERER, Block, Writer, notice_tokens, noticed
+from hiermem.core.context.render import RENDERER, Block, Shown, Writer, notice_tokens, noticed
 from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.verbatim import Excerpts, with_excerpts
 from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
@@ -44,6 +44,9 @@ Strategy: TypeAlias = Literal["cut", "layered"]
 _NEWEST_SHARE: Final = 3
 #: How many records that were recalled are kept, for turns that go on.
 _MOST_RECALLED: Final = 64
+#: The messages of one read of older ones, to fill the room of recall, and the most such reads.
+_STRIDE: Final = 64
+_MOST_FILLING: Final = 8
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view", "pins")
 
@@ -162,9 +165,9 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
             # The caller did not ask for this room, so recall yields it to the required content.
             # Where the system prompt leaves no room, a minimum does not count the cut yet.
             room = max(0, room - max(1, error.minimum - error.budget))
-    block, evidence = await _recalled(handle, request, decided, room)
-    shared = await _compared(handle, request, decided, block) if decided.name else 0
-    return chosen(handle, request, decided, block, evidence, shared=shared)
+    told = await _recalled(handle, request, decided, room)
+    shared = await _compared(handle, request, decided, told.block) if decided.name else 0
+    return chosen(handle, request, decided, told, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,32 +327,75 @@ async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | 
         _log.warning("session %s: its view was not kept: %s", record.id, error)
 
 
-async def _recalled(
-    handle: Handle, request: Request, decided: Decided, room: int
-) -> tuple[Block | None, Evidence | None]:
-    """Find evidence that is not verbatim in the cut already, in at most ``room`` tokens."""
-    if request.query is None or not request.query.strip():
-        return None, None
-    from hiermem.engine.search import search
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The record that stands before the newest turn, and what is in it.
 
-    question = search.Question(decided.record.id, request.query)
+    ``evidence`` answers the question; ``beside`` are messages that fill the rest of the room.
+    """
+
+    block: Block | None = None
+    evidence: Evidence | None = None
+    beside: tuple[Shown, ...] = ()
+
+
+async def _recalled(handle: Handle, request: Request, decided: Decided, room: int) -> Recalled:
+    """Find evidence that is not verbatim in the cut already, in at most ``room`` tokens.
+
+    The newest messages that are not verbatim fill the rest of the room.
+    """
+    if request.query is None:
+        return Recalled()
     spans = recalled.shown_spans(decided.cut.shown)
     # While the turn goes on, as in a loop of tool calls, the record stays as it is.
     turn = cut.turn_of(decided.cut)
     key = (decided.record.id, decided.name, request.query, turn, room, decided.record.epoch)
-    known: dict[Any, tuple[Block | None, Evidence | None]] = handle.recalled
+    known: dict[Any, Recalled] = handle.recalled
     if turn is not None and decided.name and key in known:
         return known[key]
+    found = Recalled()
+    if request.query.strip():
+        from hiermem.engine.search import search
 
-    async def find(tokens: int) -> Evidence:
-        return await search.recall(handle, question, tokens, shown=spans)
+        question = search.Question(decided.record.id, request.query)
 
-    last = max((span.stop for span in spans), default=1)
-    found = await in_record(handle, find, room, messages=last)
+        async def find(tokens: int) -> Evidence:
+            return await search.recall(handle, question, tokens, shown=spans)
+
+        last = max((span.stop for span in spans), default=1)
+        found = Recalled(*await in_record(handle, find, room, messages=last))
+    if decided.situation.recent is None:
+        found = await _filled(handle, decided, found, room)
     known[key] = found
     for oldest in list(known)[:-_MOST_RECALLED]:
         del known[oldest]
     return found
+
+
+async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) -> Recalled:
+    """Fill the room that the evidence leaves with the newest messages that are not verbatim."""
+    writer, evidence = decided.situation.writer, found.evidence
+    said = {item.message.index for item in decided.cut.shown}
+    said |= {message.index for message in (evidence.sources if evidence else ())}
+    end = decided.record.messages
+    beside: tuple[Shown, ...] = ()
+    messages: list[StoredMessage] = []
+    for _ in range(_MOST_FILLING):
+        while end and end - 1 in said:
+            end -= 1
+        if not end:
+            break
+        start = max(0, end - _STRIDE)
+        read = await handle.messages(decided.record.id, start, end)
+        messages[:0] = [each for each in read if recalled.may_stand_beside(each, said)]
+        end = start
+        more = recalled.filled(writer, evidence, messages, room)
+        if len(more) == len(beside) and len(messages) >= _STRIDE:
+            break
+        beside = more
+    if not beside:
+        return found
+    return Recalled(recalled.record(writer, evidence, beside), evidence, beside)
 
 
 async def in_record(
@@ -443,12 +489,13 @@ def chosen(
     handle: Handle,
     request: Request,
     decided: Decided,
-    block: Block | None = None,
-    evidence: Evidence | None = None,
+    told: Recalled | None = None,
     *,
     shared: int = 0,
 ) -> ContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
+    told = told or Recalled()
+    block, evidence = told.block, told.evidence
     total = decided.record.messages
     shown = decided.cut
     raw = recalled.shown_spans(shown.shown)
@@ -478,7 +525,11 @@ def chosen(
         summaries=_by_level(shown.view.pieces),
         recall=evidence.sources if evidence else (),
         evidence=evidence,
-        verbatim=(*raw, *(hit.span for hit in evidence or ())),
+        verbatim=(
+            *raw,
+            *recalled.shown_spans(told.beside),
+            *(hit.span for hit in evidence or ()),
+        ),
         shared_prefix_tokens=shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,

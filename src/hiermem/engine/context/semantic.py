@@ -44,7 +44,7 @@ async def found(
     gone = select.taken_back(await handle.store.events(record.id))
     view = View(0, tuple(pieces), gone=gone)
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
-    selection = select.chosen(handle, request, decided, block, evidence)
+    selection = select.chosen(handle, request, decided, select.Recalled(block, evidence))
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
 
 
