@@ -90,9 +90,9 @@ def test_the_page_on_importing_has_every_format():
     assert named == [each.name for each in FORMATS]
 
 
-def test_the_guide_names_every_public_error():
-    """An error that the guide does not name leaves its reader without advice."""
-    text = page("guide.md")
+def test_a_page_names_every_public_error():
+    """An error that no page names leaves its reader without advice."""
+    text = page("choosing.md")
     indirect = {"PermanentModelError", "TransientModelError", "SpendLimitError"}
     named = {name for name in hiermem.__all__ if name.endswith("Error")} - indirect
     assert not [name for name in named if f"`{name}`" not in text]
@@ -104,12 +104,12 @@ def test_nothing_is_left_to_be_filled_in(path):
     assert not re.search(r"@@\w+@@|\b(TBD|FIXME)\b", path.read_text(encoding="utf-8"))
 
 
-def test_the_guide_names_every_logger():
+def test_a_page_names_every_logger():
     """An application sets levels by these names; one that moves with a module is lost to it."""
     package = Path(hiermem.__file__).parent
     texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
     used = {name for text in texts for name in re.findall(r'getLogger\("([^"]+)"\)', text)}
-    row = re.search(r"^Loggers: (.+?)\n\n", page("guide.md"), re.MULTILINE | re.DOTALL)
+    row = re.search(r"^Loggers: (.+?)\n\n", page("choosing.md"), re.MULTILINE | re.DOTALL)
     assert row
     assert set(re.findall(r"`([\w.]+)`", row[1])) == used
     assert all(name.count(".") == 1 for name in used)

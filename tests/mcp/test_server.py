@@ -384,14 +384,14 @@ def test_the_command_says_what_is_missing(monkeypatch):
     runner = CliRunner()
     monkeypatch.delenv("HIERMEM_MCP_TOKEN", raising=False)
     refused = runner.invoke(app, ["mcp", "--db", ":memory:", "--http"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "HIERMEM_MCP_TOKEN" in refused.output
     for name in [each for each in sys.modules if each.startswith("hiermem.mcp")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [each for each in sys.modules if each.partition(".")[0] == "mcp"]:
         monkeypatch.setitem(sys.modules, name, None)
     refused = runner.invoke(app, ["mcp", "--db", ":memory:"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "pip install 'hiermem-memory[mcp]'" in " ".join(refused.output.split())
 
 

@@ -299,12 +299,12 @@ def test_a_fork_while_the_vocabulary_is_loaded_leaves_a_child_that_counts(tmp_pa
                     time.sleep(0.5)
         begun = threading.Event()
         sys.meta_path.insert(0, Slow())
-        loading = threading.Thread(target=lambda: default_counter().count("one two"))
+        loading = threading.Thread(target=lambda: default_counter().count("één twee"))
         loading.start()
         assert begun.wait(30)
-        assert forked(lambda: default_counter().count("one two")) == "2"
+        assert forked(lambda: default_counter().count("één twee")) == "3"
         loading.join()
-        assert default_counter().count("one two") == 2
+        assert default_counter().count("één twee") == 3
         """
     words = ["-c", COMMON + textwrap.dedent(script), str(tmp_path / "unused.db")]
     subprocess.run([sys.executable, "-W", "ignore", *words], timeout=60, check=True)

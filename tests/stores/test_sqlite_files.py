@@ -328,7 +328,8 @@ async def test_a_write_that_may_be_lost_waits_for_no_sync_and_no_other_does_with
     assert store._writer._transaction.connection.execute("PRAGMA synchronous").fetchone() == (
         normal,
     )
-    store.write_here(lambda transaction: note(transaction) or True)
+    while store.write_here(lambda transaction: note(transaction) or True) is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)  # the writer's own thread is at its end, not yet past it
     assert found == [full]
     await store.close()
 

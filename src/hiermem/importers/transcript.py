@@ -97,7 +97,7 @@ class _Turns:
                 continue
             name = found["name"].casefold()
             self.form = form
-            roles = {**self.roles, **_ASKED} if name in _ASKED else self.roles
+            roles: dict[str, Role] = {**self.roles, **_ASKED} if name in _ASKED else self.roles
             self.by_role = name in roles
             if self._speaks(found, roles):
                 self.roles = roles

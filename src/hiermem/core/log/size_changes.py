@@ -214,7 +214,7 @@ def _at_most(
 ) -> tuple[Weight, ...]:
     """Return the weights; a tool's result that is not sliced has that of an excerpt at most."""
     most = config.tool_result_tokens
-    if stored.role != "tool" or most is None or len(weights) > 1 or weights[0].tokens <= most:
+    if stored.role != "tool" or most is None or len(weights) != 1 or weights[0].tokens <= most:
         return weights
     return (Weight(min(weights[0].chars, CHARS_A_TOKEN * most), most),)
 
