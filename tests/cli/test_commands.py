@@ -254,7 +254,7 @@ def test_the_animation_runs_in_a_terminal():
     """In a real (pseudo) terminal: frames are drawn, and what stays at the end is the report."""
     main_end, other = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "hiermem.cli", "demo", "--fast"],
+        [sys.executable, "-m", "hiermem", "demo", "--fast"],
         stdout=other, stderr=other, stdin=subprocess.DEVNULL,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "110", "LINES": "50"},
     )  # fmt: skip

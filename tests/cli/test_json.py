@@ -193,7 +193,7 @@ def test_what_the_encoding_lacks_is_escaped_and_not_lost(tmp_path):
     with Memory.open(tmp_path / "m.db") as memory:
         memory.session("s").append(Message.user("Käse 你好"))
     done = subprocess.run(
-        [sys.executable, "-m", "hiermem.cli", "export", "--db", str(tmp_path / "m.db")],
+        [sys.executable, "-m", "hiermem", "export", "--db", str(tmp_path / "m.db")],
         env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout)["content"] == "Käse 你好"

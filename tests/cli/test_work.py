@@ -47,7 +47,7 @@ def left(path):
 def test_it_works_for_all_tenants_until_it_is_ended(db):
     """Ended by the signal that a service manager sends, it gives back what it holds."""
     assert left(db) == ["a", "b", "c"]
-    command = [sys.executable, "-m", "hiermem.cli", "work", "--db", str(db), "--poll", "0.1"]
+    command = [sys.executable, "-m", "hiermem", "work", "--db", str(db), "--poll", "0.1"]
     worker = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     )
@@ -97,7 +97,7 @@ def test_work_that_fails_ends_as_an_update_does(db, monkeypatch):
     pytest.importorskip("openai")
     monkeypatch.setenv("HIERMEM_MODEL_KEY", "k")
     model = ["--model", "openai:none", "--model-url", "http://127.0.0.1:1/v1"]
-    command = [sys.executable, "-m", "hiermem.cli", "work", "--once", "--json", "--db", str(db)]
+    command = [sys.executable, "-m", "hiermem", "work", "--once", "--json", "--db", str(db)]
     failed = subprocess.run(
         [*command, *model, "--model-window", "300"],
         capture_output=True, text=True, env=os.environ, timeout=60, check=False,

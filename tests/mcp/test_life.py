@@ -20,7 +20,7 @@ from hiermem import Memory
 from hiermem.mcp.http import MOST_BYTES
 from mcp import Client, StdioServerParameters, stdio_client
 
-SERVER = [sys.executable, "-m", "hiermem.cli", "mcp"]
+SERVER = [sys.executable, "-m", "hiermem", "mcp"]
 TOKEN = "a-token-that-only-this-test-knows"
 
 
