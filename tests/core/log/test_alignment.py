@@ -114,6 +114,45 @@ def test_leading_system_messages_and_rendered_memory_are_left_out():
     assert len(said([Message.user(memory)], key=b"another" * 5)) == 1, "rendered by somebody else"
 
 
+@given(
+    steps=st.lists(st.integers(1, 3), max_size=8),
+    more=st.integers(0, 8),
+    changed=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_step_may_be_divided_into_messages_in_any_way(steps, more, changed, data):
+    """Broken if one message of text and calls differed from its text and its calls in messages."""
+
+    def divided(steps):
+        """Return the messages of some steps, and of each the number of its step."""
+        messages, owners = [], []
+        for number, parts in enumerate(steps):
+            left = parts
+            while left:
+                size = data.draw(st.integers(1, len(left)))
+                messages.append(left[0] if size == 1 else left[:size])
+                owners.append(number)
+                left = left[size:]
+        return messages, owners
+
+    steps = [tuple(f"{number}.{part}" for part in range(n)) for number, n in enumerate(steps)]
+    held, owners = divided(steps)
+    kept = steps[: len(steps) - more] if more < len(steps) else steps
+    older, _ = divided(kept)
+    ends_at = owners.index(len(kept)) if len(kept) < len(steps) else None
+    assert align(marked(older), marked(held)) == (len(older), None, ends_at)
+    history, _ = divided([*steps, ("new", "and"), ("last",)])
+    new = [part for mark in history[align(marked(history), marked(held))[0] :] for part in (
+        mark if isinstance(mark, tuple) else (mark,)
+    )]  # fmt: skip
+    assert new == ["new", "and", "last"]
+    if changed < len(steps):
+        other = (*steps[changed][:-1], "another")
+        history, owned = divided([*steps[:changed], other, *steps[changed + 1 :]])
+        run, at, _ = align(marked(history), marked(held))
+        assert owned[run] == owners[at] == changed
+
+
 def test_many_equal_messages_are_aligned_at_once():
     """Broken if the time grew with the square of a history that repeats itself."""
     same = ["ok"] * 5_000
@@ -212,3 +251,18 @@ def test_one_history_is_the_same_in_every_shape_and_without_its_thoughts():
     assert said_once(*from_anthropic(BLOCKS)) == wanted
     assert said_once(*from_responses(ITEMS)) == wanted
     assert len(wanted) == 4
+
+
+def test_a_message_of_text_and_calls_is_its_text_and_its_calls():
+    calls = (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "{}"))
+    whole = Message.assistant("Let me look.", tool_calls=calls)
+    text, *each = (
+        Message.assistant("Let me look."),
+        *(Message.assistant("", tool_calls=(call,)) for call in calls),
+    )
+    after = [Message.user("And now?"), Message.assistant("Done.")]
+    for one, other in (([whole], [text, *each]), ([text, *each], [whole])):
+        history = said([*one, *after], key=KEY)
+        assert align(history, said([*other, after[0]], key=KEY))[:2] == (len(one) + 1, None)
+        assert align(history, said([*other[:-1], *after], key=KEY))[1] is not None
+    assert said_once(whole) != said_once(Message.assistant("Let me look.", tool_calls=calls[:1]))

@@ -16,6 +16,7 @@ from hiermem import (
     SessionClosedError,
     SyncReport,
 )
+from hiermem.convert import from_openai, from_responses
 from hiermem.core.log import alignment
 from hiermem.engine.log import sync as syncing
 from hiermem.stores.memory import MemoryStore
@@ -134,6 +135,40 @@ async def test_a_history_that_is_rewritten_with_every_turn_goes_on(memory, monke
     assert len(depths) == 7, "the session, and a fork of each turn"
     assert len(set(depths)) == 1
     assert (await memory.check()).ok
+
+
+@pytest.mark.parametrize("first", ["chat", "items"])
+@pytest.mark.parametrize("rounds", [1, 90])
+async def test_a_client_that_changes_between_chat_and_responses_goes_on(memory, first, rounds):
+    """A chat message holds text and calls, which are two Responses items."""
+    chat, items = [], []
+    for n in range(rounds + 1):
+        asked, said = {"role": "user", "content": f"Order {n}?"}, f"I look at {n}."
+        names = [f"c{n}.{number}" for number in range(1 + n % 3)]
+        chat += [asked, {"role": "assistant", "content": said, "tool_calls": [
+            {"id": name, "type": "function", "function": {"name": "f", "arguments": '{"n":1}'}}
+            for name in names
+        ]}]  # fmt: skip
+        items += [asked, {"type": "message", "role": "assistant", "content": said}]
+        for name in names:
+            items.append(
+                {"type": "function_call", "call_id": name, "name": "f", "arguments": '{"n": 1}'}
+            )
+        for name in names:
+            chat.append({"role": "tool", "tool_call_id": name, "content": "sent"})
+            items.append({"type": "function_call_output", "call_id": name, "output": "sent"})
+    shapes = {"chat": from_openai(chat), "items": from_responses(items)}
+    held, history = shapes.pop(first), *shapes.values()
+    session = memory.session("s")
+    last = [n for n, each in enumerate(held) if each.role == "user"][-1]
+    await session.sync(held[:last])
+    *_, before, begin = (n for n, each in enumerate(history) if each.role == "user")
+    new = history[begin:]
+    for given in (history[before:], history, history[before:]):
+        report = await session.sync(given)
+        assert report.rewritten_at is None
+        assert report.appended in ((), tuple(range(last, last + len(new))))
+    assert await session.count() == last + len(new)
 
 
 async def test_what_was_erased_or_edited_does_not_come_back(memory):

@@ -2,7 +2,8 @@
 
 Clients without a store of their own hand over all of their history each time: from its beginning,
 or only its newest part. Messages are the same if role, content, name and tool calls are, in any
-provider's shape. System messages that lead a history are left out of the comparison, and so is the
+provider's shape. A message of text and calls is the same as its text and its calls in messages of
+their own. System messages that lead a history are left out of the comparison, and so is the
 memory that hiermem itself rendered. A message that was edited, erased or quarantined in the session
 is the same as whatever stands in its place: the client may not know of the change, and what was
 erased must not return.
@@ -68,7 +69,8 @@ class _Anything:
 _ANYTHING: Final = _Anything()
 
 
-#: Messages as they are compared, by their places in a session or history, in order.
+#: Messages as they are compared, by their places in a session or history, in order: a hash each,
+#: or a tuple of hashes, of a message's text and of each of its calls, where these are several.
 Said: TypeAlias = dict[int, object]
 
 
@@ -105,8 +107,13 @@ def _after_lead(messages: Sequence[Message]) -> int:
     return next(roles, len(messages))
 
 
-def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | None:
-    """Return a hash of what is compared; None where hiermem rendered all of the message.
+def parts_of(mark: object) -> tuple[object, ...]:
+    """Return the hashes of a message as it is compared: of its text, and of each of its calls."""
+    return mark if isinstance(mark, tuple) else (mark,)
+
+
+def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | tuple[str, ...] | None:
+    """Return the hashes of what is compared; None where hiermem rendered all of the message.
 
     Parts are compared as what they are in any provider's shape, thoughts not at all, arguments as
     JSON, names and ids as they are sent, and texts without the date that a context puts before
@@ -137,8 +144,11 @@ def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | None:
             return None
         content = said
     name = None if message.role == "tool" else request.sent_name(message.name or "") or None
-    bare = replace(message, content=content, thread=_THREAD, name=name, tool_calls=calls)
-    return measure.fingerprint(bare)
+    bare = replace(message, content=content, thread=_THREAD, name=name, tool_calls=())
+    marks = [measure.fingerprint(bare)] if content or not calls else []
+    alone = (replace(bare, content="", tool_calls=(call,)) for call in calls)
+    marks.extend(map(measure.fingerprint, alone))
+    return marks[0] if len(marks) == 1 else tuple(marks)
 
 
 def _call(call: ToolCall) -> ToolCall:
@@ -167,25 +177,31 @@ def align(
     follows on the whole history. The indices are None where there is no such message.
 
     ``head`` is the beginning of the session: all of it, or at least as many messages as the history
-    has. ``tail`` is its end where ``head`` is not all of it. The history begins where the session
-    does, or at the later place from which more messages agree, two at least. Of places from which
-    as many agree, it begins at one where it meets no other message.
+    has texts and calls. ``tail`` is its end where ``head`` is not all of it. The history begins
+    where the session does, or at the later place from which more messages agree, two at least. Of
+    places from which as many agree, it begins at one where it meets no other message.
     """
     given = list(history.values())
-    run, begin, held = _run(given, list(head.values())), 0, head
+    begin, held = 0, head
+    run, stop = _run(given, list(head.values()))
     later = head if tail is None else tail
     marks = list(later.values())
     for place in range(1 if tail is None else 0, len(marks)):
-        if len(marks) - place <= run:
+        if len(marks) - place <= stop - begin:
             break
-        longer = _run(given, marks, place)
-        if longer > run and longer >= _LEAST:
-            run, begin, held = longer, place, later
+        longer, end = _run(given, marks, place)
+        if end - place > stop - begin and min(longer, end - place) >= _LEAST:
+            run, begin, stop, held = longer, place, end, later
     # Of equal runs, the one that ends with the session meets no other message.
-    last = len(marks) - run
-    if _LEAST <= run < len(given) and last > 0 and _run(given, marks, last) == run:
-        begin, held = last, later
-    following = next(islice(held, begin + run, None), None)
+    last = len(marks) - (stop - begin)
+    if (
+        run < len(given)
+        and min(run, stop - begin) >= _LEAST
+        and last > 0
+        and _run(given, marks, last) == (run, len(marks))
+    ):
+        stop, held = len(marks), later
+    following = next(islice(held, stop, None), None)
     if run < len(given):
         return run, following, None
     read = max(head, default=-1) + 1
@@ -194,19 +210,58 @@ def align(
     return run, None, following
 
 
-def _run(given: Sequence[object], held: Sequence[object], start: int = 0) -> int:
-    """Return how many messages agree from ``held[start]`` on.
+def _run(given: Sequence[object], held: Sequence[object], start: int = 0) -> tuple[int, int]:
+    """Return how many messages of ``given`` agree with ``held[start:stop]``, and ``stop``."""
+    run, stop = 0, start
+    while True:
+        same = _same(given, held, run, stop)
+        run, stop = run + same, stop + same
+        mine, theirs = _divided(given, held, run, stop)
+        if not mine:
+            return run, stop
+        run, stop = run + mine, stop + theirs
+
+
+def _same(given: Sequence[object], held: Sequence[object], first: int, start: int) -> int:
+    """Return how many messages agree one by one, from ``given[first]`` and ``held[start]`` on.
 
     Stretches are compared, twice as long each time: a loop would be slow where many agree.
     """
-    most = min(len(given), len(held) - start)
+    most = min(len(given) - first, len(held) - start)
     low, step = 0, 1
     while low < most:
         high = min(most, low + step)
-        if given[low:high] == held[start + low : start + high]:
+        if given[first + low : first + high] == held[start + low : start + high]:
             low, step = high, 2 * step
         elif high == low + 1:
             break
         else:
             step = 1
     return low
+
+
+def _divided(
+    given: Sequence[object], held: Sequence[object], first: int, start: int
+) -> tuple[int, int]:
+    """Return how many messages of each hold the same texts and calls, divided in another way.
+
+    They are the fewest from ``given[first]`` and ``held[start]`` on; (0, 0) if there are none.
+    """
+    mine: list[object] = []
+    theirs: list[object] = []
+    mine_end, theirs_end, compared = first, start, 0
+    while not compared or len(mine) != len(theirs):
+        behind = len(mine) <= len(theirs)
+        if behind and mine_end < len(given):
+            mine += parts_of(given[mine_end])
+            mine_end += 1
+        elif not behind and theirs_end < len(held):
+            theirs += parts_of(held[theirs_end])
+            theirs_end += 1
+        else:
+            return 0, 0
+        least = min(len(mine), len(theirs))
+        if mine[compared:least] != theirs[compared:least]:
+            return 0, 0
+        compared = least
+    return mine_end - first, theirs_end - start

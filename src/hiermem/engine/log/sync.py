@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from hiermem.core import arguments
-from hiermem.core.log.alignment import Said, SyncReport, align, said, said_in
+from hiermem.core.log.alignment import Said, SyncReport, align, parts_of, said, said_in
 from hiermem.core.log.branches import rewrite_id
 from hiermem.core.log.erase import edits_of
 from hiermem.core.text.policy import clean_message
@@ -41,12 +41,13 @@ async def sync(
     given = [clean_message(each, on_bad=about.on_bad_text) for each in flatten([messages])]
     key = await handle.key()
     history = await in_thread_if_long(partial(said, given, key=key), given)
+    least = sum(len(parts_of(mark)) for mark in history.values())
     rewritten_at: int | None = None
     tries = 0
     while tries < _TRIES:
         try:
             record = await handle.record_or_new(about.id)
-            read = await _read(handle, about.id, record.messages, len(history))
+            read = await _read(handle, about.id, record.messages, least)
             new, at, ends_at = align(history, *read)
             if at is None:
                 fresh = [given[place] for place in islice(history, new, None)]
@@ -74,8 +75,8 @@ async def _read(
 ) -> tuple[Said, Said | None]:
     """Return the beginning of a session as it is compared, and its end where that is not all.
 
-    The beginning has at least as many messages as the ``history``, the end about twice as many, so
-    that the history may also lack some of the newest.
+    The beginning has at least as many messages as the ``history`` has texts and calls, the end
+    about twice as many, so that the history may also lack some of the newest.
     """
     edited = edits_of(await handle.store.events(session_id))
     head: Said = {}
