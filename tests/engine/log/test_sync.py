@@ -15,6 +15,7 @@ from hiermem import (
     Message,
     SessionClosedError,
     SyncReport,
+    ToolCall,
 )
 from hiermem.convert import from_openai, from_responses
 from hiermem.core.log import alignment
@@ -169,6 +170,18 @@ async def test_a_client_that_changes_between_chat_and_responses_goes_on(memory, 
         assert report.rewritten_at is None
         assert report.appended in ((), tuple(range(last, last + len(new))))
     assert await session.count() == last + len(new)
+
+
+async def test_a_session_of_many_more_messages_than_its_history_is_read_far_enough(memory):
+    """Broken if the part of the session that a short history may reach were counted in messages."""
+    session, whole = memory.session("s"), []
+    for n in range(8):
+        calls = [ToolCall(f"c{n}.{k}", "f", "{}") for k in range(40)]
+        whole += [Message.user(f"Order {n}?"), Message.assistant("I look.", tool_calls=calls)]
+        await session.append(Message.user(f"Order {n}?"), Message.assistant("I look."))
+        await session.append(Message.assistant("", tool_calls=[call]) for call in calls)
+    report = await session.sync([*whole, Message.user("Thanks.")])
+    assert report == SyncReport("s", (8 * 42,))
 
 
 async def test_what_was_erased_or_edited_does_not_come_back(memory):
