@@ -119,6 +119,35 @@ async def test_a_context_says_that_not_every_message_has_a_line(tmp_path):
         assert "no message is left out" not in " ".join(said.split())
 
 
+@pytest.mark.parametrize("order", ["last_activity", "created"])
+@pytest.mark.parametrize("gone", [(), ("last",), ("first", "last"), ("others",), ("all",)])
+async def test_a_list_goes_on_after_a_session_that_was_erased(tmp_path, order, gone):
+    """Broken, a client that reads page by page while sessions are erased begins again for ever."""
+    path = tmp_path / "memory.db"
+    with Memory.open(path) as memory:
+        for n in range(9):
+            memory.session(f"s {n}").append(Message.user(f"Order {n}."))
+        async with Served(path) as client:
+            names = [f"s {n}" for n in range(9)]
+            if order == "last_activity":
+                names.reverse()
+            page = await ask(client, "list_sessions", limit=4, order_by=order)
+            assert [each["id"] for each in page["sessions"]] == names[:4]
+            erased = {"last": names[3:4], "first": names[:1], "others": names[3:5], "all": names}
+            for name in {name for which in gone for name in erased[which]}:
+                memory.session(name).delete()
+            left = [] if "all" in gone else names[5:] if "others" in gone else names[4:]
+            read = []
+            while page["next"] and len(read) < 20:
+                page = await ask(
+                    client, "list_sessions", limit=4, order_by=order, after=page["next"]
+                )
+                read += [each["id"] for each in page["sessions"]]
+            assert read == left
+            said = await refused(client, "list_sessions", {"after": "s 3"})
+            assert "`next` of the page before" in said
+
+
 async def test_a_server_that_only_reads_changes_nothing(tmp_path):
     path = tmp_path / "memory.db"
     with Memory.open(path) as memory:

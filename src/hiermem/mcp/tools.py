@@ -7,7 +7,7 @@ would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -23,6 +23,7 @@ from hiermem import (
     Message,
     NotFoundError,
     RunReport,
+    SessionRecord,
     ToolCall,
     UpdateProgress,
     UpdateReport,
@@ -168,7 +169,8 @@ class Tools:
         self,
         *,
         after: Annotated[
-            Name | None, Field(description="The `next` of the page before; omit for the first.")
+            Annotated[str, Field(min_length=1, max_length=600)] | None,
+            Field(description="The `next` of the page before; omit for the first."),
         ] = None,
         limit: Limit = 20,
         order_by: Literal["last_activity", "created"] = "last_activity",
@@ -178,13 +180,18 @@ class Tools:
         ] = None,
     ) -> results.Sessions:
         """List the conversations that are stored, the one that was written to last first."""
-        found = await self._memory.sessions(
-            after=after, limit=limit, order_by=order_by, metadata=metadata
-        )
+        read = partial(self._memory.sessions, order_by=order_by, metadata=metadata)
+        latest = order_by == "last_activity"
+        moment, last = _place(after)
+        found = await read(after=last, limit=limit)
+        if moment and [each.id for each in found[:1]] == [each.id for each in await read(limit=1)]:
+            # The session is gone, and the memory began again: go on behind where it stood.
+            found = await read(after=await _last_before(moment, read, latest=latest), limit=limit)
+        end = found[-1] if len(found) == limit else None
         return results.Sessions(
             sessions=[results.Session.model_validate(each) for each in found],
             total=await self._memory.count_sessions(metadata=metadata),
-            next=found[-1].id if len(found) == limit else None,
+            next=end and f"{_stands(end, latest=latest).isoformat()} {end.id}",
         )
 
     @tool("Read a conversation within a token budget", reads=True)
@@ -704,6 +711,39 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
         f"{', '.join(sizes)}: sizes in characters, but this session is measured in tokens; "
         "leave them out, or re-pack the session in characters with strategy 'full'"
     )
+
+
+def _place(after: str | None) -> tuple[datetime | None, str | None]:
+    """Return the time and the id of the session that ends a page, from the page's ``next``."""
+    if after is None:
+        return None, None
+    time, _, session = after.partition(" ")
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or not session:
+        raise UsageError("after must be the `next` of the page before, as it was returned")
+    return moment, session
+
+
+def _stands(session: SessionRecord, *, latest: bool) -> datetime:
+    """Return the time by which a session is listed."""
+    return session.last_activity if latest else session.created_at
+
+
+async def _last_before(
+    moment: datetime, read: Callable[..., Awaitable[list[SessionRecord]]], *, latest: bool
+) -> str | None:
+    """Return the id of the last session that is listed before those of a time, if there is one."""
+    last: str | None = None
+    while page := await read(after=last):
+        for each in page:
+            time = _stands(each, latest=latest)
+            if (time <= moment) if latest else (time >= moment):
+                return last
+            last = each.id
+    return last
 
 
 def _silent(_done: float, _total: float | None) -> None:
