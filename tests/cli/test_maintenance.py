@@ -287,7 +287,7 @@ def test_messages_that_may_quote_what_went_are_named(db):
     """Broken, the command says that no trace is left while a message quotes it on."""
     with Memory.open(db) as memory:
         session = memory.session("talk")
-        context = session.context(900, query="What does Message 3 cost?")
+        context = session.context(600, query="What does Message 3 cost?")
         record = next(block.text for block in context.blocks if "costs 51 EUR" in block.text)
         session.append(Message.user(f"You said: {record}"))
     told = run("erase", "3", "--db", db, "-s", "talk", "--yes").stdout

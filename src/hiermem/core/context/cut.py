@@ -29,6 +29,7 @@ from hiermem.core.context.render import Block, Shown, Writer, in_order
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
+from hiermem.core.text.fence import NOTICE
 from hiermem.core.text.measure import body, day
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
@@ -661,7 +662,9 @@ def pins_beside(at: Situation, found: Cut) -> tuple[Piece, ...]:
     """
     missing = pins.hidden(at.pins, found.shown, pins.indices_of(found.view.pins))
     room = at.pin_room - sum(piece.tokens for piece in found.view.pins)
-    room = min(room, at.budget - found.tokens)
+    # The budget is what the notice leaves; the tokens of a cut that bears it include it.
+    has_notice = any(block.text.startswith(NOTICE) for block in found.blocks)
+    room = min(room, at.budget + (at.notice if has_notice else 0) - found.tokens)
     return pins.records(at.writer, missing, room, name=lambda: _BESIDE, at=1)
 
 
