@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sampling import drawn
+from test_context import Words, histories
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, ToolCall
+from hiermem import AsyncMemory, BudgetTooSmallError, HierarchyConfig, Message, ToolCall
 from hiermem.stores.memory import MemoryStore
 
 STEPS = 30
@@ -66,6 +70,51 @@ async def test_the_newest_result_is_native_and_fits_whatever_its_length():
     assert last["content"].startswith("collected 181 items")
     assert last["content"].endswith("1 failed, 60000 passed")
     assert "test_retry_99" in last["content"]
+    await memory.close()
+
+
+@drawn(120)
+@given(
+    steps=histories(most=25),
+    cases=st.integers(1, 600),
+    most=st.sampled_from([40, 300, None]),
+    led=st.sampled_from([0, 20, 200]),
+    budget=st.integers(50, 3_000),
+    asked=st.fixed_dictionaries(
+        {},
+        optional={
+            "query": st.sampled_from(["", "test_retry_7"]),
+            "system": st.sampled_from(["Be brief.", "Be brief. " * 150]),
+            "strategy": st.just("layered"),
+        },
+    ),
+)
+async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each_budget(
+    steps, cases, most, led, budget, asked
+):
+    """Broken, a caller who asks again with the stated minimum is refused again."""
+    config = HierarchyConfig.by_tokens(target=150, max_messages=6, tool_result_tokens=most)
+    memory = AsyncMemory(store=MemoryStore(), token_counter=Words(), config=config)
+    session = memory.session("s")
+    await session.append(Message.system("Obey. " * led) if led else Message.user("Begin."))
+    await session.pin(0)
+    for kind, value in steps:
+        if kind == "append":
+            await session.append(value)
+        elif kind.startswith("update"):
+            await session.update(1 if kind == "update1" else None)
+    await session.append(turn(7, cases=cases))
+    try:
+        await session.context(budget, **asked)
+    except BudgetTooSmallError as error:
+        least = error.minimum
+        assert least > budget
+        assert (await session.context(least, **asked)).total_tokens <= least
+        # A plan that keeps more raw, and so needs a view of fewer roots, may do with less.
+        try:
+            assert (await session.context(least - 1, **asked)).total_tokens < least
+        except BudgetTooSmallError as again:
+            assert again.minimum == least
     await memory.close()
 
 

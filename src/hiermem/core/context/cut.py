@@ -96,6 +96,10 @@ class Situation:
     notice: int = 0
     recall: int = 0
 
+    def unneeded(self, blocks: Iterable[Block]) -> int:
+        """Return the tokens of the notice if no block is a record, and so none needs it, else 0."""
+        return 0 if any(block.text for block in blocks) else self.notice
+
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
@@ -209,7 +213,7 @@ class Planner:
                 return whole
         if not self.at.sticky:
             return (yield from self.replan(1.0))
-        if previous is None or self.at.cache_cold:
+        if previous is None or self.at.cache_cold or self.at.budget <= 0:
             return (yield from self.replan(policy.replan_cold))
         stood = sum(record.tokens for record in previous.pins)
         if previous.boundary > self.last or stood > self.at.pin_room:
@@ -223,7 +227,7 @@ class Planner:
     def _whole(self) -> Reading[Cut | None]:
         """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
         windows = yield from self._newest_windows(self.at.budget + self.at.recall + self.at.notice)
-        if windows and windows[0].ordinal:
+        if (windows[0].ordinal if windows else self.total) > 0:
             return None
         shown = yield from verbatim.read(self.at.state, windows)
         cut = self._assemble(View(0, ()), shown)
@@ -244,9 +248,8 @@ class Planner:
         return cut if self._fits(cut) else None
 
     def _fits(self, cut: Cut, more: int = 0) -> bool:
-        """Return whether a cut is within the budget; one without records needs no notice."""
-        recorded = any(block.text for block in cut.blocks)
-        return cut.tokens <= self.at.budget + more + (0 if recorded else self.at.notice)
+        """Return whether a cut is within the budget."""
+        return cut.tokens <= self.at.budget + more + self.at.unneeded(cut.blocks)
 
     def _is_long(self, shown: Sequence[Shown]) -> bool:
         """Return whether twice as many messages are raw as a profile asked for."""
@@ -529,8 +532,18 @@ class Planner:
         group = self.cost(newest)
         needed = VIEW_TOKENS if below or older else 0
         minimum = group + needed + pool.PIECE * len(below)
-        if not below:
-            minimum = min(minimum, self.cost(shown))
+        if not below or minimum > self.at.budget:
+            # The whole history may take less than a view of it.
+            windows = self.tail
+            if below:
+                windows = yield from self._newest_windows(minimum + self.at.notice)
+            if not below or (windows and windows[0].ordinal == 0):
+                whole = self._assemble(
+                    View(0, ()), (yield from verbatim.read(self.at.state, windows))
+                )
+                if self._fits(whole):
+                    return whole
+                minimum = min(minimum, whole.tokens - self.at.unneeded(whole.blocks))
         omitted: list[Omitted] = []
         if minimum > self.at.budget:
             self._may_omit(group=group, minimum=minimum, roots=len(below))
@@ -575,6 +588,8 @@ class Planner:
         why = f"the newest exchange group takes {group} tokens"
         if not self.at.allow_omission and minimum > group:
             why += f" and {roots} root summaries with the older open messages the rest"
+        if budget < 0:
+            why += f", and what stands beside the messages takes {overhead}"
         raise BudgetTooSmallError(
             budget=budget + overhead,
             minimum=(group if self.at.allow_omission else minimum) + overhead,

@@ -90,14 +90,13 @@ def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
         tokens += before[0].input_tokens
         first -= 1
     pieces = verbatim.pieces_of((yield from verbatim.read(at.state, windows)))
-    if not pieces:
-        return [], [], first
-    taken = list(pieces.pop())
+    taken = list(pieces.pop()) if pieces else []
     group = at.writer.cost(taken)
-    if group > at.budget:
+    unneeded = at.unneeded(at.writer.messages(taken))
+    if group > at.budget + unneeded:
         raise BudgetTooSmallError(
             budget=at.budget + at.overhead,
-            minimum=group + at.overhead,
+            minimum=group + at.overhead - unneeded,
             why=f"the newest exchange group takes {group} tokens",
         )
     while pieces and at.writer.cost([*pieces[-1], *taken]) <= reserve:

@@ -155,16 +155,19 @@ async def context(handle: Handle, session_id: str, request: Request) -> ContextS
 
 async def _select(handle: Handle, session_id: str, request: Request) -> ContextSelection:
     room = request.room_for_recall(handle)
-    decided = None
+    decided, least = None, False
     while decided is None:
         try:
-            decided = await _decide(handle, session_id, request, room)
+            decided = await _decide(handle, session_id, request, room, least=least)
         except errors.BudgetTooSmallError as error:
-            if request.recall_tokens is not None or not room:
+            if least:
                 raise
-            # The caller did not ask for this room, so recall yields it to the required content.
-            # Where the system prompt leaves no room, a minimum does not count the cut yet.
-            room = max(0, room - max(1, error.minimum - error.budget))
+            if request.recall_tokens is None and room:
+                # The caller did not ask for this room, so recall yields it to what is required.
+                room = max(0, room - max(1, error.minimum - error.budget))
+            else:
+                # What grows with the budget must not count in the minimum that the error states.
+                least = True
     told = await _recalled(handle, request, decided, room)
     shared = await _compared(handle, request, decided, told.block) if decided.name else 0
     return chosen(handle, request, decided, told, shared=shared)
@@ -192,10 +195,12 @@ async def situation_of(
     *,
     pinned: Sequence[Pin] = (),
     first: Sequence[StoredMessage] | None = None,
+    least: bool = False,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
-    ``first`` are the session's first messages, if they were read with the record.
+    ``first`` are the session's first messages, if they were read with the record. With ``least``
+    its system messages do not lead. The budget is negative if it does not hold what is outside it.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
     writer = Writer(await handle.key(), handle.counter.count)
@@ -203,16 +208,10 @@ async def situation_of(
         first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
     lead = cut.lead_of(first)
     led, too_long = writer.cost(lead), 0
-    if 2 * led > spendable:
+    if least or 2 * led > spendable:
         lead, led, too_long = (), 0, led
-    notice = min(notice_tokens(handle.counter.count), max(0, spendable - led))
+    notice = notice_tokens(handle.counter.count)
     overhead, spendable = overhead + led + notice, spendable - led - notice
-    if spendable < 0:
-        raise errors.BudgetTooSmallError(
-            budget=request.budget.max_tokens,
-            minimum=overhead,
-            why="the system prompt, the tools, recall and the output reserve alone exceed it",
-        )
     policy = handle.context_policy
     return Situation(
         state=state_from(record.state),
@@ -254,17 +253,25 @@ def taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
     )
 
 
-async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
-    """Choose the cut, and store what it shows."""
+async def _decide(
+    handle: Handle, session_id: str, request: Request, room: int, *, least: bool
+) -> Decided:
+    """Choose the cut, and store what it shows.
+
+    With ``least``, nothing takes a part of the budget: the newest tool result has the excerpt that
+    any result has, and no system messages lead.
+    """
     _, spendable, reserve = await _rooms(handle, request, room)
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
     record, first, pinned, views = await _known(handle, session_id, request, name)
-    situation = await situation_of(handle, record, request, room, pinned=pinned, first=first)
+    situation = await situation_of(
+        handle, record, request, room, pinned=pinned, first=first, least=least
+    )
     shown = Excerpts(
         handle.counter,
         config_from(record.config).tool_result_tokens,
         newest=record.messages - 1,
-        newest_most=situation.budget // _NEWEST_SHARE,
+        newest_most=0 if least else situation.budget // _NEWEST_SHARE,
     )
     excerpts = partial(with_excerpts, shown=shown)
     if request.strategy == "layered":

@@ -16,6 +16,7 @@ from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine.context import select
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import search
+from hiermem.errors import BudgetTooSmallError
 from hiermem.types import SessionRecord
 
 #: The approximate number of tokens of the label and the line end of a passage.
@@ -34,6 +35,12 @@ async def found(
     record = await handle.record_or_new(question.session_id)
     request = select.Request(budget)
     situation = await select.situation_of(handle, record, request)
+    if situation.budget + situation.notice < 0:
+        raise BudgetTooSmallError(
+            budget=budget.max_tokens,
+            minimum=situation.overhead - situation.notice,
+            why="the system prompt, the tools and the output reserve alone exceed it",
+        )
     pieces, passages = await _taken(handle, record, question, situation.budget)
     room = situation.budget - sum(piece.tokens for piece in pieces)
 
