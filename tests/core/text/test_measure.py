@@ -276,7 +276,8 @@ def test_slices_of_any_message_fit_and_join(message, unit, target):
     else:
         loose = 0
     name = message.name or ""
-    cost = len(name) if unit == "chars" else COUNTER.count(name)
+    # A name is counted in the form in which it is sent.
+    cost = len(name) if unit == "chars" else COUNTER.count(sent_name(name)) if name else 0
     least = 0 if unit == "chars" else MESSAGE_OVERHEAD
     # The stated exception: a name that takes more than half of the room is let over it.
     crowded = target - least - cost < (target - least) // 2
