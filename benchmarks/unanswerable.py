@@ -28,11 +28,13 @@ def main() -> None:
                 hits = session.search(question.text, 1)
                 score = hits[0].score if hits else 0.0
                 best[question.kind != ADVERSARIAL].append(score)
-    told, untold = (np.array(best[answered]) for answered in (True, False))
+    present, absent = (np.array(best[answered]) for answered in (True, False))
     print("best hit below", *BOUNDS)
-    for name, scores in (("with an answer", told), ("without", untold)):
+    for name, scores in (("with an answer", present), ("without", absent)):
         print(f"{name} ({len(scores)})", *(f"{(scores < bound).mean():.2f}" for bound in BOUNDS))
-    higher = (told[:, None] > untold[None]).mean() + 0.5 * (told[:, None] == untold[None]).mean()
+    higher = (present[:, None] > absent[None]).mean() + 0.5 * (
+        present[:, None] == absent[None]
+    ).mean()
     print(f"area under the curve {higher:.2f}")
 
 

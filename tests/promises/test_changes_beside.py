@@ -90,7 +90,9 @@ def memory_over(store, settings):
         store=store,
         config=settings,
         token_counter=Words(),
-        update_policy=UpdatePolicy(batch_delay=0.0, lease=5, follow_strategy=False),
+        update_policy=UpdatePolicy(
+            batch_delay=0.0, lease=5, follow_strategy=False, regenerate_on_edit=True
+        ),
         llm=Echo(),
         clock=a_day_later,
     )

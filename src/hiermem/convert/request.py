@@ -417,7 +417,7 @@ def to_messages(entries: Iterable[Entry], system: str | None = None) -> dict[str
             _extend(written, "user", [_text(seam)])
         if role == "assistant" and not written:
             _extend(written, "user", [_text(_OPENING)])
-        _extend(written, role, _blocks(message, own, told=message.role == "system"))
+        _extend(written, role, _blocks(message, own, as_system=message.role == "system"))
     if given and not written:
         _extend(written, "user", [_text(_OPENING)])
     if not prompts:
@@ -437,11 +437,11 @@ def _extend(written: list[dict[str, Any]], role: str, blocks: list[dict[str, Any
         written.append({"role": role, "content": blocks})
 
 
-def _blocks(message: Message, seam: str, *, told: bool = False) -> list[dict[str, Any]]:
+def _blocks(message: Message, seam: str, *, as_system: bool = False) -> list[dict[str, Any]]:
     """Return a message's blocks without blank texts, which the interface refuses."""
     kept = kept_of(message.metadata, "anthropic")
     parts = _parts(message, ANTHROPIC, lambda part, _: anthropic.write_block(part))
-    if told:
+    if as_system:
         parts = _fronted(parts, "user", "", "System")
     else:
         parts = _fronted(parts, message.role, seam, _name_of(message))

@@ -55,7 +55,7 @@ class Draft:
     def __init__(self, where: str, notes: Notes) -> None:
         self.where = where
         self.notes = notes
-        self.zone_told = False
+        self.zone_noted = False
         self._messages: list[Message] = []
         self._seen: dict[str, Message] = {}
         self._repeats: Counter[str] = Counter()
@@ -276,14 +276,14 @@ def zone_note(draft: Draft, options: Options, value: object = "") -> None:
 
     ``value`` is a time as it is written, if it may name a zone.
     """
-    if options.zone_given or draft.zone_told or not isinstance(value, str):
+    if options.zone_given or draft.zone_noted or not isinstance(value, str):
         return
     try:
         named = bool(value) and datetime.fromisoformat(value.strip()).tzinfo is not None
     except ValueError:
         named = True  # a number of seconds
     if not named:
-        draft.zone_told = True
+        draft.zone_noted = True
         draft.note("conversations whose times name no zone, read as UTC")
 
 

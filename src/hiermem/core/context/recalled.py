@@ -44,7 +44,7 @@ def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = 
 
     The messages are in order of index and none is evidence. They stand whole, under their dates.
     """
-    told = [Shown(message) for message in evidence.sources] if evidence else []
+    said = [Shown(message) for message in evidence.sources] if evidence else []
     # The text is escaped already, for callers who read it without a fence.
     lines = [unescape(evidence.text)] if evidence else []
     today = ""
@@ -52,7 +52,7 @@ def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = 
         date = day(item.message.created_at)
         lines += [item.line] if date == today else [f"[{date}]", item.line]
         today = date
-    return writer.record("recall", frame_of(NAME, in_order([*told, *beside])), "\n".join(lines))
+    return writer.record("recall", frame_of(NAME, in_order([*said, *beside])), "\n".join(lines))
 
 
 def may_stand_beside(stored: StoredMessage, said: Container[int]) -> bool:

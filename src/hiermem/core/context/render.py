@@ -200,8 +200,8 @@ def noticed(blocks: Sequence[Block], count: Callable[[str], int]) -> tuple[Block
     for place, block in enumerate(blocks):
         if block.text and block.kind != "pins":
             text = f"{NOTICE}\n{block.text}"
-            told = replace(block, text=text, tokens=block.tokens + notice_tokens(count))
-            return (*blocks[:place], told, *blocks[place + 1 :])
+            first = replace(block, text=text, tokens=block.tokens + notice_tokens(count))
+            return (*blocks[:place], first, *blocks[place + 1 :])
     return tuple(blocks)
 
 

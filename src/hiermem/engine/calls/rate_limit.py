@@ -29,7 +29,7 @@ _LOOK: Final = 0.25
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Limits:
     """What the requests of one event loop to one model share, for one set of limits."""
 
     slots: asyncio.Semaphore
@@ -51,7 +51,7 @@ class ModelState:
     failed: set[Hashable] = field(default_factory=set[Hashable])
     down_until: float = 0.0
     calibrations: dict[str, CalibratedCounter] = field(default_factory=dict[str, CalibratedCounter])
-    lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Lane]] = field(
+    by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Limits]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
 
@@ -133,23 +133,23 @@ class RateLimiter:
     @property
     def in_flight(self) -> int:
         """The number of slots in use."""
-        return self._lane().in_flight
+        return self._limits_here().in_flight
 
     # -- a slot: one at a time is held for a call and its retries
 
     async def take_slot(self, stopped: Callable[[], object]) -> bool:
         """Wait for a slot; return whether there is one before ``stopped``."""
-        lane = self._lane()
-        if not await _before(stopped, lane.slots.acquire, lane.slots.release):
+        shared = self._limits_here()
+        if not await _before(stopped, shared.slots.acquire, shared.slots.release):
             return False
-        lane.in_flight += 1
+        shared.in_flight += 1
         return True
 
     def give_slot(self) -> None:
         """Give a slot back."""
-        lane = self._lane()
-        lane.in_flight -= 1
-        lane.slots.release()
+        shared = self._limits_here()
+        shared.in_flight -= 1
+        shared.slots.release()
 
     # -- a request
 
@@ -161,7 +161,7 @@ class RateLimiter:
         self.check()
         if self._delay and not await self._next_batch(stopped):
             return False
-        for limit, amount in zip(self._lane().limits, (1, tokens), strict=True):
+        for limit, amount in zip(self._limits_here().limits, (1, tokens), strict=True):
             if limit is None:
                 continue
             part = min(amount, limit.max_rate)
@@ -200,15 +200,15 @@ class RateLimiter:
         if wanted > LONGEST_HOLD or (over >= 0 and len(state.failed) > 1):
             state.down_until = self._clock() + max(wanted, down_for(over))
 
-    def _lane(self) -> _Lane:
-        lanes = self._state.lanes.setdefault(asyncio.get_running_loop(), {})
+    def _limits_here(self) -> _Limits:
+        by_loop = self._state.by_loop.setdefault(asyncio.get_running_loop(), {})
         limits = (self._requests, self._tokens)
-        lane = lanes.get((self._concurrency, limits))
-        if lane is None:
+        shared = by_loop.get((self._concurrency, limits))
+        if shared is None:
             most = [AsyncLimiter(each, 60) if each else None for each in limits]
-            lane = _Lane(asyncio.Semaphore(self._concurrency), (most[0], most[1]))
-            lanes[self._concurrency, limits] = lane
-        return lane
+            shared = _Limits(asyncio.Semaphore(self._concurrency), (most[0], most[1]))
+            by_loop[self._concurrency, limits] = shared
+        return shared
 
     async def _next_batch(self, stopped: Callable[[], object]) -> bool:
         """Wait until the next batch may begin; return whether it may, or ``stopped`` came first."""

@@ -168,9 +168,9 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
             else:
                 # What grows with the budget must not count in the minimum that the error states.
                 least = True
-    told = await _recalled(handle, request, decided, room)
-    shared = await _compared(handle, request, decided, told.block) if decided.name else 0
-    return chosen(handle, request, decided, told, shared=shared)
+    recall = await _recalled(handle, request, decided, room)
+    shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
+    return chosen(handle, request, decided, recall, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,13 +496,13 @@ def chosen(
     handle: Handle,
     request: Request,
     decided: Decided,
-    told: Recalled | None = None,
+    recall: Recalled | None = None,
     *,
     shared: int = 0,
 ) -> ContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
-    told = told or Recalled()
-    block, evidence = told.block, told.evidence
+    recall = recall or Recalled()
+    block, evidence = recall.block, recall.evidence
     total = decided.record.messages
     shown = decided.cut
     raw = recalled.shown_spans(shown.shown)
@@ -534,7 +534,7 @@ def chosen(
         evidence=evidence,
         verbatim=(
             *raw,
-            *recalled.shown_spans(told.beside),
+            *recalled.shown_spans(recall.beside),
             *(hit.span for hit in evidence or ()),
         ),
         shared_prefix_tokens=shared,
