@@ -142,9 +142,15 @@ def _without_offer(text: str) -> str:
 
 
 def _shortened(text: str, request: LLMRequest) -> str:
-    """Return an answer that is at most a fifth too long without its last lines."""
+    """Return an answer that is at most a fifth too long without its last lines.
+
+    One that is as long as the record stays as it is, to be refused: it may be a copy of it.
+    """
     count, limit = request.counter.count, request.max_tokens
-    if not limit < count(text) <= MOST_OVER * limit:
+    tokens = count(text)
+    if not limit < tokens <= MOST_OVER * limit:
+        return text
+    if tokens >= sum(count(each.text) for each in request.inputs):
         return text
     lines = text.splitlines()
     while lines and count("\n".join(lines)) > limit:
