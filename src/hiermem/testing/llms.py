@@ -139,6 +139,9 @@ class ScriptedLLM:
         return LLMResponse(text, Usage(prompt, count(text)), model=self._name)
 
 
+_CALL: Final = re.compile(r"\w+\(\{[^)]*\}\)")
+
+
 def write(request: LLMRequest) -> str:
     """Write a fit answer: headings, lines of anchors, then lines of what was said and by whom.
 
@@ -205,6 +208,8 @@ def _reported(unit: Unit) -> str:
     """Write a sentence as a line of a summary, which no check takes for a turn of the talk."""
     # A model ends its sentences; a piece of a long one may end anywhere.
     said = unit.text if ends_sentence(unit.text) else f"{unit.text} …"
+    # A quoted call would be taken for code where little else is said.
+    said = _CALL.sub("a call", said)
     return f'- {unit.speaker} said: "{said}"' if unit.speaker else f"- {said.removeprefix('- ')}"
 
 
