@@ -3,6 +3,7 @@
 import inspect
 import re
 from dataclasses import fields
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import get_args
 
@@ -154,3 +155,12 @@ def test_the_page_for_stores_names_every_need():
     assert stated.keys() == {need.__name__ for need in get_args(Need)}
     for need in get_args(Need):
         assert parameters(stated[need.__name__]) == [field.name for field in fields(need)]
+
+
+def test_the_page_of_a_package_index_has_no_link_into_the_repository():
+    """Such a link leads nowhere there, and a picture would be missing."""
+    described = metadata("hiermem-memory")
+    page = described["Description"] or str(described.get_payload())
+    assert page.startswith("# hiermem")
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", page) if "://" not in target] == []
+    assert "docs/" in page
