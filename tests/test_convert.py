@@ -339,7 +339,7 @@ def test_our_own_messages_are_written_in_the_anthropic_shape():
                 tool_calls=(ToolCall("1", "f", '{"a":1}'), ToolCall("2", "g", "broken"))
             ),
             Message.tool("42", tool_call_id="1"),
-            Message.tool("orphan"),
+            Message("tool", "orphan"),
             Message.user((FilePart("file-1", "a.pdf"),)),
             Message.system("Two."),
         ],

@@ -239,7 +239,7 @@ def said(draw):
     """Draw what is appended at once: a message, an exchange with tools, whole or not."""
     role = draw(st.sampled_from(["user", "assistant", "system", "tools", "tools", "orphan"]))
     if role == "orphan":
-        return [Message.tool(draw(CONTENT), tool_call_id=draw(st.none() | CALL_IDS))]
+        return [Message("tool", draw(CONTENT), tool_call_id=draw(st.none() | CALL_IDS))]
     if role != "tools":
         return [Message(role, draw(CONTENT), name=draw(NAMES))]
     kinds = st.sampled_from(["function", "function", "custom", "computer_call"])

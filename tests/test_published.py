@@ -204,7 +204,7 @@ def test_available_for_summaries_is_what_the_selection_has_for_them():
         ({"safeProcessingLimitTokens": 0}, "safeProcessingLimitTokens"),
         ({"reserveForMessages": 9_000}, "given were reserveForMessages"),
         ({"maxTokens": 8_000, "availableForSummaries": 7_000}, "availableForSummaries"),
-        ({"availableForSummaries": -1}, "availableForSummaries is -1; it must be 0 or more"),
+        ({"availableForSummaries": -1}, "must be 0 or more; given were available"),
         ({"windowChars": 4_000, "l2TokenThreshold": 2_000}, "windowChars is in characters and l2"),
         ({"windowChars": 4_000, "l1TokenThreshold": 2_000}, "one setting; give one of them"),
         ({"maxTokens": 8_000, "defaultContextBudget": 4_000}, "one setting; give one of them"),

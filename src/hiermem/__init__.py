@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.api.session import AsyncSession as AsyncSession
     from hiermem.api.space import AsyncSpace as AsyncSpace
     from hiermem.api.sync import Graph as Graph
+    from hiermem.api.sync import Manager as Manager
     from hiermem.api.sync import Memory as Memory
     from hiermem.api.sync import Session as Session
     from hiermem.api.sync import Space as Space
@@ -189,7 +190,7 @@ else:  # at run time, the same names by module
         "hiermem.api.memory": "AsyncMemory",
         "hiermem.api.session": "AsyncSession",
         "hiermem.api.space": "AsyncSpace",
-        "hiermem.api.sync": "Graph Memory Session Space Worker",
+        "hiermem.api.sync": "Graph Manager Memory Session Space Worker",
         "hiermem.config": (
             "BankPolicy ContextPolicy ExtractionOptions HierarchyConfig LevelConfig SearchPolicy "
             "UpdatePolicy"

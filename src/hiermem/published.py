@@ -36,8 +36,6 @@ from hiermem.types.frozen import FrozenDict
 __all__ = ["Key", "Settings", "defaults", "keys", "metrics", "prompt", "settings"]
 
 P = TypeVar("P")
-#: The reserve for messages where a mapping gives only what is available for summaries.
-_RESERVE: Final = 2_000
 #: The share of a model's window that a request may take, where no limit is given.
 _SAFE: Final = 0.75
 #: The places of the published templates, and those of ours that are filled with the same; and those
@@ -121,7 +119,7 @@ def settings(mapping: Mapping[str, Any]) -> Settings:
         extract["safe_processing_tokens"] = Given(window.name, safe)
     return Settings(
         config=HierarchyConfig.from_published(own),
-        budget=_budget(by_target.get("budget", {})),
+        budget=_made(ContextBudget, by_target.get("budget", {})),
         update_policy=_made(UpdatePolicy, by_target.get("update_policy", {})),
         bank_policy=_made(BankPolicy, by_target.get("bank_policy", {})),
         extract_options=_made(ExtractionOptions, extract),
@@ -269,37 +267,12 @@ def metrics(found: Metrics) -> dict[str, str | int | float | None]:
     return figures
 
 
-def _budget(given: Mapping[str, Given]) -> ContextBudget:
-    """Return the budget. The tokens that the published parts leave are reserved for the output."""
-    values = {name: each.value for name, each in given.items()}
-    available = values.pop("available_for_summaries", None)
-    if available is not None and available < 0:
-        raise ConfigError(f"availableForSummaries is {available}; it must be 0 or more")
-    names = ", ".join(each.name for each in given.values())
-    try:
-        if available is None:
-            return ContextBudget(**values)
-        if "max_tokens" not in values:
-            reserve = values.get("reserve_for_messages", _RESERVE)
-            return ContextBudget(reserve + available, reserve)
-        whole = ContextBudget(**values)
-        left = whole.available_for_summaries - available
-        if left < 0:
-            raise ConfigError(
-                f"availableForSummaries must be what the budget has beside the reserve, 0 to "
-                f"{whole.available_for_summaries}"
-            )
-        return ContextBudget(whole.max_tokens, whole.reserve_for_messages, reserve_for_output=left)
-    except UsageError as error:
-        raise ConfigError(f"{error}; given were {names}") from None
-
-
 def _made(kind: type[P], given: Mapping[str, Given]) -> P:
     """Return a policy with what was given. Raises ConfigError, naming the keys."""
     values = {name: _plain(each.value) for name, each in given.items()}
     try:
         return kind(**values)
-    except ConfigError as error:
+    except (ConfigError, UsageError) as error:
         names = ", ".join(each.name for each in given.values())
         raise ConfigError(f"{error}; given were {names}") from None
 

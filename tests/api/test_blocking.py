@@ -22,8 +22,8 @@ from hiermem import (
     BatchReport,
     CheckReport,
     ConsolidationResult,
+    ContextBudget,
     ContextSelection,
-    ContextWindowManager,
     CopyReport,
     EditReport,
     EmbeddingReport,
@@ -145,6 +145,14 @@ GRAPH: dict[str, Call] = {
     "neighbours": (lambda g: g.neighbours("SQLite"), tuple),
     "mentions": (lambda g: g.mentions("SQLite"), tuple),
 }
+MANAGER: dict[str, Call] = {
+    "select_optimal_context": (
+        lambda m: m.select_optimal_context("s", ContextBudget(2_000), strategy="layered"),
+        ContextSelection,
+    ),
+    "semantic_search": (lambda m: m.semantic_search("s", "Kestrel", 500), ContextSelection),
+    "expand": (lambda m: m.expand("L1.0", session_id="s"), tuple),
+}
 MEMORY: dict[str, Call] = {
     "session": (lambda m: m.session("s", title="Kestrel"), Session),
     "space": (lambda m: m.space("x"), Space),
@@ -204,12 +212,30 @@ def test_every_blocking_call_returns_a_value(
         assert isinstance(memory.session("s").update(dry_run=True), UpdatePlan)
         assert isinstance(memory.update_all(dry_run=True), UpdatePlan)
         assert isinstance(memory.worker().status, WorkerStatus)
-        assert isinstance(memory.manager, ContextWindowManager)
+        call_all(memory.manager, MANAGER)
         names = (memory.tenant, memory.session("s").id, memory.space("x").name)
         assert names == ("default", "s", "x")
         call_all(memory, MEMORY)
         with pytest.raises(MemoryClosedError):
             memory.sessions()
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda _: Memory.open(*[]), r"Memory\.open\(\) missing"),
+        (lambda _: Memory.open(":memory:", lmm=1), r"Memory\.__init__\(\) got .*'lmm'"),
+        (lambda m: m.session(), r"Memory\.session\(\) missing"),
+        (lambda m: m.session("s").context(budget=3), r"Session\.context\(\) got .*'budget'"),
+        (lambda m: m.manager.expand(), r"Manager\.expand\(\) missing"),
+    ],
+)
+def test_the_error_of_a_wrong_argument_names_the_class_that_was_called(
+    call: Callable[[Any], object], named: str
+) -> None:
+    """Broken, it names a class that the application never used."""
+    with Memory.open(":memory:") as memory, pytest.raises(TypeError, match=f"^{named}"):
+        call(memory)
 
 
 def test_a_call_passes_on_what_the_model_raises(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hiermem import (
     SessionClosedError,
     Summary,
     TiktokenCounter,
+    UsageError,
 )
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
@@ -156,6 +157,45 @@ def test_a_plain_function_is_a_model(kind):
         assert isinstance(summary, Summary)
         assert summary.made
     assert asked
+
+
+def test_the_manager_of_a_memory_as_published():
+    """Broken, the class that the plan names could be called from asynchronous code alone."""
+    with Memory.open(":memory:") as memory:
+        session = memory.session("support-42")
+        session.append(Message.user(f"Remark {n} is about valve {n}. " * 20) for n in range(60))
+        session.update()
+        for budget in (
+            ContextBudget(max_tokens=3_000, reserve_for_messages=1_000),
+            ContextBudget(3_000, 1_000, available_for_summaries=1_500),
+            ContextBudget(reserve_for_messages=1_000, available_for_summaries=2_000),
+        ):
+            assert budget.max_tokens == 3_000
+            for strategy in ("cut", "layered"):
+                selection = memory.manager.select_optimal_context(
+                    "support-42", budget, strategy=strategy
+                )
+                room = budget.max_tokens - budget.reserve_for_output
+                assert 0 < selection.total_tokens <= room
+        found = memory.manager.semantic_search("support-42", "valve 7", budget=1_000)
+        assert found.total_tokens <= 1_000
+        (summary, *_) = found.summaries[1]
+        messages = memory.manager.expand(summary, session_id="support-42")
+        assert [each.index for each in messages] == [*range(summary.span.start, summary.span.stop)]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"max_tokens": 8_000, "available_for_summaries": 6_001}, "leaves 6000 tokens for it"),
+        ({"max_tokens": 900, "reserve_for_messages": 901}, "leaves 900 tokens for it"),
+        ({"available_for_summaries": -1}, "available_for_summaries must be 0 or more"),
+        ({"available_for_summaries": None}, "available_for_summaries is NoneType"),
+    ],
+)
+def test_a_budget_holds_its_parts(given, named):
+    with pytest.raises(UsageError, match=named):
+        ContextBudget(**given)
 
 
 async def test_the_manager_on_its_own_as_published():

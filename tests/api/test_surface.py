@@ -27,7 +27,9 @@ from hiermem import (
     AsyncSession,
     AsyncSpace,
     AsyncWorker,
+    ContextWindowManager,
     Graph,
+    Manager,
     Memory,
     Session,
     Space,
@@ -142,8 +144,9 @@ PAIRS = [
     (Worker, AsyncWorker),
     (Space, AsyncSpace),
     (Graph, AsyncGraph),
+    (Manager, ContextWindowManager),
 ]
-NAMES = ["Memory", "Session", "Worker", "Space", "Graph"]
+NAMES = [sync.__name__ for sync, _ in PAIRS]
 OWNERS = [owner for pair in PAIRS for owner in pair]
 
 

@@ -21,6 +21,7 @@ SAYS = {
         "pooled view",
         "120 messages in {1: 12, 2: 2}",
     ),
+    "manager.py": ("layered: 2,", "cut: 2,", "coverage 100%", " 33, ", "made from 10 messages"),
     "own_model.py": ("2 made, 3 calls", "L1.0 by stand-in-1", "- pump 19 runs at 133 rpm"),
     "own_store.py": ("acme: mutate pump-house", "acme: write_nodes pump-house", " passed"),
     "provider.py": (

@@ -41,7 +41,7 @@ from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.check import check as run_check
-from hiermem.engine.context.manager import ContextWindowManager
+from hiermem.engine.context.manager import ContextWindowManager, manager_over
 from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.handle import Handle, every_session, utc_now
 from hiermem.engine.log import change, read
@@ -191,7 +191,7 @@ class AsyncMemory:
     @property
     def manager(self) -> ContextWindowManager:
         """The context window manager over this memory's store."""
-        return ContextWindowManager.over(self._handle)
+        return manager_over(self._handle)
 
     @property
     def graph(self) -> AsyncGraph:

@@ -36,7 +36,7 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine import metrics as measuring
 from hiermem.engine.context import select
-from hiermem.engine.context.manager import ContextWindowManager
+from hiermem.engine.context.manager import manager_over
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import append as ingest
@@ -379,7 +379,7 @@ class AsyncSession:
             system=system,
             tools=arguments.tool_schemas(tools),
         )
-        return await ContextWindowManager.over(self._handle).select_optimal_context(
+        return await manager_over(self._handle).select_optimal_context(
             self.id,
             budget,
             strategy=strategy,

@@ -9,9 +9,9 @@ the thread, and the calls of a worker that are not coroutines.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from functools import wraps
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
@@ -64,7 +64,9 @@ def blocking(
 
     @wraps(method)
     def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.call(method(self._inner, *args, **kwargs))
+        with _named(method, call):
+            waiting = method(self._inner, *args, **kwargs)
+        return self._thread.call(waiting)
 
     return call
 
@@ -80,7 +82,9 @@ def blocking_as(
 
     @wraps(method)
     def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> B:
-        return answer(self._thread, method(self._inner, *args, **kwargs))
+        with _named(method, call):
+            made = method(self._inner, *args, **kwargs)
+        return answer(self._thread, made)
 
     _returns(call, answer if isinstance(answer, type) else get_type_hints(answer)["return"])
     return call
@@ -92,10 +96,12 @@ def opening(method: Callable[P, Awaitable[AsyncMemory]]) -> classmethod[Memory, 
     @wraps(cast("MethodType", method).__func__)
     def call(cls: type[Memory], /, *args: P.args, **kwargs: P.kwargs) -> Memory:
         async def opened() -> AsyncMemory:
-            return await method(*args, **kwargs)
+            return await waiting
 
-        memory = cls.__new__(cls)
-        memory._start(opened())  # noqa: SLF001 - a constructor of this very class
+        with _named(AsyncMemory, Memory):
+            waiting = method(*args, **kwargs)
+            memory = cls.__new__(cls)
+            memory._start(opened())  # noqa: SLF001 - a constructor of this very class
         return memory
 
     _returns(call, Self)
@@ -106,6 +112,18 @@ def _returns(call: Callable[..., Any], kind: Any) -> None:
     """Let ``help`` and ``get_type_hints`` show what a derived method returns."""
     call.__annotations__ = {**call.__annotations__, "return": kind}
     call.__dict__["__signature__"] = signature(call).replace(return_annotation=kind)
+
+
+@contextmanager
+def _named(method: Callable[..., Any], call: Callable[..., Any]) -> Iterator[None]:
+    """Let the error of a wrong argument name the call that was made, not the asynchronous one."""
+    try:
+        yield
+    except TypeError as error:
+        said = str(error).replace(method.__qualname__, call.__qualname__)
+        if said == str(error):
+            raise
+        raise TypeError(said) from None
 
 
 async def _called(function: Callable[[], T]) -> T:
@@ -275,6 +293,14 @@ class Graph(BlockingFacade[AsyncGraph]):
     mentions = blocking(AsyncGraph.mentions)
 
 
+class Manager(BlockingFacade[ContextWindowManager]):
+    """A ContextWindowManager over a memory's store, blocking; see ``Memory.manager``."""
+
+    select_optimal_context = blocking(ContextWindowManager.select_optimal_context)
+    semantic_search = blocking(ContextWindowManager.semantic_search)
+    expand = blocking(ContextWindowManager.expand)
+
+
 class Memory(BlockingFacade[AsyncMemory]):
     """One tenant's conversation memory, blocking; see AsyncMemory for the arguments.
 
@@ -295,19 +321,18 @@ class Memory(BlockingFacade[AsyncMemory]):
         config: HierarchyConfig | None = None,
         **settings: Any,
     ) -> None:
-        self._start(
-            _called(
-                lambda: AsyncMemory(
-                    store=store,
-                    tenant=tenant,
-                    llm=llm,
-                    embedder=embedder,
-                    token_counter=token_counter,
-                    config=config,
-                    **settings,
-                )
-            )
+        build = partial(
+            AsyncMemory,
+            store=store,
+            tenant=tenant,
+            llm=llm,
+            embedder=embedder,
+            token_counter=token_counter,
+            config=config,
+            **settings,
         )
+        with _named(AsyncMemory, Memory):
+            self._start(_called(build))
 
     open = opening(AsyncMemory.open)
 
@@ -347,9 +372,9 @@ class Memory(BlockingFacade[AsyncMemory]):
         return memory
 
     @property
-    def manager(self) -> ContextWindowManager:
-        """The (asynchronous) context window manager over this memory's store."""
-        return self._inner.manager
+    def manager(self) -> Manager:
+        """The context window manager over this memory's store, by session id."""
+        return Manager(self._thread, self._inner.manager)
 
     @property
     def graph(self) -> Graph:

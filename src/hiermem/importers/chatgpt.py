@@ -69,7 +69,8 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
         yield Message.assistant(tool_calls=(call,), created_at=at)
     elif role == "tool":
         called = parent is not None and _calls_tool(chat.items.get(parent, {}).get("message"))
-        yield Message.tool(
+        yield Message(
+            "tool",
             text,
             tool_call_id=parent[:_ID] if parent and called else None,
             name=name_of(found_at(message, "author.name")),

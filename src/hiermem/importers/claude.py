@@ -126,7 +126,9 @@ class _Pieces:
             self._open.remove(call_id)
         text = _result_text(self._draft, block.get("content"))
         name = name_of(block.get("name"))
-        self.found.append(Message.tool(text, tool_call_id=call_id, name=name, created_at=self._at))
+        self.found.append(
+            Message("tool", text, tool_call_id=call_id, name=name, created_at=self._at)
+        )
 
     def close(self) -> None:
         """End the message that is being collected."""

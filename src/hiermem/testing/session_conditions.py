@@ -389,7 +389,7 @@ _SHAPES: list[tuple[Message, dict[str, Any]]] = [
     (Message.assistant("", tool_calls=[ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g")]), {}),
     (Message.assistant("x", tool_calls=[ToolCall("", "", "not json", "custom")]), {}),
     (Message.tool("result", tool_call_id="1", name="f"), {"flags": ("late_result",)}),
-    (Message.tool("orphan"), {"flags": ("orphan_result", "b")}),
+    (Message("tool", "orphan"), {"flags": ("orphan_result", "b")}),
     (Message.user(()), {}),
     (Message.user((TextPart("a"), TextPart(""))), {"tokens": 2**40, "size": 0}),
     (Message.user((ImagePart("https://x/y.png"), ImagePart("data:", "low"))), {}),

@@ -115,8 +115,17 @@ class Message:
         return cls("assistant", content, **fields)
 
     @classmethod
-    def tool(cls, content: Content, *, tool_call_id: str | None = None, **fields: Any) -> Message:
-        """Make a tool result; ``tool_call_id`` names the call that it answers."""
+    def tool(cls, content: Content, *, tool_call_id: str, **fields: Any) -> Message:
+        """Make a tool result; ``tool_call_id`` names the call that it answers.
+
+        Raises InvalidMessageError if it is None.
+        """
+        given: object = tool_call_id
+        if given is None:
+            raise InvalidMessageError(
+                "tool_call_id is None; it must be the id of the call that the result answers, or "
+                'use Message("tool", content) if the call is not known'
+            )
         return cls("tool", content, tool_call_id=tool_call_id, **fields)
 
     @classmethod

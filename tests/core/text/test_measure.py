@@ -166,7 +166,7 @@ def test_a_speaker_is_one_line():
     )
     assert speaker(Message.user("x", name=" \n ")) == "User"
     assert speaker(Message.user("x", name="")) == "User"
-    assert speaker(Message.tool("x")) == "Tool"
+    assert speaker(Message("tool", "x")) == "Tool"
     assert speaker(Message.system("x")) == "System"
     assert speaker(Message.assistant("x")) == "Assistant"
 

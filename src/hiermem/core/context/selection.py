@@ -24,12 +24,12 @@ from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
 
 
-class _Reserve(int):
-    """The default reserve in tokens, as a type of its own to distinguish it from a given number."""
+class _Default(int):
+    """A default number of tokens, as a type of its own to distinguish it from a given number."""
 
 
 #: A quarter of the default budget.
-_RESERVE: Final = _Reserve(2_000)
+_RESERVE: Final = _Default(2_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +39,53 @@ class ContextBudget:
     ``reserve_for_messages`` is reserved for the newest messages, which are verbatim. With None the
     policy decides; the default shrinks with a smaller budget. ``system`` and ``tools`` are counted
     and subtracted from the budget, as is ``reserve_for_output``.
+
+    ``available_for_summaries`` is what the two reserves leave. If it is given, it divides the
+    budget: what is left over is added to ``reserve_for_output``, and without ``max_tokens`` the
+    budget is the sum of the parts.
+
+    Raises UsageError if the parts are more than ``max_tokens``.
     """
 
-    max_tokens: int = 8_000
+    max_tokens: int = _Default(8_000)
     reserve_for_messages: int | None = _RESERVE
     reserve_for_output: int = 0
     system: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
+    available_for_summaries: int = _Default(0)
 
     def __post_init__(self) -> None:
         reserve = self.reserve_for_messages
-        arguments.whole(self.max_tokens, "max_tokens", least=1)
+        available = arguments.whole(self.available_for_summaries, "available_for_summaries")
+        divided = not isinstance(available, _Default)
+        most = arguments.whole(self.max_tokens, "max_tokens", least=1)
         if reserve is not None:
             arguments.whole(reserve, "reserve_for_messages")
-        left = self.max_tokens - arguments.whole(self.reserve_for_output, "reserve_for_output")
-        if reserve is _RESERVE:
-            object.__setattr__(self, "reserve_for_messages", min(_RESERVE, self.max_tokens // 4))
-        elif reserve is not None and reserve > left:
+        output = arguments.whole(self.reserve_for_output, "reserve_for_output")
+        if divided and isinstance(most, _Default):
+            most = max(1, available + (reserve or 0) + output)
+        elif reserve is _RESERVE:
+            reserve = min(reserve, most // 4)
+        elif reserve is not None and reserve > most - output:
             raise UsageError(
-                f"reserve_for_messages is {reserve}; the budget leaves {max(0, left)} tokens for it"
+                f"reserve_for_messages is {reserve}; the budget leaves {max(0, most - output)} "
+                "tokens for it"
             )
-        object.__setattr__(self, "tools", arguments.tool_schemas(self.tools))
-
-    @property
-    def available_for_summaries(self) -> int:
-        """Return the tokens that the reserves for messages and output leave."""
-        reserved = (self.reserve_for_messages or 0) + self.reserve_for_output
-        return max(0, self.max_tokens - reserved)
+        left = most - (reserve or 0) - output
+        if divided and available > left:
+            raise UsageError(
+                f"available_for_summaries is {available}; the budget leaves {max(0, left)} tokens "
+                "for it beside its reserves"
+            )
+        settled = {
+            "max_tokens": int(most),
+            "reserve_for_messages": None if reserve is None else int(reserve),
+            "reserve_for_output": output + left - available if divided else output,
+            "available_for_summaries": available if divided else _Default(max(0, left)),
+            "tools": arguments.tool_schemas(self.tools),
+        }
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

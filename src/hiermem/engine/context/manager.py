@@ -26,7 +26,8 @@ from hiermem.types import StoredMessage, Summary
 class ContextWindowManager:
     """Selects contexts over any store, one tenant at a time. Asynchronous.
 
-    ``config`` applies only to a session without a stored config; a stored config has priority.
+    ``memory.manager`` is one over the store of a memory; that of a ``Memory`` blocks. ``config``
+    applies only to a session without a stored config; a stored config has priority.
     """
 
     def __init__(
@@ -47,13 +48,6 @@ class ContextWindowManager:
             embedder=arguments.embedder_of(embedder),
             search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
-
-    @classmethod
-    def over(cls, handle: Handle) -> ContextWindowManager:
-        """Return a manager that shares the handle of a memory."""
-        manager = cls.__new__(cls)
-        manager._handle = handle  # noqa: SLF001 - a constructor of this very class
-        return manager
 
     async def select_optimal_context(
         self,
@@ -147,3 +141,10 @@ class ContextWindowManager:
         if own not in (None, name):
             raise UsageError("session_id is not the session of the summary given")
         return await expand(self._handle, name, node, depth)
+
+
+def manager_over(handle: Handle) -> ContextWindowManager:
+    """Return a manager that shares the handle of a memory."""
+    manager = ContextWindowManager.__new__(ContextWindowManager)
+    manager._handle = handle  # noqa: SLF001 - a constructor of the class above
+    return manager
